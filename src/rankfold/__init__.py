@@ -1,0 +1,56 @@
+"""Learn to rank a few candidates out of very many.
+
+    import rankfold as rf
+
+    data = rf.prepare("ratings.parquet", query="user", candidate="item", kcore=5)
+    model = rf.fit("rg2-plain", data)
+    model.search(["alice"], k=10)
+
+Everything below is imported when it is first used, so that ``import rankfold`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rankfold.data.folder import load as load_data
+    from rankfold.data.prepare import prepare
+    from rankfold.errors import UserError
+    from rankfold.evaluation import evaluate
+    from rankfold.fitting import fit
+    from rankfold.methods import METHODS
+    from rankfold.ranker import Ranker, load
+
+_HOMES = {
+    "METHODS": ("rankfold.methods", "METHODS"),
+    "Ranker": ("rankfold.ranker", "Ranker"),
+    "UserError": ("rankfold.errors", "UserError"),
+    "evaluate": ("rankfold.evaluation", "evaluate"),
+    "fit": ("rankfold.fitting", "fit"),
+    "load": ("rankfold.ranker", "load"),
+    "load_data": ("rankfold.data.folder", "load"),
+    "prepare": ("rankfold.data.prepare", "prepare"),
+}
+
+__all__ = [
+    "METHODS",
+    "Ranker",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "fit",
+    "load",
+    "load_data",
+    "prepare",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rankfold' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value

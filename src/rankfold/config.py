@@ -1,0 +1,81 @@
+"""Settings: frozen dataclasses, filled from TOML and ``key=value``; unknown names are errors."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from rankfold.errors import UserError
+
+T = TypeVar("T")
+
+
+def build(config: type[T], values: Mapping[str, Any]) -> T:
+    """Fill ``config`` from ``values``, refusing unknown names and values of another type."""
+    check_names(config, values)
+    kinds = get_type_hints(config)
+    return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+
+
+def check_names(config: type[Any], names: Iterable[str]) -> None:
+    """A UserError for the first name that is no option of ``config``."""
+    known = [field.name for field in fields(config)]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise UserError(
+                f"there is no option {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}",
+            )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}", hint="--config takes a TOML file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} is not valid TOML: {error}", hint="write lines like width = 64"
+        ) from None
+
+
+def parse_words(words: Sequence[str]) -> dict[str, str]:
+    """``["width=64"] -> {"width": "64"}``."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise UserError(
+                f"cannot read --set {name}{equals}{value}", hint="write --set key=value"
+            )
+    return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+
+
+def _convert(name: str, value: Any, kind: Any) -> Any:
+    """``value`` as ``kind``; text is parsed, an int is taken for a float, nothing else is bent."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(map(str, get_args(kind)))
+            raise UserError(f"{name} cannot be {value!r}", hint=f"it is one of {choices}")
+        return value
+    if kind is bool and value in ("true", "false"):
+        return value == "true"
+    if isinstance(value, bool) is (kind is bool):
+        if isinstance(value, kind):
+            return value
+        if kind is float and isinstance(value, int):
+            return float(value)
+        if kind in (int, float) and isinstance(value, str):
+            try:
+                return kind(value)
+            except ValueError:
+                pass
+    raise UserError(f"{name} cannot be {value!r}", hint=f"it takes {_NAMES.get(kind, kind)}")
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -1,0 +1,501 @@
+"""A folder on disk: models, prepared data and checkpoints.
+
+``manifest.json`` names every other file with its size and sha256, and is replaced last and at once,
+so that a reader finds the old folder or the new one, never something between. A data file carries
+its hash in its name and never changes. Files that the manifest no longer names stay until the next
+write, for the readers that still hold the old manifest.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+HEAD = 2**20  # bytes at the start of a file, its header among them, compared at every opening
+CHUNK = 2**24
+Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DATA = re.compile(rf"{_NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet)")
+_UNFINISHED = re.compile(rf"\.writing-({_NAME.pattern}|{re.escape(MANIFEST)})")
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+
+
+# ---------------------------------------------------------------------------------- writing
+
+
+def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content]) -> None:
+    """Make ``path`` a folder that holds ``files``, or leave it as it was.
+
+    Args:
+        path: a new folder, or one written by this function, which is replaced.
+        kind: what the folder is, say ``"model"``; readers ask for it.
+        meta: plain JSON values, kept in the manifest.
+        files: a name and its content: tensors (safetensors) or a table (Parquet).
+    """
+    check_writable(path, kind)
+    with _writing(path), _target(path.absolute()) as folder:
+        entries = {name: _write_file(folder, name, content) for name, content in files.items()}
+        manifest = {
+            "format": FORMAT,
+            "kind": kind,
+            "versions": versions(),
+            **meta,
+            "files": entries,
+        }
+        _replace(folder / MANIFEST, _dump(manifest))
+
+
+def check_writable(path: Path, kind: str) -> None:
+    """A UserError if ``write`` must not replace ``path``; worth asking before long work."""
+    with _writing(path):
+        home = path if path.is_dir() else path.absolute().parent
+        if not home.is_dir():
+            raise UserError(f"there is no folder {home}", hint="create it first")
+        if (path / MANIFEST).exists():
+            _check_replaceable(path, kind)
+        elif path.exists() and not (path.is_dir() and all(map(_is_ours, path.iterdir()))):
+            raise UserError(
+                f"{path} exists and was not written by rankfold",
+                hint="choose another --out; nothing was changed",
+            )
+        if not os.access(home, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _check_replaceable(path: Path, kind: str) -> None:
+    hint = "choose another --out, or remove the folder first"
+    try:
+        found = _manifest(path)["kind"]
+    except UserError as error:
+        raise UserError(str(error), hint=hint) from None
+    if found != kind:
+        raise UserError(f"{path} holds a {found}, which a {kind} would replace", hint=hint)
+
+
+def versions() -> dict[str, str]:
+    """What wrote a folder."""
+    from rankfold import __version__
+
+    return {
+        "rankfold": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Tell what the system refuses as a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="what was there before is untouched; free some space or choose another --out",
+        ) from error
+
+
+@contextmanager
+def _target(path: Path) -> Iterator[Path]:
+    """The folder to write into: ``path``, or one beside it that becomes ``path`` at the end."""
+    _remove_stale(path)
+    if path.is_dir():
+        with _locked(path):
+            _sweep(path)
+            try:
+                yield path
+            except BaseException:
+                with suppress(OSError, UserError):
+                    _sweep(path)  # a full disk is not left fuller
+                raise
+        return
+    partial = path.with_name(f".{path.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
+    partial.mkdir()
+    try:
+        with _locked(partial):
+            yield partial
+            partial.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what killed writes left beside ``path``; whoever still writes holds a lock."""
+    partial = re.compile(rf"{re.escape(f'.{path.name}.writing-')}\d+-[0-9a-f]{{8}}")
+    for stale in path.parent.iterdir():
+        if partial.fullmatch(stale.name):
+            with suppress(OSError, UserError), _locked(stale) as locked:
+                if locked:
+                    shutil.rmtree(stale, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Keep other writers out of ``folder``; the lock ends with the process, however that ends.
+
+    False where the system has no such locks.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except BlockingIOError:
+            raise UserError(
+                f"another process is writing {folder}",
+                hint="wait until it is done, or choose another --out",
+            ) from None
+        except OSError:  # some network file systems
+            locked = False
+        yield locked
+    finally:
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what earlier writes left and the manifest does not name; foreign files stay."""
+    named: set[str] = set()
+    if (folder / MANIFEST).exists():
+        named = {entry["file"] for entry in _manifest(folder)["files"].values()}
+    for path in folder.iterdir():
+        if path.name not in named and _is_ours(path):
+            path.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a write left this file, finished or not; the manifest apart."""
+    name = path.name
+    return bool(_DATA.fullmatch(name) or _UNFINISHED.fullmatch(name)) and not path.is_dir()
+
+
+def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
+    """Write one file and give its manifest entry."""
+    assert _NAME.fullmatch(name), name  # or it would never be swept
+    temporary = folder / f".writing-{name}"
+    if isinstance(content, Mapping):
+        suffix, pieces = "safetensors", _tensor_bytes(content)
+    else:
+        suffix, pieces = "parquet", _table_bytes(content)
+    digest = _write_bytes(temporary, pieces)
+    entry: dict[str, Any] = {
+        "file": f"{name}-{digest[:16]}.{suffix}",
+        "size": temporary.stat().st_size,
+        "head": _digest(temporary, HEAD),
+        "sha256": digest,
+    }
+    temporary.replace(folder / entry["file"])
+    return entry
+
+
+def _table_bytes(table: pl.DataFrame) -> Iterator[memoryview]:
+    """A Parquet file. Polars reads patterns and ``~`` into a path, so it is not given any."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    yield buffer.getbuffer()
+
+
+def _tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """A safetensors file, piece by piece; wide types come first, so that all are aligned.
+
+    The library's own writer holds a second copy of everything; these tensors may be memory-mapped
+    and larger than memory.
+    """
+    widest_first = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    header: dict[str, Any] = {}
+    end = 0
+    for name in widest_first:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        dtype, shape = _DTYPES[tensor.dtype], list(tensor.shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little")
+    yield text
+    for name in widest_first:
+        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def _write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write a file down to the disk and give its sha256."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in pieces:
+            for start in range(0, len(piece), CHUNK):
+                file.write(piece[start : start + CHUNK])
+                digest.update(piece[start : start + CHUNK])
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` at once: a reader sees all of it or what was there before."""
+    temporary = path.with_name(f".writing-{path.name}")
+    _write_bytes(temporary, [content])
+    _sync(path.parent)  # the files that a manifest names are there before it is
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder down to the disk."""
+    if sys.platform == "win32":  # which cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _dump(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest's text; its last entry is a checksum of the others."""
+    checksum = hashlib.sha256(json.dumps(manifest, indent=2).encode()).hexdigest()
+    return json.dumps({**manifest, "checksum": checksum}, indent=2).encode() + b"\n"
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that was opened: its manifest, and its files by name.
+
+    The files are there until the folder was written twice since; then they are refused.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.manifest["files"]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of a file, memory-mapped: only the head is read before it is used."""
+        from safetensors import safe_open
+
+        with self._reading(name) as entry:
+            path = _checked(self.path, entry)
+            with safe_open(path, framework="pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table, compared with its checksum: Parquet would read some damage as other values."""
+        import polars as pl
+
+        with self._reading(name) as entry:
+            path = _checked(self.path, entry, full=True)
+            try:
+                with path.open("rb") as file:
+                    return pl.read_parquet(file)
+            except pl.exceptions.PanicException as error:  # not an Exception
+                raise ValueError(str(error)) from error
+
+    def file(self, name: str) -> Path:
+        """The path of a file, its presence, size and head checked."""
+        with self._reading(name) as entry:
+            return _checked(self.path, entry)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """The manifest entry of a file; whatever is wrong with the file is told as a UserError."""
+        if name not in self:
+            raise damaged(self.path, f"{MANIFEST} names no {name!r}")
+        entry = self.manifest["files"][name]
+        try:
+            with _reading(self.path):
+                yield entry
+        except _ABSENT:
+            if _manifest(self.path)["checksum"] == self.manifest["checksum"]:
+                raise damaged(self.path, f"{entry['file']} is missing") from None
+            raise UserError(
+                f"{self.path} was replaced since it was opened, and {entry['file']} is gone",
+                hint="open it again",
+            ) from None
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # a parser's errors are of many types
+            raise damaged(self.path, f"{entry['file']} is not readable") from error
+
+
+def read(path: Path, kind: str | None, *, full: bool = False) -> Folder:
+    """Open a folder that ``write`` made.
+
+    A file that vanished was replaced by a writer: the manifest is then read again.
+
+    Args:
+        path: the folder.
+        kind: what it must hold; None for anything.
+        full: compare all of every file with its checksum, not just its size and its head.
+    """
+    before = None
+    while True:
+        folder = Folder(path, _manifest(path))
+        found = folder.manifest["kind"]
+        if kind not in (None, found):
+            raise UserError(
+                f"{path} holds a {found}, not a {kind}",
+                hint="`rankfold info` tells what a folder holds",
+            )
+        try:
+            with _reading(path):
+                for entry in folder.manifest["files"].values():
+                    _checked(path, entry, full=full)
+        except _ABSENT as error:
+            if folder.manifest["checksum"] == before:
+                raise damaged(path, f"{Path(error.filename).name} is missing") from None
+            before = folder.manifest["checksum"]
+        else:
+            return folder
+
+
+def open_folder(path: Path, *, full: bool = False) -> Folder:
+    """Open a folder of any kind."""
+    return read(path, None, full=full)
+
+
+def damaged(path: Path, what: str) -> UserError:
+    return UserError(
+        f"{path} is damaged: {what}",
+        hint="copy it again from where it came, or remove it and write it anew",
+    )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Tell what the system refuses as a UserError, but for a file that is not there."""
+    try:
+        yield
+    except _ABSENT:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot read {error.filename or path}: {error.strerror or error}",
+            hint="is it yours to read, and is its disk well?",
+        ) from error
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a folder, if it is as it was written."""
+    try:
+        with _reading(path):
+            text = (path / MANIFEST).read_bytes()
+    except _ABSENT:
+        raise _not_a_folder(path) from None
+    try:
+        manifest: dict[str, Any] = json.loads(text)
+        version = manifest["format"]
+        body = {name: value for name, value in manifest.items() if name != "checksum"}
+        unchanged = text == _dump(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, f"{MANIFEST} is not a manifest of rankfold's") from None
+    if version != FORMAT:
+        raise UserError(
+            f"{path / MANIFEST} is of format {version}; this rankfold reads format {FORMAT}",
+            hint="use the rankfold that wrote it, or remove the folder and write it anew",
+        )
+    if not unchanged:
+        raise damaged(path, f"{MANIFEST} does not match its own checksum")
+    _check_fields(path, manifest)
+    return manifest
+
+
+def _not_a_folder(path: Path) -> UserError:
+    if not path.exists():
+        what = f"there is no folder {path}"
+    elif not path.is_dir():
+        what = f"{path} is a file, not a rankfold folder"
+    else:
+        what = f"{path} is not a rankfold folder: it has no {MANIFEST}"
+    return UserError(what, hint="`rankfold prepare` writes data, `rankfold fit` writes models")
+
+
+_FIELDS = {"kind": str, "versions": dict, "files": dict}
+_ENTRY_FIELDS = {"file": str, "size": int, "head": str, "sha256": str}
+
+
+def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
+    """A UserError for a manifest that matches its checksum but is not of our making."""
+    _check_types(path, MANIFEST, manifest, _FIELDS)
+    for name, entry in manifest["files"].items():
+        _check_types(path, f"{MANIFEST}, files, {name}", entry, _ENTRY_FIELDS)
+        if not _DATA.fullmatch(entry["file"]):
+            what = f"{MANIFEST} names {entry['file']!r}, which is not a file of the folder"
+            raise damaged(path, what)
+
+
+def _check_types(path: Path, where: str, found: Any, fields: Mapping[str, type]) -> None:
+    for name, kind in fields.items():
+        if not isinstance(found, dict) or not isinstance(found.get(name), kind):
+            raise damaged(path, f"{where}: {name!r} is missing or not of type {kind.__name__}")
+
+
+def _checked(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
+    """The path of a manifest entry, if the file is as it was written."""
+    path: Path = folder / entry["file"]
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise damaged(folder, f"{path.name} is not a regular file (a link is not followed)")
+    if status.st_size != entry["size"]:
+        raise damaged(folder, f"{path.name} has {status.st_size:,} bytes, not {entry['size']:,}")
+    found, written = (_digest(path), "sha256") if full else (_digest(path, HEAD), "head")
+    if found != entry[written]:
+        raise damaged(folder, f"{path.name} does not match its checksum")
+    return path
+
+
+def _digest(path: Path, size: int | None = None) -> str:
+    """The sha256 of a file, or of its first ``size`` bytes."""
+    with path.open("rb") as file:
+        if size is not None:
+            return hashlib.sha256(file.read(size)).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

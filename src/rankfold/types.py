@@ -1,0 +1,370 @@
+"""Every shared type. Read this file first.
+
+Words: a *query* asks, a *candidate* is what it may get, a *grade* says how positive a pair of the
+two is (0 = not), a *split* is train, validation or test, a *pool* is the candidates a query is
+compared with in one step.
+
+Shapes: M queries, N candidates, B queries in a batch, C candidates in a pool, D width, K results.
+
+This module and everything that trains imports only torch and numpy when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Key = int | str
+Kind = Literal["interactions", "texts", "graded"]
+SplitName = Literal["train", "validation", "test"]
+Progress = Callable[[str, float], None]
+"""``(what is being done, share of it that is done)``; called now and then by long work."""
+
+
+# ---------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True, slots=True)
+class Interactions:
+    """What each query chose: a CSR matrix of grades, queries by candidates.
+
+    Within a query the candidates ascend and none is repeated. The tensors may be memory-mapped:
+    they are read, never written.
+    """
+
+    offsets: Tensor  # [M + 1] int64
+    candidates: Tensor  # [nnz] int32, or int64 where N needs it
+    grades: Tensor | None  # [nnz] float32, all > 0; None: all 1
+    n_candidates: int
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.candidates)
+
+    def counts(self) -> Tensor:
+        """|I_x|, the number of candidates of each query; [M]."""
+        return self.offsets.diff()
+
+    def candidate_counts(self) -> Tensor:
+        """c_y, the number of queries of each candidate; [N]."""
+        return torch.bincount(self.candidates, minlength=self.n_candidates)
+
+    def query_of_pair(self) -> Tensor:
+        """The query of each pair; [nnz], of the candidates' dtype."""
+        rows = torch.arange(self.n_queries, dtype=self.candidates.dtype, device=self.offsets.device)
+        return torch.repeat_interleave(rows, self.counts(), output_size=self.n_pairs)
+
+    def select(self, queries: Tensor) -> Interactions:
+        """The rows of ``queries`` [B], in that order."""
+        starts = self.offsets[queries]
+        counts = self.offsets[queries + 1] - starts
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        shift = torch.repeat_interleave(starts - offsets[:-1], counts)
+        places = torch.arange(len(shift), device=shift.device) + shift
+        grades = None if self.grades is None else self.grades[places]
+        return Interactions(offsets, self.candidates[places], grades, self.n_candidates)
+
+    def transpose(self) -> Interactions:
+        """The same grades, candidates by queries."""
+        order = torch.argsort(self.candidates, stable=True)
+        grades = None if self.grades is None else self.grades[order]
+        counts = self.candidate_counts()
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries)
+
+    def union(self, other: Interactions) -> Interactions:
+        """The pairs of both; where a pair is in both, the grade of ``other``."""
+        n = self.n_candidates
+        ours, theirs = self.query_of_pair().long(), other.query_of_pair().long()
+        pairs = torch.cat([ours * n + self.candidates, theirs * n + other.candidates])
+        pairs, order = torch.sort(pairs, stable=True)
+        last = torch.ones(len(pairs), dtype=torch.bool)
+        last[:-1] = pairs[1:] != pairs[:-1]
+        grades = None
+        if self.grades is not None or other.grades is not None:
+            grades = torch.cat([_grades(self), _grades(other)])[order][last]
+        pairs = pairs[last]
+        return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n))
+
+    def to(self, device: torch.device) -> Interactions:
+        grades = None if self.grades is None else self.grades.to(device)
+        offsets, candidates = self.offsets.to(device), self.candidates.to(device)
+        return Interactions(offsets, candidates, grades, self.n_candidates)
+
+
+def from_pairs(
+    queries: Tensor, candidates: Tensor, grades: Tensor | None, shape: tuple[int, int]
+) -> Interactions:
+    """CSR of pairs already sorted by query, then candidate, without repeats."""
+    n_queries, n_candidates = shape
+    counts = torch.bincount(queries, minlength=n_queries)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    dtype = torch.int32 if n_candidates < 2**31 and n_queries < 2**31 else torch.int64
+    return Interactions(offsets, candidates.to(dtype), grades, n_candidates)
+
+
+def _grades(pairs: Interactions) -> Tensor:
+    return torch.ones(pairs.n_pairs) if pairs.grades is None else pairs.grades
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One side's texts as token ids: text i is ``tokens[offsets[i] : offsets[i + 1]]``."""
+
+    offsets: Tensor  # [n + 1] int64
+    tokens: Tensor  # [total] int32
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """Rows with features and one ordered grade each."""
+
+    numbers: Tensor  # [n, F] float32, NaN where missing
+    categories: Tensor  # [n, C] int32, -1 where unseen
+    images: Tensor | None  # [n, height, width, channels] uint8
+    grades: Tensor  # [n] int64, 0 is the lowest
+
+    def __len__(self) -> int:
+        return len(self.grades)
+
+
+class Vocabulary:
+    """Keys <-> rows. Row i holds the i-th key in ascending order, so the rows follow from the keys.
+
+    Keys are int64 if every one of them is a canonical integer (``7``, not ``07``), else strings.
+    They are loaded when first needed: a dataset opens without reading them.
+    """
+
+    def __init__(self, size: int, load: Callable[[], pl.Series]) -> None:
+        self._size = size
+        self._load = load
+        self._keys: pl.Series | None = None
+
+    @staticmethod
+    def numbered(size: int) -> Vocabulary:
+        """Row i has the key i."""
+
+        def count() -> pl.Series:
+            import polars as pl
+
+            return pl.int_range(size, eager=True)
+
+        return Vocabulary(size, count)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def keys(self) -> pl.Series:
+        """All keys, ascending: Int64 or String."""
+        if self._keys is None:
+            self._keys = self._load()
+        return self._keys
+
+    @property
+    def holds_integers(self) -> bool:
+        return bool(self.keys.dtype.is_integer())
+
+    def find(self, keys: Sequence[Key] | pl.Series) -> Tensor:
+        """The row of each key, -1 where unknown; int64."""
+        import polars as pl
+
+        wanted = (
+            keys
+            if isinstance(keys, pl.Series)
+            else pl.Series([str(k) for k in keys], dtype=pl.String)
+        )
+        if len(wanted) == 0 or len(self) == 0:
+            return torch.full((len(wanted),), -1)
+        if self.holds_integers and not wanted.dtype.is_integer():
+            text = wanted.cast(pl.String)
+            numbers = text.cast(pl.Int64, strict=False)
+            wanted = pl.select(pl.when(numbers.cast(pl.String) == text).then(numbers)).to_series()
+        wanted = wanted.cast(self.keys.dtype, strict=False)
+        rows = self.keys.search_sorted(wanted, side="left").cast(pl.Int64)
+        rows = rows.clip(upper_bound=len(self) - 1)
+        known = (self.keys.gather(rows) == wanted).fill_null(value=False)
+        return torch.from_numpy(
+            pl.select(pl.when(known).then(rows).otherwise(-1)).to_series().to_numpy(writable=True)
+        )
+
+    def rows(self, keys: Sequence[Key], what: str = "query") -> Tensor:
+        """The row of each key; an unknown key is a UserError that names the nearest ones."""
+        rows = self.find(keys)
+        if bool((rows < 0).any()):
+            key = keys[int((rows < 0).nonzero()[0])]
+            near = self.nearest(str(key))
+            hint = (
+                f"did you mean {', '.join(map(repr, near))}?"
+                if near
+                else "the model knows no key like it"
+            )
+            raise UserError(f"unknown {what} {key!r}", hint=hint)
+        return rows
+
+    def nearest(self, key: str, n: int = 3) -> list[Key]:
+        """A few known keys that look like ``key``."""
+        import difflib
+
+        import polars as pl
+
+        text = self.keys.cast(pl.String)
+        place = int(self.keys.search_sorted(key)) if not self.holds_integers else 0
+        around = text.slice(max(0, place - 200), 400)
+        folded = text.str.to_lowercase()
+        containing = text.filter(folded.str.contains(key.lower(), literal=True)).head(200)
+        first = text.filter(folded.str.starts_with(key[:2].lower())).head(2000)
+        pool = dict.fromkeys([*containing.to_list(), *around.to_list(), *first.to_list()])
+        near = difflib.get_close_matches(key, pool, n=n, cutoff=0.5) or containing.head(n).to_list()
+        return [int(k) for k in near] if self.holds_integers else list(near)
+
+    def take(self, rows: Tensor) -> pl.Series:
+        """The keys of ``rows``."""
+        return self.keys.gather(rows.numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Prepared data: the splits in one row space, the keys of its rows, what to leave out."""
+
+    kind: Kind
+    train: Interactions | Graded
+    validation: Interactions | Graded | None
+    test: Interactions | Graded | None
+    queries: Vocabulary
+    candidates: Vocabulary  # for graded data the grades, lowest first
+    query_texts: Texts | None = None
+    candidate_texts: Texts | None = None
+    excluded: Interactions | None = None  # pairs that may never be returned
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""  # of the content; equal for equal data
+
+    def split(self, name: SplitName) -> Interactions:
+        """The pairs of one split; a UserError where the data has none or is graded."""
+        part = {"train": self.train, "validation": self.validation, "test": self.test}.get(name)
+        if part is None:
+            raise UserError(
+                f"this data has no {name} split",
+                hint="prepare it again with --split or --validation-share, or name another split",
+            )
+        if isinstance(part, Graded):
+            raise UserError(
+                "this data holds graded rows, not pairs of queries and candidates",
+                hint="`rankfold methods` lists what each method takes",
+            )
+        return part
+
+    def seen(self, split: SplitName) -> Interactions:
+        """What may not be returned when ``split`` is scored: earlier splits and the excluded."""
+        seen = self.split("train")
+        if split == "test" and self.validation is not None:
+            seen = seen.union(self.split("validation"))
+        return seen if self.excluded is None else seen.union(self.excluded)
+
+
+# ---------------------------------------------------------------------------------- parts
+
+
+class Loss(Protocol):
+    """Pure, and never reduced over queries. ``weights`` [B, C] weighs the candidates' terms."""
+
+    def __call__(
+        self, scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
+    ) -> Tensor: ...
+
+
+class TopK(NamedTuple):
+    """Results of a search, best first; equal scores by ascending id."""
+
+    ids: Tensor  # [B, K] int64, -1 where there are fewer than K
+    scores: Tensor  # [B, K], -inf where there are fewer than K
+
+
+class Index(Protocol):
+    """The best candidates by inner product."""
+
+    def search(self, vectors: Tensor, k: int, exclude: Interactions | None = None) -> TopK:
+        """Row b of ``exclude`` holds what may not be returned for ``vectors[b]``."""
+        ...
+
+
+class Comm(Protocol):
+    """The processes of a run. One by default."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, on each of them."""
+        ...
+
+
+# ---------------------------------------------------------------------------------- fitting
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """All that training leaves behind: plain data.
+
+    A score is the inner product of a row of ``tensors["queries"]`` and a row of
+    ``tensors["candidates"]``.
+    """
+
+    method: str
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a fit is given besides data and settings."""
+
+    rng: torch.Generator
+    device: torch.device
+    comm: Comm
+    resume: Mapping[str, Tensor] | None = (
+        None  # ``state()`` of the step to go on after, and "number"
+    )
+    validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
+    build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
+    memory_budget: int = 2**30  # bytes, for blocks
+
+
+class Step(NamedTuple):
+    """What a method yields after each sweep, pass or epoch."""
+
+    number: int  # counts from 1
+    loss: float
+    seconds: float  # spent training since the step before
+    model: Model | None
+    state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A named recipe that a person picks."""
+
+    summary: str
+    config: type[Any]  # a frozen dataclass; its fields are the method's options
+    data_kind: Kind
+    fit: Callable[[Dataset, Any, Run], Iterator[Step]]
+    fold_in: Callable[[Model, Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
+    paper: str = ""  # a key in docs/reference/papers.md
+    selects_itself: bool = False  # chooses its own settings on validation: never stopped early
