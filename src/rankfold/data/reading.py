@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +18,7 @@ from rankfold.errors import UserError
 from rankfold.types import Progress
 
 PLACES_SHOWN = 3
+LINE = "__line__"  # the column with a row's line or number, beside the columns of the input
 SPOOL_ROWS = 500_000
 
 
@@ -36,7 +37,7 @@ class BadRows:
             places.append(place)
 
     def describe(self) -> list[str]:
-        """One line per reason: ``12 rows with a missing query (ratings.csv:17, ratings.csv:40, ...)``."""
+        """One line per reason: ``12 rows with a missing query (a.csv:17, a.csv:40, ...)``."""
         lines = []
         for reason, count in self.counts.items():
             more = ", ..." if count > len(self.places[reason]) else ""
@@ -57,18 +58,29 @@ class Reading:
     bad: BadRows = field(default_factory=BadRows)
     progress: Progress = silent
 
+    def new_file(self) -> Path:
+        """A path for one more temporary file."""
+        return self.scratch / f"{len(list(self.scratch.iterdir()))}.parquet"
+
 
 def expand(inputs: Sequence[str | Path]) -> list[Path]:
-    """The files that ``inputs`` name: plain paths and globs, each glob in sorted order."""
+    """The files that ``inputs`` name: plain paths and globs, each glob in sorted order.
+
+    A path that exists is taken as it stands, whatever its letters; a glob does not name folders.
+    """
     files: list[Path] = []
     for item in inputs:
         path = Path(item)
-        if path.exists():
-            files.append(path)
-            continue
-        found = sorted(Path(name) for name in glob.glob(str(item), recursive=True))
-        if not found:
-            raise UserError(f"there is no file {item}", hint=_neighbours(path))
+        try:
+            if path.exists():
+                files.append(path)
+                continue
+            names = glob.glob(str(item), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
+            found = sorted(match for name in names if not (match := Path(name)).is_dir())
+            if not found:
+                raise UserError(f"there is no file {item}", hint=_neighbours(path))
+        except OSError as error:
+            raise UserError(f"cannot read {item}: {error.strerror}", hint=_MAY_READ) from error
         files.extend(found)
     return files
 
@@ -76,7 +88,7 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
 def _neighbours(path: Path) -> str:
     """What is in the folder of a path that does not exist."""
     if not path.parent.is_dir():
-        return f"there is no folder {path.parent} either"
+        return f"there is no folder {path.parent}"
     names = sorted(p.name for p in path.parent.iterdir() if not p.name.startswith("."))
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"{path.parent} has {shown}" if names else f"{path.parent} is empty"
@@ -88,21 +100,75 @@ def base_suffix(path: Path) -> str:
     return (Path(path.stem) if compressed else path).suffix.lower()
 
 
+_MAY_READ = "is it the right file, and may you read it?"
+
+
 def open_binary(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed on the way if it ends in .gz or .zst."""
-    match path.suffix.lower():
-        case ".gz":
-            return gzip.open(path, "rb")  # type: ignore[return-value]
-        case ".zst":
-            stream = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
-            return io.BufferedReader(stream)  # type: ignore[type-var, return-value]
-        case _:
-            return path.open("rb")
+    """The bytes of a file, decompressed on the way if they are gzip or zstd, whatever its name."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", hint="name the files in it")
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", hint=_MAY_READ) from error
+    head = file.peek(4)
+    for mark, start in _PACKED.items():
+        if head.startswith(mark):
+            return io.BufferedReader(_Pieces(_unpack(file, path, start)), 2**18)
+    return file
 
 
-def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """``(line number from 1, line without its end)`` of a text file; bytes that are no text become U+FFFD."""
-    with io.TextIOWrapper(open_binary(path), encoding=encoding, errors="replace", newline="\n") as file:
+_PACKED: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
+
+
+def _unpack(file: BinaryIO, path: Path, start: Callable[[], Any]) -> Iterator[bytes]:
+    """The content of all compressed parts; one that is damaged or cut off is a UserError."""
+    part = start()
+    with file:
+        try:
+            while piece := file.read(2**17):
+                while piece:
+                    part = start() if part.eof else part
+                    yield part.decompress(piece)
+                    piece = part.unused_data
+        except (zlib.error, zstandard.ZstdError) as error:
+            raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
+    if not part.eof:
+        raise UserError(f"{path.name} is cut off: its last part is missing", hint=_COPY_AGAIN)
+
+
+_COPY_AGAIN = "copy or download it again"
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes as a file to read."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        n = min(len(buffer), len(self._rest))
+        buffer[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
+
+
+def lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
+    """``(number from 1, line without its end)`` of a text; bytes that are no text become U+FFFD."""
+    with io.TextIOWrapper(
+        open_binary(path), encoding=encoding, errors="replace", newline="\n"
+    ) as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
 
@@ -110,13 +176,20 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 def spool(
     rows: Iterable[Sequence[Any]], schema: Mapping[str, Any], reading: Reading
 ) -> pl.LazyFrame:
-    """``rows`` written to temporary Parquet files piece by piece, so that they need not fit in memory."""
-    folder = reading.scratch / f"spool-{len(list(reading.scratch.iterdir()))}"
-    folder.mkdir()
+    """``rows`` as temporary Parquet files, written piece by piece: they need not fit in memory."""
     remaining = iter(rows)
-    number = 0
-    while (piece := list(islice(remaining, SPOOL_ROWS))) or number == 0:
-        frame = pl.DataFrame(piece, schema=dict(schema), orient="row")
+    pieces = iter(lambda: list(islice(remaining, SPOOL_ROWS)), [])
+    frames = (pl.DataFrame(piece, schema=dict(schema), orient="row") for piece in pieces)
+    return spool_frames(frames, schema, reading)
+
+
+def spool_frames(
+    frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], reading: Reading
+) -> pl.LazyFrame:
+    """The same for rows that come as small frames."""
+    folder = reading.new_file()
+    folder.mkdir()
+    none = pl.DataFrame(schema=dict(schema))  # so that there is a file even without rows
+    for number, frame in enumerate(chain([none], frames)):
         frame.write_parquet(folder / f"{number:06}.parquet")
-        number += 1
-    return pl.scan_parquet(folder / "*.parquet")
+    return pl.scan_parquet(folder, glob=False)

@@ -1,7 +1,7 @@
-"""Public data sets by name. To add one: one file, one line here, one test on a small file in its format.
+"""Public data sets by name. To add one: one file, one line here, one test in its true format.
 
-A reader gets its input files and returns rows ``query, candidate[, grade][, time]`` (time in seconds),
-or a whole ``Dataset`` where the rows are graded.
+A reader gets its input files and returns rows ``query, candidate[, grade][, time]``, time in
+seconds, or a whole ``Dataset`` where the rows are graded.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.reading import Reading
+from rankfold.data.sources import amazon, debian, movielens, retinamnist, steam, wikilinks
 from rankfold.types import Dataset
 
 
@@ -22,4 +23,14 @@ class Source(NamedTuple):
     inputs: str  # what the input files are; empty for bundled data
 
 
-SOURCES: dict[str, Source] = {}
+SOURCES: dict[str, Source] = {
+    "amazon": Source("Amazon reviews, 2014 to 2023", amazon.read, "ratings CSV or reviews JSON"),
+    "debian": Source("relations of Debian packages (bundled)", debian.read_relations, ""),
+    "debian-seealso": Source("what Debian packages suggest (bundled)", debian.read_see_also, ""),
+    "debian-tags": Source("tags of Debian packages (bundled)", debian.read_tags, ""),
+    "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
+    "retinamnist": Source("graded photographs of retinas (bundled)", retinamnist.read, ""),
+    "steam": Source("Steam reviews", steam.read, "steam_reviews.json.gz"),
+    "steam-au": Source("Steam, Australia", steam.read_users, "australian_user_reviews.json.gz"),
+    "wikilinks": Source("Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz"),
+}

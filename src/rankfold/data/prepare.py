@@ -1,0 +1,309 @@
+"""From a table to prepared data: read, number, filter, split, summarise."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from rankfold import config, store
+from rankfold.data import folder, memory, split
+from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
+from rankfold.data.pairs import (
+    DUPLICATES,
+    Pairs,
+    at_least,
+    check_not_empty,
+    compact,
+    core,
+    number,
+    positive,
+)
+from rankfold.data.reading import Reading, base_suffix, expand, lines, silent
+from rankfold.data.sources import SOURCES
+from rankfold.data.tables import NONE, Columns, read_frame, read_tables, stack
+from rankfold.errors import UserError
+from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pairs
+
+Input = Any
+"""A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """The options of ``prepare``. Columns are guessed where None; ``"none"`` is to do without."""
+
+    query: str | None = None
+    candidate: str | None = None
+    grade: str | None = None
+    time: str | None = None
+    header: bool = True  # False: the columns of a text table are column_0, column_1, ...
+    source: str | None = None  # a name in SOURCES
+    format: str | None = None  # table or adjacency; told from the file where None
+    train: Input = None  # given splits instead of inputs
+    validation: Input = None
+    test: Input = None
+    validation_share: float = 0.1  # carved from train where splits are given without validation
+    duplicates: str = "highest"  # which of equal pairs stays: highest (grade) or last
+    min_grade: float | None = None
+    kcore: int = 0
+    split: str | Sequence[float] = (0.8, 0.1, 0.1)
+    seed: int = 0
+    strict: bool = False  # refuse bad rows instead of leaving them out
+
+
+def prepare(
+    *inputs: Input, out: str | Path | None = None, progress: Progress = silent, **options: Any
+) -> Dataset:
+    """Prepare a table of interactions for fitting; with ``out``, as a folder on disk.
+
+    ``options`` are the fields of ``Preparation``. The same seed gives the same splits whatever the
+    order of the rows.
+    """
+    config.check_names(Preparation, options)
+    plan = _checked(Preparation(**options))
+    if out is not None:
+        store.check_writable(Path(out), "data")
+    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
+        reading = Reading(Path(scratch), progress=progress)
+        rows = _read(inputs, plan, reading)
+        data = rows if isinstance(rows, Dataset) else _assemble(rows, plan, reading)
+    if out is None:
+        return data
+    progress("writing", 0.0)
+    folder.save(data, Path(out))
+    return folder.load(out)
+
+
+def _checked(plan: Preparation) -> Preparation:
+    for name, value, known in (
+        ("source", plan.source, SOURCES),
+        ("duplicates", plan.duplicates, DUPLICATES),
+        ("format", plan.format, ("table", "adjacency")),
+    ):
+        if value is not None and value not in known:
+            raise UserError(f"there is no {name} {value!r}", hint=f"known: {', '.join(known)}")
+    if not 0 <= plan.validation_share < 1:
+        raise UserError(
+            f"the validation share is {plan.validation_share:g}", hint="it is at least 0, below 1"
+        )
+    return plan
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.LazyFrame | Dataset:
+    """The usable rows of the inputs, with a column ``split`` where the splits are given."""
+    given = {"train": plan.train, "validation": plan.validation, "test": plan.test}
+    if any(value is not None for value in given.values()):
+        if inputs or plan.train is None:
+            raise UserError(
+                "given splits need a train file and no other input",
+                hint="use --train F, with --validation F and --test F where there are such",
+            )
+        frames = [
+            _read_inputs(_as_list(value), plan, reading).with_columns(split=pl.lit(i, pl.UInt8))
+            for i, value in enumerate(given.values())
+            if value is not None
+        ]
+        rows = stack(frames)
+    elif plan.source is not None:
+        read = _read_source(inputs, plan, reading)
+        if isinstance(read, Dataset):
+            return read
+        rows = read
+    else:
+        rows = _read_inputs(inputs, plan, reading)
+    if plan.strict and reading.bad.counts:
+        raise UserError(
+            f"found {'; '.join(reading.bad.describe())}",
+            hint="correct them, or leave --strict out to go on without them",
+        )
+    return rows
+
+
+def _as_list(value: Input) -> list[Input]:
+    """Several files of one split, or the only one."""
+    return list(value) if isinstance(value, list) and _all_paths(value) else [value]
+
+
+def _all_paths(values: Sequence[Input]) -> bool:
+    return all(isinstance(value, str | Path) for value in values)
+
+
+def _read_source(
+    inputs: Sequence[Input], plan: Preparation, reading: Reading
+) -> pl.LazyFrame | Dataset:
+    assert plan.source is not None
+    source = SOURCES[plan.source]
+    if bool(inputs) != bool(source.inputs):
+        wanted = f"takes {source.inputs}" if source.inputs else "is bundled and takes no input"
+        raise UserError(f"the source {plan.source} {wanted}", hint=source.summary)
+    reading.progress(f"reading {plan.source}", 0.0)
+    rows = source.read(expand(inputs), reading)
+    if isinstance(rows, Dataset):
+        return rows
+    names = Columns("query", "candidate", None, None if _wants_time(plan) else NONE)
+    return read_frame(rows, names, plan.source, reading)
+
+
+def _read_inputs(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.LazyFrame:
+    if not inputs:
+        raise UserError("there is nothing to read", hint="name a file, or a --source")
+    columns = Columns(
+        plan.query, plan.candidate, plan.grade, plan.time or (None if _wants_time(plan) else NONE)
+    )
+    if not _all_paths(inputs):
+        tables = [memory.to_frame(table) for table in inputs]
+        return stack([read_frame(table, columns, "the table", reading) for table in tables])
+    files = expand(inputs)
+    for path in files:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder", hint=f"name its files, say '{path}/*.parquet'")
+    if plan.format == "adjacency" or (plan.format is None and _is_adjacency(files[0])):
+        names = Columns("query", "candidate", NONE, NONE)
+        return stack([read_frame(read_adjacency(p), names, p.name, reading) for p in files])
+    return read_tables(files, columns, reading, header=plan.header)
+
+
+def _wants_time(plan: Preparation) -> bool:
+    return split.parse(plan.split, 0.0).needs_time or plan.duplicates == "last"
+
+
+def _is_adjacency(path: Path) -> bool:
+    if base_suffix(path) not in (".txt", ""):
+        return False
+    return looks_like_adjacency(next((text for _, text in lines(path)), ""))
+
+
+# ---------------------------------------------------------------------------------- assembling
+
+
+def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Dataset:
+    """Number, filter and split the rows."""
+    splitter = split.parse(plan.split, plan.validation_share)
+    reading.progress("numbering keys", 0.0)
+    pairs, queries, candidates = number(rows)
+    dropped: list[dict[str, Any]] = [
+        {"why": reason, "rows": n, "first": reading.bad.places[reason]}
+        for reason, n in reading.bad.counts.items()
+    ]
+    n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
+    if len(pairs) == 0:
+        raise UserError(
+            "there are no usable rows" if n_read else "the input has no rows",
+            hint="; ".join(reading.bad.describe()) or "is it the right file?",
+        )
+    for name, keep, hint in _filters(pairs, plan):
+        reading.progress(name, 0.0)
+        before, pairs = len(pairs), keep(pairs)
+        check_not_empty(pairs, before, f"the filter '{name}'", hint)
+        if len(pairs) < before:
+            dropped.append({"why": name, "rows": before - len(pairs)})
+    pairs, queries, candidates = compact(pairs, queries, candidates)
+    reading.progress("splitting", 0.0)
+    rng = np.random.default_rng(plan.seed)
+    if pairs.splits is None:
+        splits = splitter.assign(pairs, rng)
+    elif plan.validation is None and plan.validation_share:
+        splits = split.carve_validation(pairs, plan.validation_share, rng)
+    else:
+        splits = pairs.splits
+    return _dataset(pairs, splits, queries, candidates, {"rows": n_read, "dropped": dropped})
+
+
+def _filters(pairs: Pairs, plan: Preparation) -> list[tuple[str, Callable[[Pairs], Pairs], str]]:
+    """The filters in their order: name, function, and what to do if one leaves nothing."""
+    low = plan.min_grade
+    if low is not None and pairs.grades is None:
+        raise UserError(
+            "a minimum grade needs grades", hint="name their column: --grade-column NAME"
+        )
+    filters = [("repeated pair", DUPLICATES[plan.duplicates], "")]
+    if low is not None:
+        hint = f"lower --min-grade; the highest grade is {pairs.grades.max():g}"  # type: ignore[union-attr]
+        filters.append((f"grade below {low:g}", lambda p: at_least(p, low), hint))
+    filters.append(
+        ("grade of 0 or less", positive, "a grade above 0 means that a pair is positive")
+    )
+    if plan.kcore > 1:
+        filters.append((f"{plan.kcore}-core", lambda p: core(p, plan.kcore), "lower --kcore"))
+    return filters
+
+
+def _dataset(
+    pairs: Pairs,
+    splits: split.Assignment,
+    queries: pl.Series,
+    candidates: pl.Series,
+    history: dict[str, Any],
+) -> Dataset:
+    shape = (len(queries), len(candidates))
+    grades = pairs.grades
+    if grades is not None and (grades == 1).all():
+        grades = None
+    parts: dict[str, Interactions | None] = {}
+    for number_, name in enumerate(("train", "validation", "test")):
+        mine = splits == number_
+        parts[name] = from_pairs(
+            torch.from_numpy(pairs.queries[mine]),
+            torch.from_numpy(pairs.candidates[mine]),
+            None if grades is None else torch.from_numpy(grades[mine]),
+            shape,
+        )
+        if name != "train" and not mine.any():
+            parts[name] = None
+    train, validation, test = parts.values()
+    assert train is not None
+    return Dataset(
+        kind="interactions",
+        train=train,
+        validation=validation,
+        test=test,
+        queries=Vocabulary(shape[0], lambda: queries),
+        candidates=Vocabulary(shape[1], lambda: candidates),
+        summary={**_counts(parts, shape), **_grade_summary(grades), **history},
+        fingerprint=folder.fingerprint(parts.values(), queries, candidates),
+    )
+
+
+def _counts(parts: dict[str, Interactions | None], shape: tuple[int, int]) -> dict[str, Any]:
+    sizes = {name: 0 if part is None else part.n_pairs for name, part in parts.items()}
+    total = sum(sizes.values())
+    per_query = sum(part.counts() for part in parts.values() if part is not None)
+    per_candidate = sum(part.candidate_counts() for part in parts.values() if part is not None)
+    assert isinstance(per_query, torch.Tensor)
+    assert isinstance(per_candidate, torch.Tensor)
+    return {
+        "queries": shape[0],
+        "candidates": shape[1],
+        "pairs": total,
+        **sizes,
+        "density": total / (shape[0] * shape[1]),
+        "pairs_per_query": {"median": int(per_query.median()), "max": int(per_query.max())},
+        "pairs_per_candidate": {
+            "median": int(per_candidate.median()),
+            "max": int(per_candidate.max()),
+        },
+    }
+
+
+def _grade_summary(grades: np.ndarray[Any, Any] | None) -> dict[str, Any]:
+    if grades is None:
+        return {"grades": None}
+    values, counts = np.unique(grades, return_counts=True)
+    summary: dict[str, Any] = {
+        "lowest": float(values[0]),
+        "highest": float(values[-1]),
+        "mean": float(grades.mean(dtype=np.float64)),
+    }
+    if len(values) <= 20:
+        summary["pairs"] = {f"{value:g}": int(n) for value, n in zip(values, counts, strict=True)}
+    return {"grades": summary}

@@ -1,0 +1,118 @@
+"""Amazon reviews, collected by McAuley and others in 2014, 2018 and 2023.
+
+Each collection has "ratings only" CSV and full reviews as JSON lines; the first line tells which a
+file is. The CSV of 2014 has no header and writes ``user,item,rating,timestamp``, that of 2018 has
+none either and writes ``item,user,rating,timestamp``, that of 2023 has a header.
+
+Without a header, which column is the user follows from the keys themselves: a reviewer is an A with
+nine or more letters and digits, an item (ASIN) is a B with nine, or an ISBN: nine digits and then a
+digit or X. The order that fits more of the first rows wins; a file that fits neither is refused.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rankfold.data.reading import Reading, lines, spool
+from rankfold.errors import UserError
+
+SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}
+HEADER = {"user_id": "query", "parent_asin": "candidate", "rating": "grade", "timestamp": "time"}
+USER_FIRST = ("query", "candidate", "grade", "time")  # 2014
+ITEM_FIRST = ("candidate", "query", "grade", "time")  # 2018
+USER = re.compile(r"A[0-9A-Z]{9,}")
+ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
+ROWS_LOOKED_AT = 1000
+
+Row = tuple[str | float | None, ...]  # in the order of SCHEMA
+
+
+def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
+    """Rows ``query`` (user), ``candidate`` (item), ``grade`` (stars) and ``time``."""
+    frames = [_scan(path, reading).select(list(SCHEMA)) for path in paths]
+    return pl.concat(frames).with_columns(time=_seconds(pl.col("time")))
+
+
+def _seconds(time: pl.Expr) -> pl.Expr:
+    """2023 counts milliseconds: as seconds they would lie beyond the year 5000."""
+    return pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
+
+
+def _scan(path: Path, reading: Reading) -> pl.LazyFrame:
+    _, first_line = next(lines(path), (1, ""))
+    if first_line.startswith("{"):
+        return spool(_reviews(path, reading), SCHEMA, reading)
+    if set(HEADER) <= set(first_line.split(",")):
+        names = [HEADER.get(name, name) for name in first_line.split(",")]
+        return _scan_csv(path, names, header_lines=1)
+    return _scan_csv(path, _order(path), header_lines=0)
+
+
+# ---------------------------------------------------------------------------------- CSV
+
+
+def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int) -> pl.LazyFrame:
+    """A cell that is no number is left empty, to be counted as a bad row with the others."""
+    return pl.scan_csv(
+        path,
+        has_header=False,
+        skip_lines=header_lines,
+        schema={name: SCHEMA.get(name, pl.String) for name in names},
+        quote_char=None,
+        ignore_errors=True,
+        glob=False,
+    )
+
+
+def _order(path: Path) -> tuple[str, ...]:
+    """The columns of a CSV without header; see the top of this file."""
+    head = [line for _, line in islice(lines(path), ROWS_LOOKED_AT)]
+    cells = [line.split(",") for line in head if line.count(",") == 3]
+    user_first = sum(_is_user_and_item(a, b) for a, b, *_ in cells)
+    item_first = sum(_is_user_and_item(b, a) for a, b, *_ in cells)
+    if user_first == item_first:
+        raise UserError(
+            f"cannot tell users from items in {path}: its first line is {''.join(head[:1])[:80]!r}",
+            hint="expected user,item,rating,timestamp or item,user,rating,timestamp with Amazon's "
+            "own keys; for others use --format table with --query-column and --candidate-column",
+        )
+    return USER_FIRST if user_first > item_first else ITEM_FIRST
+
+
+def _is_user_and_item(user: str, item: str) -> bool:
+    return bool(USER.fullmatch(user) and ITEM.fullmatch(item))
+
+
+# ---------------------------------------------------------------------------------- JSON lines
+
+
+def _reviews(path: Path, reading: Reading) -> Iterator[Row]:
+    for number, line in lines(path):
+        if not line:
+            continue
+        try:
+            row = _row(json.loads(line))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            reading.bad.add("an unreadable line", f"{path.name}:{number}")
+        else:
+            yield row
+
+
+def _row(review: dict[str, Any]) -> Row:
+    """2014 and 2018 name a reviewerID, 2023 a user_id; what is missing is None."""
+    if "reviewerID" in review:
+        names = ("reviewerID", "asin", "overall", "unixReviewTime")
+    elif "parent_asin" in review:
+        names = ("user_id", "parent_asin", "rating", "timestamp")
+    else:
+        names = ("user_id", "asin", "rating", "timestamp")
+    values = map(review.get, names)
+    return tuple(
+        None if value is None else kind(value)
+        for kind, value in zip((str, str, float, int), values, strict=True)
+    )

@@ -1,0 +1,92 @@
+"""MovieLens ratings by GroupLens: one reader for every release.
+
+100K is ``u.data`` (tabs), 1M and 10M are ``ratings.dat`` (``::``), and 20M, 25M, 32M and latest are
+``ratings.csv``. The first line tells which it is, so a file may have any name.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from rankfold.data.reading import Reading, lines
+from rankfold.errors import UserError
+
+COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
+
+
+class Layout(NamedTuple):
+    """How one generation of releases writes its ratings."""
+
+    file: str
+    separator: str
+    first_line: str  # a pattern
+    header_lines: int
+
+
+LAYOUTS = (
+    Layout("u.data", "\t", r"\d+\t\d+\t\d+\t\d+", 0),
+    Layout("ratings.dat", "::", r"\d+::\d+::\d[\d.]*::\d+", 0),
+    Layout("ratings.csv", ",", "userId,movieId,rating,timestamp", 1),
+)
+
+
+def read(paths: list[Path], _reading: Reading) -> pl.LazyFrame:
+    """Rows ``query`` (user), ``candidate`` (movie), ``grade`` (stars) and ``time``.
+
+    A cell that is no number is left empty, to be counted as a bad row with the others.
+    """
+    return pl.concat([_scan(_ratings_file(path)) for path in paths])
+
+
+def _ratings_file(path: Path) -> Path:
+    """``path`` itself, or the ratings in the folder ``path``."""
+    if not path.is_dir():
+        return path
+    names = [layout.file + end for layout in LAYOUTS for end in ("", ".gz", ".zst")]
+    found = [path / name for name in names if (path / name).exists()]
+    if not found:
+        raise UserError(
+            f"{path} holds no MovieLens ratings",
+            hint=f"a release unpacks to a folder with {', '.join(x.file for x in LAYOUTS)}",
+        )
+    return found[0]
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    layout = _layout(path)
+    return pl.scan_csv(
+        path,
+        has_header=False,
+        skip_lines=layout.header_lines,
+        separator=layout.separator[0],
+        schema=_schema(layout.separator),
+        quote_char=None,
+        ignore_errors=True,
+        glob=False,
+    ).select(list(COLUMNS))
+
+
+def _layout(path: Path) -> Layout:
+    _, first_line = next(lines(path), (1, ""))
+    for layout in LAYOUTS:
+        if re.fullmatch(layout.first_line, first_line):
+            return layout
+    raise UserError(
+        f"{path} is not a file of MovieLens ratings: its first line is {first_line[:80]!r}",
+        hint="expected four numbers parted by tabs (u.data) or by :: (ratings.dat), "
+        "or the header userId,movieId,rating,timestamp (ratings.csv)",
+    )
+
+
+def _schema(separator: str) -> dict[str, type[pl.DataType]]:
+    """The columns as the CSV reader sees them.
+
+    It knows only one-letter separators: for it there is an empty column inside each ``::``.
+    """
+    schema: dict[str, type[pl.DataType]] = {}
+    for name, kind in COLUMNS.items():
+        gap = {f"before {name}": pl.String} if schema and len(separator) == 2 else {}
+        schema |= {**gap, name: kind}
+    return schema

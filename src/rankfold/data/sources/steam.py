@@ -1,0 +1,104 @@
+"""Steam reviews, crawled by McAuley and others: one Python dict per line, not JSON.
+
+``steam_reviews.json.gz`` has a review per line, ``australian_user_reviews.json.gz`` a user per line
+with a list of reviews. Lines are only ever parsed as literals, never evaluated.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rankfold.data.reading import Reading, lines, spool
+
+Row = tuple[Any, ...]
+
+
+def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
+    """Rows ``query`` (user name, or user id without one), ``candidate`` (game) and ``time``."""
+    schema = {"query": pl.String, "candidate": pl.String, "date": pl.String}
+    time = pl.col("date").str.to_date("%Y-%m-%d", strict=False).dt.epoch("s")
+    rows = chain.from_iterable(_rows(path, review, reading) for path in paths)
+    return spool(rows, schema, reading).select("query", "candidate", time=time)
+
+
+def read_users(paths: list[Path], reading: Reading) -> pl.LazyFrame:
+    """Rows ``query`` (user id), ``candidate`` (game) and ``grade``, 1 if recommended, else 0.
+
+    They have no time: the page that was crawled left the year out of the latest dates.
+    """
+    schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64}
+    rows = chain.from_iterable(_rows(path, reviews_of_user, reading) for path in paths)
+    return spool(rows, schema, reading)
+
+
+def _rows(path: Path, parse: Callable[[str], list[Row]], reading: Reading) -> Iterator[Row]:
+    for number, line in lines(path):
+        if not line:
+            continue
+        try:
+            rows = parse(line)
+        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError):
+            reading.bad.add("an unreadable line", f"{path.name}:{number}")
+        else:
+            yield from rows
+
+
+def reviews_of_user(line: str) -> list[Row]:
+    """User, game and grade of each review of a user."""
+    user = ast.literal_eval(line)
+    return [
+        (_paired(user["user_id"]), _paired(review["item_id"]), float(review["recommend"]))
+        for review in user["reviews"]
+    ]
+
+
+def review_by_literal(line: str) -> list[Row]:
+    """User, game and date of a review, by Python's own parser: the reference for ``review``."""
+    record = ast.literal_eval(line)
+    user = record.get("username")
+    user = record.get("user_id") if user is None else user
+    return [(_paired(user), _paired(record.get("product_id")), _paired(record.get("date")))]
+
+
+def _paired(text: str | None) -> str | None:
+    """``text`` with surrogate pairs, as Python 2 may write them, joined to single letters."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# ---------------------------------------------------------------------------------- faster
+
+STRING = r"""u?(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
+OTHER = r"(?:True|False|None|-?\d++(?:\.\d++)?+(?:e[-+]?\d++)?+)"
+REVIEW = re.compile(
+    rf"""\{{(?:(?:u?'username':\ (?P<name>{STRING})
+                 |u?'user_id':\ (?P<id>{STRING})
+                 |u?'product_id':\ (?P<product>{STRING})
+                 |u?'date':\ (?P<date>{STRING})
+                 |{STRING}:\ (?:{STRING}|{OTHER})
+              )(?:,\ |(?=\}}$)))*+\}}""",
+    re.VERBOSE,
+)
+
+
+def review(line: str) -> list[Row]:
+    """User, game and date of a review: one match and no syntax tree, several times as fast."""
+    match = REVIEW.fullmatch(line)
+    if match is None:
+        return review_by_literal(line)
+    name, user_id, product, date = map(_string, match.group("name", "id", "product", "date"))
+    return [(user_id if name is None else name, product, date)]
+
+
+def _string(literal: str | None) -> str | None:
+    if literal is None:
+        return None
+    if "\\" in literal:
+        return _paired(ast.literal_eval(literal))
+    return literal.removeprefix("u")[1:-1]

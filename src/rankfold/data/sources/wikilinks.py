@@ -1,0 +1,232 @@
+"""Links between the articles of a Wikipedia, from its page, linktarget and pagelinks SQL dumps.
+
+A link to a redirect counts as a link to where the redirect leads in the end. These dumps do not
+name a redirect's target, but it is the one link on the redirect's page; a redirect that has several
+links or none, or leads back to itself, leads nowhere, and links to it are left out.
+
+A dump is read as CSV, a few megabytes at a time: see ``_csv``.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from rankfold.data.reading import Reading, base_suffix, open_binary, spool_frames
+from rankfold.errors import UserError
+
+TABLES: dict[str, dict[str, type[pl.DataType]]] = {
+    "page": {
+        "page_id": pl.Int64,
+        "page_namespace": pl.Int64,
+        "page_title": pl.String,
+        "page_is_redirect": pl.Int64,
+    },
+    "linktarget": {"lt_id": pl.Int64, "lt_namespace": pl.Int64, "lt_title": pl.String},
+    "pagelinks": {"pl_from": pl.Int64, "pl_target_id": pl.Int64},
+}
+ARTICLES = 0  # the namespace
+BLOCK = 2**23  # bytes
+
+
+class Dump(NamedTuple):
+    """An SQL dump of one table."""
+
+    path: Path
+    table: str
+    columns: list[str]  # in the order of the CREATE TABLE statement
+
+
+def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
+    """Rows ``query`` (title of the linking article) and ``candidate`` (title of the linked one)."""
+    dumps = _find(paths)
+    tables = {name: _spool(dumps[name], reading) for name in TABLES}
+    pages = _pages(tables["page"])
+    links = _links(tables["linktarget"], tables["pagelinks"], pages)
+    ends = _ends(pages, links)
+    queries = pages.lazy().filter(~pl.col("is_redirect")).select(query="title", **{"from": "row"})
+    candidates = pages.lazy().select(candidate="title", to="row")
+    return (
+        links.join(ends.lazy(), on="to")
+        .select("from", to="end")
+        .filter(pl.col("from") != pl.col("to"))
+        .unique()
+        .sort("from", "to")  # so that the rows always come in the same order
+        .join(queries, on="from", maintain_order="left")
+        .join(candidates, on="to", maintain_order="left")
+        .select("query", "candidate")
+    )
+
+
+def _pages(table: pl.LazyFrame) -> pl.DataFrame:
+    """The articles and the redirects to them: ``row``, ``page_id``, ``title``, ``is_redirect``."""
+    pages = table.filter(pl.col("page_namespace") == ARTICLES).select(
+        "page_id", title=_title("page_title"), is_redirect=pl.col("page_is_redirect") == 1
+    )
+    return pages.collect().with_row_index("row")
+
+
+def _links(targets: pl.LazyFrame, links: pl.LazyFrame, pages: pl.DataFrame) -> pl.LazyFrame:
+    """Rows ``from`` and ``to`` of pages; links to what does not exist are left out."""
+    of_title = pages.lazy().select("title", to="row")
+    of_id = pages.lazy().select("page_id", **{"from": "row"})
+    of_target = (
+        targets.filter(pl.col("lt_namespace") == ARTICLES)
+        .select("lt_id", title=_title("lt_title"))
+        .join(of_title, on="title")
+        .select("lt_id", "to")
+    )
+    return (
+        links.join(of_id, left_on="pl_from", right_on="page_id")
+        .join(of_target, left_on="pl_target_id", right_on="lt_id")
+        .select("from", "to")
+    )
+
+
+def _ends(pages: pl.DataFrame, links: pl.LazyFrame) -> pl.DataFrame:
+    """Where a link to page ``to`` leads in the ``end``; without those that lead nowhere."""
+    nowhere = len(pages)
+    is_redirect = np.append(pages["is_redirect"].to_numpy(), False)
+    redirects = pages.lazy().filter("is_redirect").select("row")
+    only = (
+        links.join(redirects, left_on="from", right_on="row", how="semi")
+        .filter(pl.len().over("from") == 1)
+        .collect()
+    )
+    end = np.where(is_redirect, nowhere, np.arange(nowhere + 1))
+    end[only["from"].to_numpy()] = only["to"].to_numpy()
+    for _ in range(nowhere.bit_length()):  # each round doubles the length of chain that is followed
+        end = end[end]
+    leads = ~is_redirect[end] & (end != nowhere)  # what still ends at a redirect runs in a circle
+    ends = pl.DataFrame({"to": np.flatnonzero(leads), "end": end[leads]})
+    return ends.cast(pages.schema["row"])
+
+
+# ---------------------------------------------------------------------------------- finding dumps
+
+
+def _find(paths: Sequence[Path]) -> dict[str, Dump]:
+    """The dump of each table, known by its CREATE TABLE statement, whatever the file's name."""
+    dumps: dict[str, Dump] = {}
+    for path in chain.from_iterable(map(_files, paths)):
+        dump = _describe(path)
+        if dump is None or dump.table not in TABLES:
+            continue
+        if dump.table in dumps:
+            raise UserError(
+                f"{dumps[dump.table].path} and {path} both hold the table {dump.table}",
+                hint="name the three files of one date",
+            )
+        dumps[dump.table] = dump
+    missing = [name for name in TABLES if name not in dumps]
+    if missing:
+        raise UserError(
+            f"there is no SQL dump of the table {' nor of '.join(missing)}",
+            hint="give the three files simplewiki-DATE-page.sql.gz, -linktarget.sql.gz and "
+            "-pagelinks.sql.gz, or the folder that holds them",
+        )
+    return dumps
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if base_suffix(file) == ".sql")
+
+
+def _describe(path: Path) -> Dump | None:
+    """The table of a dump and its columns; None for a file that creates no table."""
+    with open_binary(path) as file:
+        for line in file:
+            if line.startswith(b"INSERT INTO"):
+                return None
+            if create := re.match(rb"CREATE TABLE `(\w+)`", line):
+                body = takewhile(lambda line: not line.startswith(b")"), file)
+                names = [re.match(rb"\s*`(\w+)`", line) for line in body]
+                return Dump(path, create[1].decode(), [name[1].decode() for name in names if name])
+    return None
+
+
+# ---------------------------------------------------------------------------------- reading dumps
+
+
+def _spool(dump: Dump, reading: Reading) -> pl.LazyFrame:
+    """The columns of ``TABLES`` that a dump holds, as temporary Parquet files."""
+    schema = TABLES[dump.table]
+    for name in schema:
+        if name not in dump.columns:
+            raise UserError(
+                f"{dump.path} has no column {name!r}",
+                hint=f"it has {', '.join(dump.columns)}; use a newer dump",
+            )
+    reading.progress(f"reading {dump.path.name}", list(TABLES).index(dump.table) / len(TABLES))
+    return spool_frames((_parse(block, dump) for block in _blocks(dump)), schema, reading)
+
+
+def _blocks(dump: Dump) -> Iterator[bytes]:
+    """The rows of all INSERT statements, in blocks without the outermost parentheses.
+
+    A line holds a statement or, from newer servers, one row; both end in ``),`` or ``);``.
+    """
+    insert = f"INSERT INTO `{dump.table}` VALUES".encode()
+    rows: list[bytes] = []
+    size = 0
+    with open_binary(dump.path) as file:
+        for line in file:
+            values = line.removeprefix(insert).strip()
+            if not values.startswith(b"("):
+                continue
+            if not values.endswith((b"),", b");")):
+                raise _damaged(dump)
+            rows.append(values[1:-2])
+            size += len(values)
+            if size >= BLOCK:
+                yield b"\n".join(rows)
+                rows, size = [], 0
+    if rows:
+        yield b"\n".join(rows)
+
+
+def _parse(block: bytes, dump: Dump) -> pl.DataFrame:
+    schema = TABLES[dump.table]
+    rows = pl.scan_csv(
+        _csv(block),
+        has_header=False,
+        quote_char="'",
+        schema={name: schema.get(name, pl.String) for name in dump.columns},
+        encoding="utf8-lossy",
+    )
+    try:
+        return rows.select(list(schema)).collect()
+    except pl.exceptions.PolarsError:
+        raise _damaged(dump) from None
+
+
+def _csv(block: bytes) -> bytes:
+    r"""SQL values as CSV: one row per line, quotes doubled instead of escaped.
+
+    Done by replacing bytes, without looking where strings begin and end, because it can be undone
+    inside them: a dump writes a line feed in a string as ``\n`` and titles have no control
+    characters, so a line feed in a string was ``),(`` and a byte 1 was a backslash. See ``_title``.
+    """
+    csv = block.replace(b"),(", b"\n")
+    if b"\\" in csv:
+        csv = csv.replace(b"\\\\", b"\x01").replace(b"\\'", b"''").replace(b'\\"', b'"')
+    return csv
+
+
+def _title(column: str) -> pl.Expr:
+    """A title as people write it."""
+    replaced = ["\n", "\x01", "_"], ["),(", "\\", " "]
+    return pl.col(column).str.replace_many(*replaced)
+
+
+def _damaged(dump: Dump) -> UserError:
+    return UserError(
+        f"{dump.path} has a row that does not fit its table {dump.table}",
+        hint="the file may be cut short; fetch it again",
+    )
