@@ -1,0 +1,92 @@
+"""Returned candidates held against the truth: all that a metric needs to know.
+
+A metric reads a `Judged` and a cut-off k and gives one value per query. It knows nothing of scores,
+models or splits, so whatever returns candidates can be judged.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.types import Interactions
+
+
+class Judged(NamedTuple):
+    """What B queries got, and what they could have got.
+
+    K must reach min(k, N) for every k that is asked for; a list that ends earlier is padded.
+    """
+
+    ids: Tensor  # [B, K] int64, best first, none twice; -1 where there are fewer than K
+    grades: Tensor  # [B, K] float32, of each returned candidate; 0 for a negative and for padding
+    ideal: Tensor  # [B, K] float32, the query's own grades, descending; 0 after the last
+    positives: Tensor  # [B] int64, how many positives the query has, returned or not
+    popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not asked for
+
+
+Metric = Callable[[Judged, int], Tensor]
+"""``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
+
+
+def judge(ids: Tensor, truth: Interactions, popularity_rank: Tensor | None = None) -> Judged:
+    """Look up each returned candidate in the truth of its query.
+
+    Works on the pairs of ``truth`` and on [B, K], never on [B, N].
+
+    Args:
+        ids: [B, K] int64, best first, -1 pads; no candidate twice in a row.
+        truth: B rows; row b holds the positives of the query that got ``ids[b]``.
+        popularity_rank: [N], see `popularity_rank`.
+    """
+    if len(ids) != truth.n_queries:
+        raise ValueError(f"{len(ids)} rows of ids, but {truth.n_queries} rows of truth")
+    if bool((ids >= truth.n_candidates).any()):
+        raise ValueError(f"ids reach {int(ids.max())}, but N = {truth.n_candidates}")
+    pair_grades = _pair_grades(truth)
+    return Judged(
+        ids=ids,
+        grades=_find(ids, truth, pair_grades),
+        ideal=_ideal(ids.shape[1], truth, pair_grades),
+        positives=truth.counts(),
+        popularity_rank=popularity_rank,
+    )
+
+
+def _pair_grades(truth: Interactions) -> Tensor:
+    if truth.grades is None:
+        return torch.ones(truth.n_pairs, device=truth.candidates.device)
+    return truth.grades.float()
+
+
+def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
+    """The grade of each returned candidate; [B, K].
+
+    The pair (b, y) has the number b N + y. The pairs of the truth ascend by it, so that one binary
+    search finds them all.
+    """
+    n = truth.n_candidates
+    pairs = truth.query_of_pair().long() * n + truth.candidates
+    # One pair more, above all others and of grade 0, for searches that run past the end.
+    pairs = torch.cat([pairs, pairs.new_full((1,), len(ids) * n)])
+    pair_grades = torch.cat([pair_grades, pair_grades.new_zeros(1)])
+    rows = torch.arange(len(ids), device=ids.device)
+    wanted = (rows[:, None] * n + ids).contiguous()
+    places = torch.searchsorted(pairs, wanted)
+    # Padding must be ruled out by itself: b N - 1 is the last candidate of the row before.
+    found = (pairs[places] == wanted) & (ids >= 0)
+    return torch.where(found, pair_grades[places], 0.0)
+
+
+def _ideal(width: int, truth: Interactions, pair_grades: Tensor) -> Tensor:
+    """The best ``width`` grades of each query, descending, then 0; [B, width]."""
+    rows = truth.query_of_pair().long()
+    by_grade = torch.argsort(pair_grades, descending=True, stable=True)
+    by_row = torch.argsort(rows[by_grade], stable=True)
+    grades = pair_grades[by_grade][by_row]  # sorted within each row; ``rows`` still says whose
+    columns = torch.arange(truth.n_pairs, device=rows.device) - truth.offsets[rows]
+    kept = columns < width
+    ideal = grades.new_zeros(truth.n_queries, width)
+    ideal[rows[kept], columns[kept]] = grades[kept]
+    return ideal

@@ -1,0 +1,47 @@
+"""Normalised discounted cumulative gain: positives count less the later they come."""
+
+import torch
+from torch import Tensor
+
+from rankfold.metrics.judged import Judged
+
+
+def ndcg(judged: Judged, k: int) -> Tensor:
+    """Discounted count of the positives in the first k, as a share of the best possible.
+
+    With hits_br = 1 where the result of rank r (counted from 1) is positive, else 0::
+
+        ndcg_b = sum_{r <= k} hits_br / log2(r + 1)
+               / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
+
+
+def ndcg_graded(judged: Judged, k: int) -> Tensor:
+    """Discounted sum of the grades in the first k, as a share of the best possible.
+
+    The gain is the grade itself, as in trec_eval (not 2^grade - 1)::
+
+        ndcg_graded_b = sum_{r <= k} grades_br / log2(r + 1)
+                      / sum_{r <= k} ideal_br / log2(r + 1)
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _share_of_ideal(judged.grades, judged.ideal, judged, k)
+
+
+def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+    width = ideal.shape[1]
+    if k > width and bool((judged.positives > width).any()):
+        raise ValueError(f"the ideal of {width} results does not tell that of k = {k}")
+    best = _dcg(ideal, k)
+    return torch.where(best > 0, _dcg(gains, k) / best, 0.0)
+
+
+def _dcg(gains: Tensor, k: int) -> Tensor:
+    """sum_{r <= k} gains_br / log2(r + 1); [B]."""
+    gains = gains[:, :k]
+    ranks = torch.arange(1, gains.shape[1] + 1, device=gains.device)
+    return (gains / torch.log2(ranks + 1)).sum(dim=1)

@@ -1,0 +1,20 @@
+"""Recall: how much of what a query wanted it got."""
+
+from torch import Tensor
+
+from rankfold.metrics.judged import Judged
+
+
+def recall(judged: Judged, k: int) -> Tensor:
+    """Share of all the query's positives that are among its first k results.
+
+    With hits_br = 1 where the result of rank r (counted from 1) is positive, else 0::
+
+        recall_b = 1/positives_b sum_{r <= k} hits_br
+
+    It divides by all positives, so that a query with more than k of them stays below 1.
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    hits = judged.grades[:, :k] > 0
+    return hits.sum(dim=1) / judged.positives.clamp(min=1)

@@ -1,0 +1,62 @@
+"""What every registered loss must do, tested once."""
+
+import pytest
+import torch
+
+from rankfold.losses import LOSSES
+
+
+@pytest.mark.parametrize("name", LOSSES)
+class TestLoss:
+    def test_one_value_per_query(self, name: str) -> None:
+        ones = torch.ones(5, 9)
+        assert LOSSES[name](torch.randn(5, 9), ones, ones.bool()).shape == (5,)
+
+    def test_invalid_candidates_are_never_read(self, name: str) -> None:
+        scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
+        valid = torch.ones(5, 9).bool()
+        valid[:, 4:] = False
+        poisoned = scores.clone()
+        poisoned[:, 4:] = torch.nan
+        clean, dirty = scores.requires_grad_(), poisoned.requires_grad_()
+        expected, found = (LOSSES[name](s, grades, valid) for s in (clean, dirty))
+        torch.testing.assert_close(found, expected)
+        expected.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(dirty.grad, clean.grad)
+
+    def test_candidate_order_does_not_matter(self, name: str) -> None:
+        scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
+        valid, weights, order = torch.rand(5, 9) > 0.3, torch.rand(5, 9), torch.randperm(9)
+        torch.testing.assert_close(
+            LOSSES[name](scores, grades, valid, weights),
+            LOSSES[name](*(t[:, order] for t in (scores, grades, valid, weights))),
+        )
+
+    def test_queries_do_not_touch_each_other(self, name: str) -> None:
+        scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
+        valid = torch.rand(5, 9) > 0.3
+        alone = [LOSSES[name](*(t[b : b + 1] for t in (scores, grades, valid))) for b in range(5)]
+        torch.testing.assert_close(LOSSES[name](scores, grades, valid), torch.cat(alone))
+
+    def test_equal_weights_are_no_weights(self, name: str) -> None:
+        scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
+        valid = torch.rand(5, 9) > 0.3
+        torch.testing.assert_close(
+            LOSSES[name](scores, grades, valid, torch.ones(5, 9)),
+            LOSSES[name](scores, grades, valid),
+        )
+
+    def test_inputs_are_left_alone(self, name: str) -> None:
+        scores = torch.randn(5, 9)
+        before = scores.clone()
+        LOSSES[name](scores, torch.ones(5, 9), torch.ones(5, 9).bool())
+        assert torch.equal(scores, before)
+
+    def test_query_with_nothing_valid_costs_nothing(self, name: str) -> None:
+        scores = torch.randn(5, 9, requires_grad=True)
+        loss = LOSSES[name](scores, torch.ones(5, 9), torch.zeros(5, 9).bool())
+        loss.sum().backward()
+        assert torch.equal(loss, torch.zeros(5))
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()

@@ -1,0 +1,137 @@
+"""What every registered metric must do, tested once."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rankfold.metrics import METRICS, SHOWN_METRICS, Judged, judge
+from rankfold.types import Interactions, from_pairs
+
+B, N, K = 40, 12, 8
+RANK = torch.arange(1.0, N + 1)
+OF_THE_TRUTH = [name for name in METRICS if name != "popularity"]  # what is good about a ranking
+
+
+@pytest.fixture(params=range(3))
+def rng(request: pytest.FixtureRequest) -> torch.Generator:
+    return torch.Generator().manual_seed(request.param)
+
+
+def random_grades(rng: torch.Generator) -> Tensor:
+    """[B, N]: 0 to N positives of grade 1 to 3 per query."""
+    positive = torch.rand(B, N, generator=rng) < torch.rand(B, 1, generator=rng)
+    return torch.randint(1, 4, (B, N), generator=rng) * positive.float()
+
+
+def random_ids(rng: torch.Generator, n: int = N) -> Tensor:
+    """[B, n]: every candidate once, in random order."""
+    return torch.rand(B, n, generator=rng).argsort(dim=1)
+
+
+def interactions(grades: Tensor) -> Interactions:
+    queries, candidates = grades.nonzero().unbind(1)
+    shape = (grades.shape[0], grades.shape[1])
+    return from_pairs(queries, candidates, grades[queries, candidates], shape)
+
+
+def judge_dense(ids: Tensor, grades: Tensor) -> Judged:
+    return judge(ids, interactions(grades), RANK)
+
+
+@pytest.mark.parametrize("name", METRICS)
+class TestMetric:
+    def test_one_value_per_query_of_its_own(self, name: str, rng: torch.Generator) -> None:
+        ids, grades = random_ids(rng)[:, :K], random_grades(rng)
+        together = METRICS[name](judge_dense(ids, grades), 5)
+        assert together.shape == (B,)
+        assert together.dtype == torch.float32
+        for b in range(B):
+            alone = METRICS[name](judge_dense(ids[b : b + 1], grades[b : b + 1]), 5)
+            assert torch.equal(alone, together[b : b + 1])
+
+    def test_what_follows_rank_k_is_never_read(self, name: str, rng: torch.Generator) -> None:
+        ids, grades = random_ids(rng), random_grades(rng)
+        other = torch.cat([ids[:, :5], ids[:, 5:].flip(1)], dim=1)
+        value = METRICS[name](judge_dense(ids, grades), 5)
+        assert torch.equal(METRICS[name](judge_dense(other, grades), 5), value)
+        assert torch.equal(METRICS[name](judge_dense(ids[:, :5], grades), 5), value)
+        assert not torch.equal(METRICS[name](judge_dense(ids.flip(1), grades), 5), value)
+
+    def test_nothing_but_padding_is_zero(self, name: str, rng: torch.Generator) -> None:
+        grades = random_grades(rng)
+        grades[:, -1] = 1  # the candidate that -1 would be if it were taken for an index
+        nothing = torch.full((B, K), -1)
+        assert torch.equal(METRICS[name](judge_dense(nothing, grades), 5), torch.zeros(B))
+
+    def test_fewer_candidates_than_k_count_as_padded(self, name: str, rng: torch.Generator) -> None:
+        ids, grades = random_ids(rng), random_grades(rng)
+        padded = torch.cat([ids, torch.full((B, 20 - N), -1)], dim=1)
+        torch.testing.assert_close(
+            METRICS[name](judge_dense(ids, grades), 20),
+            METRICS[name](judge_dense(padded, grades), 20),
+        )
+
+    def test_truth_without_grades_is_truth_of_ones(self, name: str, rng: torch.Generator) -> None:
+        ids, truth = random_ids(rng)[:, :K], interactions(random_grades(rng))
+        plain = Interactions(truth.offsets, truth.candidates, None, N)
+        ones = Interactions(truth.offsets, truth.candidates, torch.ones(truth.n_pairs), N)
+        values = METRICS[name](judge(ids, plain, RANK), 5)
+        assert torch.equal(values, METRICS[name](judge(ids, ones, RANK), 5))
+        assert values.any()
+
+    def test_no_queries_give_no_values(self, name: str) -> None:
+        none = judge_dense(torch.empty(0, K, dtype=torch.int64), torch.empty(0, N))
+        assert METRICS[name](none, 5).shape == (0,)
+
+    def test_inputs_are_left_alone(self, name: str, rng: torch.Generator) -> None:
+        judged = judge_dense(random_ids(rng)[:, :K], random_grades(rng))
+        before = [field.clone() for field in judged if field is not None]
+        METRICS[name](judged, 5)
+        after = [field for field in judged if field is not None]
+        assert len(after) == 5
+        assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize("name", OF_THE_TRUTH)
+class TestMetricOfTheTruth:
+    def test_lies_between_zero_and_one(self, name: str, rng: torch.Generator) -> None:
+        values = METRICS[name](judge_dense(random_ids(rng)[:, :K], random_grades(rng)), 5)
+        assert values.min() >= 0
+        assert values.max() <= 1
+
+    def test_best_first_is_the_maximum(self, name: str, rng: torch.Generator) -> None:
+        grades = random_grades(rng)
+        best = METRICS[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
+        some = METRICS[name](judge_dense(random_ids(rng), grades), 5)
+        worst = METRICS[name](judge_dense(grades.argsort(dim=1), grades), 5)
+        assert (best >= some).all()
+        assert (some >= worst).all()
+        assert (best > worst).any()
+
+    def test_nothing_but_positives_is_one(self, name: str, rng: torch.Generator) -> None:
+        grades = torch.zeros(B, N).scatter(1, random_ids(rng)[:, :5], 1.0)
+        best = METRICS[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
+        torch.testing.assert_close(best, torch.ones(B))
+
+    def test_padding_counts_as_negatives_do(self, name: str, rng: torch.Generator) -> None:
+        grades = random_grades(rng)
+        grades[:, -1], grades[:, 8:11] = 1, 0
+        head = random_ids(rng, 8)[:, :3]
+        negatives = torch.cat([head, torch.tensor([8, 9, 10]).expand(B, 3)], dim=1)
+        padded = torch.cat([head, torch.full((B, 3), -1)], dim=1)
+        values = METRICS[name](judge_dense(padded, grades), 6)
+        assert torch.equal(values, METRICS[name](judge_dense(negatives, grades), 6))
+        assert values.any()
+
+    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+        judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
+        assert torch.equal(METRICS[name](judged, 5), torch.zeros(B))
+
+
+@pytest.mark.parametrize("name", SHOWN_METRICS)
+class TestShownMetric:
+    def test_is_a_share_that_grows_with_what_is_shown(self, name: str) -> None:
+        nothing, some, all_ = (torch.arange(N) < n for n in (0, N // 2, N))
+        values = [SHOWN_METRICS[name](shown.long()) for shown in (nothing, some, all_)]
+        assert all(value.shape == () for value in values)
+        assert values[0] == 0 < values[1] < values[2] == 1

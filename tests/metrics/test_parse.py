@@ -1,0 +1,66 @@
+"""Names of metrics as people write them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankfold.errors import UserError
+from rankfold.metrics import METRICS, SHOWN_METRICS, MetricSpec, parse
+
+
+@pytest.mark.parametrize("name", [*METRICS, *SHOWN_METRICS])
+def test_every_metric_is_read_and_written_alike(name: str) -> None:
+    assert parse(f"{name}@20") == MetricSpec(name, 20)
+    assert str(parse(f"{name}@20")) == f"{name}@20"
+
+
+def test_spaces_around_a_name_do_not_matter() -> None:
+    assert parse(" mrr@10 ") == ("mrr", 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("ndgc@10", "ndcg@10"),
+        ("NDCG@10", "ndcg@10"),
+        ("ndcg_graded@5", "ndcg-graded@10"),
+        ("recal", "recall@10"),
+        ("covrage@5", "coverage@10"),
+    ],
+)
+def test_a_misspelt_name_is_met_with_the_nearest(text: str, meant: str) -> None:
+    with pytest.raises(UserError, match="there is no metric") as caught:
+        parse(text)
+    assert caught.value.hint == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize("text", ["tpr@fpr=.01", "psp@5", "", "@10"])
+def test_an_unknown_name_is_met_with_all_there_are(text: str) -> None:
+    with pytest.raises(UserError, match="there is no metric") as caught:
+        parse(text)
+    assert all(f"{name}@k" in caught.value.hint for name in [*METRICS, *SHOWN_METRICS])
+
+
+def test_a_name_without_k_is_met_with_an_example() -> None:
+    with pytest.raises(UserError, match="'ndcg' does not say how many") as caught:
+        parse("ndcg")
+    assert caught.value.hint == "write ndcg@10"
+
+
+@pytest.mark.parametrize("k", ["", "0", "-1", "ten", "1.5", "010", "1e3", "1_0", "²", "9" * 5000])
+def test_k_must_be_a_whole_number_from_one(k: str) -> None:
+    with pytest.raises(UserError, match="must have a whole number from 1") as caught:
+        parse(f"ndcg@{k}")
+    assert caught.value.hint == "write ndcg@10"
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+    for tried in (text, f"ndcg@{text}", f"{text}@10"):
+        try:
+            spec = parse(tried)
+        except UserError as error:
+            assert error.hint  # noqa: PT017
+        else:
+            assert str(spec) == tried.strip()

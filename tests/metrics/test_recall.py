@@ -1,0 +1,30 @@
+"""Recall by its formula and by a loop."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rankfold.metrics import judge
+from rankfold.metrics.recall import recall
+from rankfold.types import Interactions
+
+TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)
+
+
+def test_value_is_the_written_formula() -> None:
+    judged = judge(torch.tensor([[2, 5, 0, 1]]), TRUTH)
+    assert recall(judged, 3).item() == pytest.approx(2 / 3)
+
+
+def test_divides_by_all_positives_even_where_they_do_not_fit() -> None:
+    judged = judge(torch.tensor([[2, 0, 1, 5]]), TRUTH)
+    assert recall(judged, 1).item() == pytest.approx(1 / 3)
+
+
+def loop(returned: list[int], truth: dict[int, float], k: int) -> float:
+    return len(set(returned[:k]) & set(truth)) / len(truth) if truth else 0.0
+
+
+def test_equals_a_loop(assert_equals_loop: Callable[..., None]) -> None:
+    assert_equals_loop(recall, loop)
