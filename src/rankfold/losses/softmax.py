@@ -1,0 +1,33 @@
+"""The softmax ranking loss over a pool of candidates."""
+
+import torch
+from torch import Tensor
+
+
+def softmax_loss(
+    scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy of each query's positives against its pool; [bruch2019], Eq. 2.
+
+    With P the valid candidates of grade > 0, V the valid ones, w the weights::
+
+        loss_b = - sum_{c in P_b} w_bc ( s_bc - log sum_{j in V_b} exp s_bj ) / sum_{c in P_b} w_bc
+
+    Args:
+        scores: [B, C], higher is better.
+        grades: [B, C], 0 for a negative.
+        valid: [B, C] bool, False for padding and whatever else must not be read.
+        weights: [B, C] >= 0, how much each positive counts; None: all alike.
+
+    Returns:
+        [B], and 0 for a query without a valid positive of positive weight.
+    """
+    logits = scores.masked_fill(~valid, -torch.inf)
+    positive = (grades > 0) & valid
+    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
+    total = weight.sum(dim=1)
+    # a pool without a valid candidate has log-sum-exp -inf, whose gradient is nan
+    anything = valid.any(dim=1, keepdim=True)
+    log_z = torch.where(anything, logits, 0.0).logsumexp(dim=1, keepdim=True)
+    log_p = torch.where(positive, logits - log_z, 0.0)
+    return -(weight * log_p).sum(dim=1) / torch.where(total > 0, total, 1.0)

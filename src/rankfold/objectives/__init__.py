@@ -1,0 +1,1 @@
+"""Quadratic objectives: what the solvers minimise, and its value."""

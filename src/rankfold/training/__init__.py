@@ -1,0 +1,1 @@
+"""Fitting step by step: checkpoints, and when to stop."""

@@ -1,0 +1,37 @@
+"""How a fit goes: its history, the model to keep, and when to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankfold.types import Model, Step
+
+
+@dataclass(slots=True)
+class Course:
+    """One phase of a fit so far. The model of the best score is kept; without scores, the last."""
+
+    phase: str = "fit"  # fit, or refit on train and validation
+    steps: int | None = None  # at most so many; None: as many as the method makes
+    history: list[dict[str, Any]] = field(default_factory=list)  # an entry per step
+    number: int = 0  # of the step whose model is kept
+    score: float | None = None  # of that model
+    model: Model | None = None
+
+    def note(self, step: Step, score: float | None) -> None:
+        """Enter a step and, if it was scored, its score."""
+        entry = {
+            "phase": self.phase,
+            "step": step.number,
+            "loss": step.loss,
+            "seconds": step.seconds,
+        }
+        self.history.append(entry if score is None else {**entry, "score": score})
+        if score is None or self.score is None or score > self.score:
+            self.number, self.score, self.model = step.number, score, step.model
+
+    def is_over(self, step: Step, patience: int) -> bool:
+        """True after the last step, and after ``patience`` steps without a better score."""
+        stalled = self.score is not None and step.number - self.number >= patience
+        return step.final or step.number == self.steps or stalled

@@ -1,0 +1,93 @@
+"""Data flows one way: a module imports only from layers before its own."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src" / "rankfold"
+LAYERS = [
+    "errors",
+    "config",
+    "types",
+    "comm",
+    "store",
+    "metrics",
+    "data",
+    "encoders",
+    "losses",
+    "objectives",
+    "samplers",
+    "kernels",
+    "solvers",
+    "training",
+    "methods",
+    "index",
+    "ranker",
+    "evaluation",
+    "predicting",
+    "fitting",
+    "tuning",
+    "comparison",
+    "diagnose",
+    "report",
+    "serve",
+    "cli",
+    "__main__",
+]
+RANK = {name: rank for rank, name in enumerate(LAYERS)}
+TORCH_ONLY = {"losses", "kernels", "solvers", "training", "methods", "metrics", "objectives"}
+TRAINING_IMPORTS = {"torch", "numpy", "rankfold"} | set(sys.stdlib_module_names)
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Full names of what an import statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def modules() -> list[tuple[str, Path, ast.Module]]:
+    found = []
+    for path in SRC.rglob("*.py"):
+        layer = path.relative_to(SRC).with_suffix("").parts[0]
+        if layer != "__init__":
+            found.append((layer, path, ast.parse(path.read_text())))
+    return found
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    assert {layer for layer, _, _ in modules()} <= set(LAYERS)
+
+
+def test_imports_point_backwards() -> None:
+    for layer, path, tree in modules():
+        for node in ast.walk(tree):
+            for name in imported(node):
+                parts = name.split(".")
+                if parts[0] == "rankfold" and parts[1] in RANK:
+                    assert RANK[parts[1]] <= RANK[layer], f"{path}: {layer} imports {parts[1]}"
+
+
+def test_what_trains_loads_torch_and_numpy_alone() -> None:
+    for layer, path, tree in modules():
+        if layer in TORCH_ONLY:
+            for node in tree.body:
+                for name in imported(node):
+                    assert name.split(".")[0] in TRAINING_IMPORTS, f"{path} imports {name}"
+
+
+def test_training_does_not_need_polars() -> None:
+    """Also through other modules: methods load where polars, faiss and typer are not installed."""
+    hide = "import sys; sys.modules.update(dict.fromkeys(('polars', 'faiss', 'typer', 'rich')))"
+    code = f"{hide}; import rankfold.methods, rankfold.losses, rankfold.training.checkpoint"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_is_light() -> None:
+    code = "import rankfold, rankfold.cli, sys; print([m for m in ('torch', 'polars') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
