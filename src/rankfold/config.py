@@ -34,7 +34,7 @@ def check_names(config: type[Any], names: Iterable[str]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}", hint="--config takes a TOML file"
@@ -68,12 +68,10 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, bool) is (kind is bool):
         if isinstance(value, kind):
             return value
-        if kind is float and isinstance(value, int):
-            return float(value)
-        if kind in (int, float) and isinstance(value, str):
+        if isinstance(value, {int: str, float: str | int}.get(kind, ())):
             try:
                 return kind(value)
-            except ValueError:
+            except (ValueError, OverflowError):
                 pass
     raise UserError(f"{name} cannot be {value!r}", hint=f"it takes {_NAMES.get(kind, kind)}")
 

@@ -8,7 +8,6 @@ write, for the readers that still hold the old manifest.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
@@ -85,7 +84,7 @@ def check_writable(path: Path, kind: str) -> None:
                 hint="choose another --out; nothing was changed",
             )
         if not os.access(home, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise UserError(f"{home} is not yours to write into", hint="choose another --out")
 
 
 def _check_replaceable(path: Path, kind: str) -> None:
@@ -142,7 +141,8 @@ def _target(path: Path) -> Iterator[Path]:
         with _locked(partial):
             yield partial
             partial.rename(path)
-        _sync(path.parent)
+            with suppress(OSError):  # it is done: at worst a power cut undoes it
+                _sync(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -150,8 +150,8 @@ def _target(path: Path) -> Iterator[Path]:
 def _remove_stale(path: Path) -> None:
     """Remove what killed writes left beside ``path``; whoever still writes holds a lock."""
     partial = re.compile(rf"{re.escape(f'.{path.name}.writing-')}\d+-[0-9a-f]{{8}}")
-    for stale in path.parent.iterdir():
-        if partial.fullmatch(stale.name):
+    with suppress(OSError):  # a folder may be ours and the one around it not
+        for stale in filter(lambda other: partial.fullmatch(other.name), path.parent.iterdir()):
             with suppress(OSError, UserError), _locked(stale) as locked:
                 if locked:
                     shutil.rmtree(stale, ignore_errors=True)
@@ -187,12 +187,11 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 def _sweep(folder: Path) -> None:
     """Remove what earlier writes left and the manifest does not name; foreign files stay."""
-    named: set[str] = set()
-    if (folder / MANIFEST).exists():
-        named = {entry["file"] for entry in _manifest(folder)["files"].values()}
-    for path in folder.iterdir():
-        if path.name not in named and _is_ours(path):
-            path.unlink()
+    found = {path.name: path for path in folder.iterdir()}
+    files = _manifest(folder)["files"] if MANIFEST in found else {}
+    for name in found.keys() - {entry["file"] for entry in files.values()}:
+        if _is_ours(found[name]):
+            found[name].unlink()
 
 
 def _is_ours(path: Path) -> bool:
@@ -283,7 +282,8 @@ def _replace(path: Path, content: bytes) -> None:
     _write_bytes(temporary, [content])
     _sync(path.parent)  # the files that a manifest names are there before it is
     temporary.replace(path)
-    _sync(path.parent)
+    with suppress(OSError):  # it is done: at worst a power cut undoes it
+        _sync(path.parent)
 
 
 def _sync(folder: Path) -> None:
@@ -354,17 +354,20 @@ class Folder:
         try:
             with _reading(self.path):
                 yield entry
-        except _ABSENT:
-            if _manifest(self.path)["checksum"] == self.manifest["checksum"]:
-                raise damaged(self.path, f"{entry['file']} is missing") from None
-            raise UserError(
-                f"{self.path} was replaced since it was opened, and {entry['file']} is gone",
-                hint="open it again",
-            ) from None
         except (UserError, MemoryError):
             raise
         except Exception as error:  # a parser's errors are of many types
-            raise damaged(self.path, f"{entry['file']} is not readable") from error
+            raise self._why_unreadable(entry["file"]) from error
+
+    def _why_unreadable(self, file: str) -> UserError:
+        if (self.path / file).exists():
+            return damaged(self.path, f"{file} is not readable")
+        if _manifest(self.path)["checksum"] == self.manifest["checksum"]:
+            return damaged(self.path, f"{file} is missing")
+        return UserError(
+            f"{self.path} was replaced since it was opened, and {file} is gone",
+            hint="open it again",
+        )
 
 
 def read(path: Path, kind: str | None, *, full: bool = False) -> Folder:
@@ -379,7 +382,7 @@ def read(path: Path, kind: str | None, *, full: bool = False) -> Folder:
     """
     before = None
     while True:
-        folder = Folder(path, _manifest(path))
+        folder = Folder(path.absolute(), _manifest(path))
         found = folder.manifest["kind"]
         if kind not in (None, found):
             raise UserError(

@@ -63,7 +63,12 @@ def fingerprint(
             digest.update(tensor.numpy().data)
         digest.update(b"|")
     for keys in (queries, candidates):
-        digest.update(keys.to_frame("key").write_ipc(None, compression="uncompressed").getbuffer())
+        digest.update(str(keys.dtype).encode())
+        if keys.dtype == pl.String:
+            digest.update(keys.str.len_bytes().to_numpy().data)
+            digest.update("".join(keys).encode())
+        else:
+            digest.update(keys.to_numpy().data)
     return digest.hexdigest()
 
 

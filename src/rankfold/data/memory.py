@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,16 +26,12 @@ def to_frame(table: Any) -> pl.LazyFrame:
     if isinstance(table, pl.DataFrame):
         return table.lazy()
     if is_sparse(table):
-        entries = table.tocoo()
+        entries = _summed(table).tocoo()
         columns = {"query": entries.row, "candidate": entries.col, "grade": entries.data}
-        return pl.LazyFrame(columns).filter(pl.col("grade") != 0)
+        return pl.LazyFrame(columns)
     if hasattr(table, "__arrow_c_stream__"):
-        try:
+        with _understood(table):
             return pl.DataFrame(table).lazy()
-        except ImportError as error:
-            raise UserError(
-                str(error), hint="pip install pyarrow, or pass a polars table"
-            ) from error
     if isinstance(table, tuple | list | np.ndarray | torch.Tensor):
         return _from_arrays(table)
     raise UserError(f"cannot read a table from {type(table).__name__}", hint=f"pass {ACCEPTED}")
@@ -45,34 +43,65 @@ def is_sparse(table: Any) -> bool:
 
 def from_sparse(matrix: Any) -> Dataset:
     """A scipy.sparse matrix as training data: row and column numbers are the keys."""
-    rows = matrix.tocsr().copy()
-    rows.sum_duplicates()
-    rows.eliminate_zeros()
-    rows.sort_indices()
+    rows = _summed(matrix)
     grades = torch.from_numpy(np.asarray(rows.data, dtype=np.float32))
-    if not bool((grades > 0).all()):  # also False for NaN
+    if not bool(((grades > 0) & (grades < torch.inf)).all()):  # also where one is NaN
         raise UserError(
-            "the matrix has negative or missing entries", hint="grades are numbers above 0"
+            "the matrix has negative, infinite or missing entries",
+            hint="grades are numbers above 0",
         )
+    if len(grades) == 0:
+        raise UserError("the matrix has no entries", hint="is it the right one?")
     train = Interactions(
         torch.from_numpy(rows.indptr.astype(np.int64)),
-        torch.from_numpy(rows.indices.astype(np.int32)),
+        torch.from_numpy(rows.indices.astype(np.int32 if max(rows.shape) < 2**31 else np.int64)),
         None if bool((grades == 1).all()) else grades,
         rows.shape[1],
     )
     queries, candidates = (Vocabulary.numbered(size) for size in rows.shape)
-    content = fingerprint([train], queries.keys, candidates.keys)
+    content = fingerprint([train, None, None], queries.keys, candidates.keys)
     return Dataset("interactions", train, None, None, queries, candidates, fingerprint=content)
+
+
+def _summed(matrix: Any) -> Any:
+    """A CSR of its own, in order; entries of one place are added up, zeros are none."""
+    rows = matrix.tocsr().copy()
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    return rows
 
 
 def _from_arrays(table: Any) -> pl.LazyFrame:
     """``[n, 2]``, ``[n, 3]`` or two or three arrays of equal length: query, candidate, grade."""
-    columns = list(table) if isinstance(table, tuple | list) else list(np.asarray(table).T)
-    columns = [np.asarray(column) for column in columns]
+    listed = isinstance(table, tuple | list)
+    if listed and any(isinstance(column, tuple) for column in table):
+        raise UserError("cannot tell rows from columns", hint="pass an array of 2 or 3 columns")
+    columns = list(table) if listed else list(_array(table).T)
+    columns = [_array(column) for column in columns]
     if len(columns) not in (2, 3) or any(c.ndim != 1 or len(c) != len(columns[0]) for c in columns):
         shape = [column.shape for column in columns[:4]]
         raise UserError(
             f"cannot read pairs from arrays of shape {shape}",
             hint="pass two or three arrays of equal length: query, candidate and, if any, grade",
         )
-    return pl.LazyFrame(dict(zip(("query", "candidate", "grade"), columns, strict=False)))
+    named = dict(zip(("query", "candidate", "grade"), columns, strict=False))
+    with _understood(table):
+        return pl.LazyFrame(named)
+
+
+def _array(values: Any) -> np.ndarray[Any, Any]:
+    with _understood(values):
+        return np.asarray(values.detach() if isinstance(values, torch.Tensor) else values)
+
+
+@contextmanager
+def _understood(table: Any) -> Iterator[None]:
+    """A table that is none, or holds what is none, is a UserError."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(str(error), hint="pip install pyarrow, or pass a polars table") from error
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        name = type(table).__name__
+        raise UserError(f"cannot read the {name}: {error}", hint=f"pass {ACCEPTED}") from error

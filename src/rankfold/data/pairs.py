@@ -92,7 +92,9 @@ def highest(pairs: Pairs) -> Pairs:
 
 
 def last(pairs: Pairs) -> Pairs:
-    """Of equal pairs the latest; without times, the last in the input."""
+    """Of equal pairs the latest, among those the highest; without times, the last in the input."""
+    if pairs.times is None:
+        return _one_of_each(pairs, [pairs.order])
     return _one_of_each(pairs, [pairs.order, pairs.grades, pairs.times])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from rankfold.data.pairs import (
 )
 from rankfold.data.reading import Reading, base_suffix, expand, lines, silent
 from rankfold.data.sources import SOURCES
-from rankfold.data.tables import NONE, Columns, read_frame, read_tables, stack
+from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pairs
 
@@ -93,6 +94,9 @@ def _checked(plan: Preparation) -> Preparation:
         raise UserError(
             f"the validation share is {plan.validation_share:g}", hint="it is at least 0, below 1"
         )
+    for name, number_ in (("seed", plan.seed), ("kcore", plan.kcore)):
+        if number_ < 0:
+            raise UserError(f"{name} is {number_}", hint="it is 0 or more")
     return plan
 
 
@@ -108,12 +112,13 @@ def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.La
                 "given splits need a train file and no other input",
                 hint="use --train F, with --validation F and --test F where there are such",
             )
-        frames = [
-            _read_inputs(_as_list(value), plan, reading).with_columns(split=pl.lit(i, pl.UInt8))
-            for i, value in enumerate(given.values())
-            if value is not None
-        ]
-        rows = stack(frames)
+        rows = stack(
+            [
+                (name, _read_inputs([value], plan, reading).with_columns(split=pl.lit(i, pl.UInt8)))
+                for i, (name, value) in enumerate(given.items())
+                if value is not None
+            ]
+        )
     elif plan.source is not None:
         read = _read_source(inputs, plan, reading)
         if isinstance(read, Dataset):
@@ -127,15 +132,6 @@ def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.La
             hint="correct them, or leave --strict out to go on without them",
         )
     return rows
-
-
-def _as_list(value: Input) -> list[Input]:
-    """Several files of one split, or the only one."""
-    return list(value) if isinstance(value, list) and _all_paths(value) else [value]
-
-
-def _all_paths(values: Sequence[Input]) -> bool:
-    return all(isinstance(value, str | Path) for value in values)
 
 
 def _read_source(
@@ -155,22 +151,39 @@ def _read_source(
 
 
 def _read_inputs(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.LazyFrame:
-    if not inputs:
-        raise UserError("there is nothing to read", hint="name a file, or a --source")
     columns = Columns(
         plan.query, plan.candidate, plan.grade, plan.time or (None if _wants_time(plan) else NONE)
     )
-    if not _all_paths(inputs):
-        tables = [memory.to_frame(table) for table in inputs]
-        return stack([read_frame(table, columns, "the table", reading) for table in tables])
-    files = expand(inputs)
-    for path in files:
-        if path.is_dir():
-            raise UserError(f"{path} is a folder", hint=f"name its files, say '{path}/*.parquet'")
-    if plan.format == "adjacency" or (plan.format is None and _is_adjacency(files[0])):
+    items = [item for value in inputs for item in _items(value)]
+    if not items:
+        raise UserError("there is nothing to read", hint="name a file, or a --source")
+    tables = []
+    for number_, item in enumerate(items):
+        name = item.name if isinstance(item, Path) else "the table"
+        reading.progress(f"reading {name}", number_ / len(items))
+        if isinstance(item, Path):
+            tables.append((name, _read_file(item, columns, plan, reading)))
+        else:
+            tables.append((name, read_frame(memory.to_frame(item), columns, name, reading)))
+    return stack(tables)
+
+
+def _items(value: Input) -> Sequence[Input]:
+    """The files that a path, a glob or a list of them names; a table in memory is one item."""
+    if isinstance(value, str | Path):
+        return expand([value])
+    if isinstance(value, list) and all(isinstance(path, str | Path) for path in value):
+        return expand(value)
+    return [value]
+
+
+def _read_file(path: Path, columns: Columns, plan: Preparation, reading: Reading) -> pl.LazyFrame:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", hint=f"name its files, say '{path}/*.parquet'")
+    if plan.format == "adjacency" or (plan.format is None and _is_adjacency(path)):
         names = Columns("query", "candidate", NONE, NONE)
-        return stack([read_frame(read_adjacency(p), names, p.name, reading) for p in files])
-    return read_tables(files, columns, reading, header=plan.header)
+        return read_frame(read_adjacency(path), names, path.name, reading)
+    return read_table(path, columns, reading, header=plan.header)
 
 
 def _wants_time(plan: Preparation) -> bool:
@@ -180,7 +193,7 @@ def _wants_time(plan: Preparation) -> bool:
 def _is_adjacency(path: Path) -> bool:
     if base_suffix(path) not in (".txt", ""):
         return False
-    return looks_like_adjacency(next((text for _, text in lines(path)), ""))
+    return looks_like_adjacency([text for _, text in islice(lines(path), 10)])
 
 
 # ---------------------------------------------------------------------------------- assembling
@@ -201,8 +214,8 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
             "there are no usable rows" if n_read else "the input has no rows",
             hint="; ".join(reading.bad.describe()) or "is it the right file?",
         )
+    reading.progress("filtering", 0.0)
     for name, keep, hint in _filters(pairs, plan):
-        reading.progress(name, 0.0)
         before, pairs = len(pairs), keep(pairs)
         check_not_empty(pairs, before, f"the filter '{name}'", hint)
         if len(pairs) < before:
@@ -216,6 +229,11 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
         splits = split.carve_validation(pairs, plan.validation_share, rng)
     else:
         splits = pairs.splits
+    if not (splits == split.TRAIN).any():
+        raise UserError(
+            f"none of the {len(pairs):,} pairs is for training",
+            hint="is the train file the right one?",
+        )
     return _dataset(pairs, splits, queries, candidates, {"rows": n_read, "dropped": dropped})
 
 

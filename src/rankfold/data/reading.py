@@ -114,7 +114,7 @@ def open_binary(path: Path) -> BinaryIO:
     head = file.peek(4)
     for mark, start in _PACKED.items():
         if head.startswith(mark):
-            return io.BufferedReader(_Pieces(_unpack(file, path, start)), 2**18)
+            return io.BufferedReader(_Unpacked(file, _unpack(file, path, start)), 2**18)
     return file
 
 
@@ -127,15 +127,14 @@ _PACKED: dict[bytes, Callable[[], Any]] = {
 def _unpack(file: BinaryIO, path: Path, start: Callable[[], Any]) -> Iterator[bytes]:
     """The content of all compressed parts; one that is damaged or cut off is a UserError."""
     part = start()
-    with file:
-        try:
-            while piece := file.read(2**17):
-                while piece:
-                    part = start() if part.eof else part
-                    yield part.decompress(piece)
-                    piece = part.unused_data
-        except (zlib.error, zstandard.ZstdError) as error:
-            raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
+    try:
+        while piece := file.read(2**17):
+            while piece:
+                part = start() if part.eof else part
+                yield part.decompress(piece)
+                piece = part.unused_data
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
     if not part.eof:
         raise UserError(f"{path.name} is cut off: its last part is missing", hint=_COPY_AGAIN)
 
@@ -143,12 +142,17 @@ def _unpack(file: BinaryIO, path: Path, start: Callable[[], Any]) -> Iterator[by
 _COPY_AGAIN = "copy or download it again"
 
 
-class _Pieces(io.RawIOBase):
-    """Pieces of bytes as a file to read."""
+class _Unpacked(io.RawIOBase):
+    """The pieces that are unpacked from a file, as a file of their own."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, packed: BinaryIO, pieces: Iterator[bytes]) -> None:
+        self._packed = packed
         self._pieces = pieces
         self._rest = memoryview(b"")
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
 
     def readable(self) -> bool:
         return True

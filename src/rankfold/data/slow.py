@@ -1,150 +1,205 @@
 """The slow, exact reading of text tables: record by record in plain Python, with true line numbers.
 
-Used where the fast reader refuses a file or would pad a short line, and to find a bad row's line.
+Used where the fast reader would refuse a file or misread it.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankfold.data.reading import LINE, Reading, base_suffix, lines, open_binary, spool
+from rankfold.data.reading import LINE, Reading, base_suffix, open_binary, spool
 from rankfold.errors import UserError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-LONGEST_RECORD = 100  # lines of one quoted field, before its quote counts as never closed
+LONGEST_RECORD = 1000  # lines of one quoted field, before its quote counts as never closed
+STRAY, UNCLOSED = "a stray quote", "a quote that is never closed"
 
 Record = list[str] | str
 """The fields of a record or, as a text, why it has none."""
+Pick = Callable[[Sequence[str]], Sequence[str]]
+"""From the names of all columns to those that are needed."""
 
 
-def read(path: Path, separator: str, reading: Reading, *, header: bool) -> pl.LazyFrame:
-    """The well-formed records of a text table, all columns as text, with their line in ``LINE``."""
+class Head(NamedTuple):
+    """The columns of a CSV, and the line on which its first record stands."""
+
+    names: list[str]
+    line: int
+
+
+def read(
+    path: Path, separator: str, reading: Reading, pick: Pick, *, header: bool = True
+) -> pl.LazyFrame:
+    """The well-formed records of a text table, the needed columns as text, the line in ``LINE``."""
     if base_suffix(path) in JSON_LINES:
-        names = _json_names(path)
-        rows: Iterable[list[Any]] = _json_rows(path, names, reading)
+        names = pick(_json_names(path))
+        rows = _json_rows(path, names, reading)
     else:
-        names = _csv_names(path, separator, header=header)
-        rows = _csv_rows(path, separator, names, reading, header=header)
-    return spool(rows, {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}, reading)
+        head = csv_head(path, separator, header=header)
+        names = pick(head.names)
+        records = islice(_records(path, separator), 1 if header else 0, None)
+        rows = _csv_rows(path, records, head.names, names, reading)
+    schema = {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}
+    return spool(_decoded(rows, path, reading), schema, reading)
 
 
-def line_numbers(path: Path, separator: str, records: list[int], *, header: bool) -> list[int]:
-    """The lines on which the records (numbers from 1, after the header) begin."""
-    wanted = set(records)
-    found: dict[int, int] = {}
-    if base_suffix(path) in JSON_LINES:
-        starts = (line for line, text in lines(path) if text.strip())
-    else:
-        starts = (line for line, _ in _records(path, separator))
-    for number, line in enumerate(starts, start=0 if header else 1):
-        if number in wanted:
-            found[number] = line
-            if len(found) == len(wanted):
-                break
-    return [found.get(record, record) for record in records]
+def _decoded(
+    rows: Iterable[Sequence[Any]], path: Path, reading: Reading
+) -> Iterator[Sequence[Any]]:
+    """The rows whose values are text; a byte that is none was read as a lone surrogate."""
+    for row in rows:
+        if any(v and not v.isascii() and _SURROGATE.search(v) for v in row[1:]):
+            reading.bad.add("bytes that are not UTF-8", f"{path.name}:{row[0]}")
+        else:
+            yield row
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text, with their ends."""
+    with io.TextIOWrapper(
+        open_binary(path), "utf-8-sig", errors="surrogateescape", newline="\n"
+    ) as file:
+        yield from file
 
 
 # ---------------------------------------------------------------------------------- CSV
 
 
-def _csv_names(path: Path, separator: str, *, header: bool) -> list[str]:
-    first = next((record for _, record in _records(path, separator)), None)
-    if not isinstance(first, list) or not first:
+def csv_head(path: Path, separator: str, *, header: bool) -> Head:
+    """The names of the columns: the first record or, without a header, column_0, column_1, ..."""
+    line, first = next(_records(path, separator), (0, []))
+    if not first:
+        raise UserError(f"{path.name} is empty", hint="a table needs a line of column names")
+    if isinstance(first, str):
         raise UserError(
-            f"{path.name} has no readable first line", hint="a table needs column names"
+            f"{path.name} has no readable first line: it has {first}",
+            hint="a table begins with the names of its columns",
         )
-    names = first if header else [f"column_{i}" for i in range(len(first))]
-    if len(set(names)) < len(names):
+    if any("\0" in field for field in first):
         raise UserError(
-            f"{path.name} names a column twice: {', '.join(names)}", hint="rename one of them"
+            f"{path.name} is not a text in UTF-8", hint="save it as UTF-8, or name it what it is"
         )
-    return names
+    if not header:
+        return Head([f"column_{i}" for i in range(len(first))], line)
+    plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)
+    names = [name or f"column_{i}" for i, name in enumerate(plain)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{path.name} has two columns named {twice!r}", hint="give one of them another name"
+        )
+    return Head(names, line)
 
 
 def _csv_rows(
-    path: Path, separator: str, names: list[str], reading: Reading, *, header: bool
+    path: Path,
+    records: Iterable[tuple[int, Record]],
+    names: Sequence[str],
+    needed: Sequence[str],
+    reading: Reading,
 ) -> Iterator[list[Any]]:
-    for number, (line, record) in enumerate(_records(path, separator)):
-        if (header and number == 0) or record == []:
-            continue
+    places = [names.index(name) for name in needed]
+    for line, record in records:
         if isinstance(record, str):
             reading.bad.add(record, f"{path.name}:{line}")
         elif len(record) != len(names):
             reading.bad.add("a wrong number of columns", f"{path.name}:{line}")
-        elif any("\ufffd" in field for field in record):
-            reading.bad.add("bytes that are not UTF-8", f"{path.name}:{line}")
         else:
-            yield [line, *(field or None for field in record)]
+            yield [line, *(record[place] for place in places)]
 
 
 def _records(path: Path, separator: str) -> Iterator[tuple[int, Record]]:
-    """``(line on which it begins, record)``; a blank line is a record without fields.
+    """``(line on which it begins, record)``, without the blank ones.
 
     A quote that is never closed spoils its own line only: reading goes on with the next one.
     """
-    text = io.TextIOWrapper(open_binary(path), "utf-8-sig", errors="replace", newline="\n")
-    with text as file:
-        pending: list[str] = []
-        line = 0
-        while True:
-            pending = pending or list(_take(file, 1))
-            if not pending:
-                return
-            record, used = _parse(pending, file, separator)
-            yield line + 1, record
-            pending = pending[used:]
-            line += used
+    remaining = _lines(path)
+    pending: list[str] = []
+    line = 1
+    while pending := pending or list(islice(remaining, 1)):
+        used = 1
+        if pending[0].strip(" \r\n"):
+            record, used = _parse(pending, remaining, separator)
+            yield line, record
+        pending = pending[used:]
+        line += used
 
 
-def _parse(pending: list[str], file: Iterable[str], separator: str) -> tuple[Record, int]:
+def _parse(pending: list[str], remaining: Iterator[str], separator: str) -> tuple[Record, int]:
     """The record at the head of ``pending``, which grows as needed, and how many lines it takes."""
-    for used in range(1, LONGEST_RECORD + 1):
-        if used > len(pending):
-            more = list(_take(file, 1))
-            if not more:
-                break
-            pending += more
-        joined = "".join(pending[:used]).rstrip("\r\n")
-        try:
-            return next(
-                csv.reader(joined.splitlines(keepends=True), delimiter=separator, strict=True), []
-            ), used
-        except csv.Error as error:
-            if "unexpected end" not in str(error):
-                return "a stray quote", 1
-    return "a quote that is never closed", 1
+    used = 1
+    record = _fields(pending[0], separator)
+    while record == UNCLOSED and used < LONGEST_RECORD:
+        if used == len(pending):
+            pending += islice(remaining, 1)
+        if used == len(pending):
+            break
+        used += 1
+        if '"' in pending[used - 1]:
+            record = _fields("".join(pending[:used]), separator)
+    return record, 1 if isinstance(record, str) else used
 
 
-def _take(file: Iterable[str], n: int) -> Iterator[str]:
-    for line in file:
-        yield line
-        n -= 1
-        if n == 0:
-            return
+def _fields(text: str, separator: str) -> Record:
+    """The fields of a record; a quote means something at the beginning of a field only."""
+    text = text.removesuffix("\n").removesuffix("\r")
+    if '"' not in text:
+        return text.split(separator)
+    fields = []
+    start = 0
+    while True:
+        if text.startswith('"', start):
+            quoted = _QUOTED.match(text, start)
+            if quoted is None:
+                return UNCLOSED
+            end = quoted.end()
+            if end < len(text) and text[end] != separator:
+                return STRAY
+            fields.append(quoted[1].replace('""', '"'))
+        else:
+            end = text.find(separator, start)
+            end = len(text) if end < 0 else end
+            fields.append(text[start:end])
+        if end == len(text):
+            return fields
+        start = end + 1
+
+
+_QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
 
 
 # ---------------------------------------------------------------------------------- JSON lines
 
 
 def _json_names(path: Path) -> list[str]:
-    """The names of all objects' fields, in order of first appearance."""
-    names: dict[str, None] = {}
+    """The names of all objects' fields."""
+    names: set[str] = set()
     for _, record in _objects(path):
-        if record is not None:
-            names.update(dict.fromkeys(record))
-    if not names:
+        names.update(record or ())
+    return json_order(path, names)
+
+
+def json_order(path: Path, names: Iterable[str]) -> list[str]:
+    """Names in an order that does not depend on the reader: as in the first object, then sorted."""
+    first = next((record for _, record in _objects(path) if record), None)
+    if first is None:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
-    return list(names)
+    return [*first, *sorted(set(names) - set(first))]
 
 
-def _json_rows(path: Path, names: list[str], reading: Reading) -> Iterator[list[Any]]:
+def _json_rows(path: Path, names: Sequence[str], reading: Reading) -> Iterator[list[Any]]:
     for line, record in _objects(path):
         if record is None:
             reading.bad.add("no JSON object", f"{path.name}:{line}")
@@ -153,14 +208,25 @@ def _json_rows(path: Path, names: list[str], reading: Reading) -> Iterator[list[
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    for line, text in lines(path):
+    for line, text in enumerate(_lines(path), start=1):
         if text.strip():
             try:
-                record = json.loads(text)
-            except ValueError:
+                record = json.loads(text, object_pairs_hook=_object)
+            except (ValueError, RecursionError):
                 record = None
             yield line, record if isinstance(record, dict) else None
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice, the first value; as the fast reader does."""
+    record = dict(pairs)
+    return record if len(record) == len(pairs) else {**record, **dict(reversed(pairs))}
+
+
 def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    """A value as the fast reader writes it; no value where it is not a number nor a text."""
+    if isinstance(value, float):
+        return None if value != value else format(Decimal(repr(value)), "f").removesuffix(".0")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | str) else None

@@ -56,7 +56,10 @@ def by_last(pairs: Pairs, _rng: np.random.Generator) -> Assignment:
 
 
 def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
-    """Pairs from the time ``cut`` on to test; the latest share of the others to validation."""
+    """Pairs from the time ``cut`` on to test; the latest share of the others to validation.
+
+    Pairs of the same time stay together, so that every validation pair is later than train.
+    """
     times = _times(pairs)
     splits = np.where(times >= cut, TEST, TRAIN).astype(np.uint8)
     earlier = np.sort(times[times < cut])
@@ -66,9 +69,11 @@ def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
             f"time:{cut:.15g} leaves {'train' if len(earlier) == 0 else 'test'} empty",
             hint=f"the times run {span}; choose a cut between them",
         )
-    n_validation = int(np.rint(validation_share * len(earlier)))
+    n_validation = round(validation_share * len(earlier))
     if n_validation:
-        splits[(splits == TRAIN) & (times >= earlier[-n_validation])] = VALIDATION
+        begin = earlier[-n_validation]
+        later = times > begin if begin == earlier[0] else times >= begin  # some are left to train
+        splits[(splits == TRAIN) & later] = VALIDATION
     return splits
 
 
@@ -154,7 +159,8 @@ def _shares(text: str) -> list[float]:
 
 
 def _check_shares(shares: Sequence[float]) -> Sequence[float]:
-    if len(shares) != 3 or min(shares) < 0 or shares[0] == 0 or abs(sum(shares) - 1) > 1e-6:
+    good = len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6
+    if not good:  # also where one is NaN
         raise UserError(
             f"the split {','.join(f'{s:g}' for s in shares)} is not three shares that add up to 1",
             hint=HINT,

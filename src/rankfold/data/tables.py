@@ -1,27 +1,32 @@
 """Tables of interactions: CSV, TSV, JSON lines, Parquet and Arrow IPC, plain or compressed.
 
 Every input becomes a temporary Parquet file of the few columns that are needed, with a reason
-beside each row that cannot be used. polars streams it; where polars refuses a text or would pad a
-short line, ``slow`` reads it and says which lines are wrong.
+beside each row that cannot be used. polars streams it; where polars would refuse a text or misread
+it (a short line, a quote out of place), ``slow`` reads it and says which lines are wrong.
 """
 
 from __future__ import annotations
 
+import glob
+import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
 from rankfold.data import slow
-from rankfold.data.reading import LINE, Reading, base_suffix, open_binary
+from rankfold.data.reading import LINE, PLACES_SHOWN, Reading, base_suffix, lines, open_binary
 from rankfold.errors import UserError
 
+T = TypeVar("T")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 ARROW = (".arrow", ".ipc", ".feather")
+BOM = "\ufeff"
 NONE = "none"  # a column name that means: do not use one
-TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.fZ")
+TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
 
 
 class Columns(NamedTuple):
@@ -44,56 +49,64 @@ USUAL_NAMES = {
 }
 
 
-def read_tables(
-    files: Sequence[Path], columns: Columns, reading: Reading, *, header: bool = True
+def read_table(
+    path: Path, columns: Columns, reading: Reading, *, header: bool = True
 ) -> pl.LazyFrame:
-    """Rows ``query, candidate[, grade][, time]`` of all files; bad rows are noted and left out."""
-    frames = []
-    for number, path in enumerate(files):
-        reading.progress(f"reading {path.name}", number / len(files))
-        if _is_text(path):
-            frames.append(_read_text(path, columns, reading, header=header))
-        else:
-            frames.append(_read_binary(path, columns, reading))
-    return stack(frames)
+    """Rows ``query, candidate[, grade][, time]`` of a file; bad rows are noted and left out."""
+    if _is_text(path):
+        return _read_text(path, columns, reading, header=header)
+    return _read_binary(path, columns, reading)
 
 
-def stack(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """One frame after another: the columns they share, keys of unlike types as text."""
+def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
+    """One table after another, each with its name; keys of unlike types become text."""
+    frames = [frame for _, frame in tables]
     schemas = [frame.collect_schema() for frame in frames]
-    shared = [name for name in schemas[0].names() if all(name in schema for schema in schemas)]
-    unlike = [name for name in shared if len({schema[name] for schema in schemas}) > 1]
+    for role in ("grade", "time"):
+        having = [role in schema for schema in schemas]
+        if any(having) and not all(having):
+            one, other = (tables[having.index(has)][0] for has in (True, False))
+            raise UserError(
+                f"{one} has a column for the {role}, {other} has none",
+                hint=f"name it alike in both, or use --{role}-column none to do without",
+            )
+    names = schemas[0].names()
+    unlike = [name for name in names if len({schema[name] for schema in schemas}) > 1]
     return pl.concat(
-        [frame.select(shared).with_columns(pl.col(unlike).cast(pl.String)) for frame in frames]
+        [frame.select(names).with_columns(pl.col(unlike).cast(pl.String)) for frame in frames]
     )
 
 
 def read_frame(frame: pl.LazyFrame, columns: Columns, name: str, reading: Reading) -> pl.LazyFrame:
     """The usable rows of a frame from elsewhere, bad rows named by their number."""
-    numbered = frame.with_row_index(LINE, offset=1)
-    return _usable(_sink(numbered, columns, name, reading), name, reading, lambda rows: rows)
+    with _readable(name):
+        sunk = _sink(frame.with_row_index(LINE, offset=1), columns, name, reading)
+    return _usable(sunk, name, reading)
 
 
 def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
     """The query keys of one file, in its order; rows without one are left out."""
-    scan = _scan_text if _is_text(path) else _scan_binary
-    try:
-        raw = scan(path, reading)
-        schema = raw.collect_schema()
-    except pl.exceptions.PolarsError as error:
-        raise _unreadable(path, error) from error
-    names = [name for name in schema.names() if name not in (LINE, "padded")]
-    name = column or _guess("query", names) or (names[0] if len(names) == 1 else None)
-    if name not in names:
-        problem = f"has no column {name!r}" if name else "has no column that is surely the query"
-        raise UserError(
-            f"{path.name} {problem}", hint=f"it has {', '.join(names)}; use --query-column NAME"
-        )
-    key = _key(pl.col(name), schema[name], f"column {name!r} of {path.name}")
-    try:
+
+    def choose(names: Sequence[str]) -> list[str]:
+        if column is None and _is_text(path):
+            _check_names(names, path, hint="add a line with a name, say query")
+        name = column or _guess("query", names) or (names[0] if len(names) == 1 else "")
+        if name not in names:
+            problem = f"no column {name!r}" if name else "no column that is surely the query"
+            raise UserError(
+                f"{path.name} has {problem}", hint=f"{_listing(names)}; use --query-column NAME"
+            )
+        return [name]
+
+    def collect(raw: pl.LazyFrame) -> pl.Series:
+        (name,) = choose(_names(raw))
+        key = _key(pl.col(name), raw.collect_schema()[name], f"column {name!r} of {path.name}")
         return raw.select(key.alias("query")).drop_nulls().collect().to_series()
-    except pl.exceptions.PolarsError as error:
-        raise _unreadable(path, error) from error
+
+    if _is_text(path):
+        return _from_text(path, choose, collect, reading, header=True)
+    with _readable(path.name):
+        return collect(_scan_binary(path, reading))
 
 
 # ---------------------------------------------------------------------------------- files
@@ -103,67 +116,118 @@ def _is_text(path: Path) -> bool:
     return base_suffix(path) not in (".parquet", *ARROW)
 
 
+def _is_json(path: Path) -> bool:
+    return base_suffix(path) in slow.JSON_LINES
+
+
 def _read_text(path: Path, columns: Columns, reading: Reading, *, header: bool) -> pl.LazyFrame:
-    """A text table: by polars if it takes the file as it stands, else record by record."""
+    def choose(names: Sequence[str]) -> list[str]:
+        if header and columns.query is columns.candidate is None:
+            hint = "use --no-header if it is a row, or --query-column and --candidate-column"
+            _check_names(names, path, hint)
+        return [name for name in choose_columns(names, columns, path.name) if name is not None]
+
+    def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
+        return _sink(raw, columns, path.name, reading)
+
+    return _usable(_from_text(path, choose, sink, reading, header=header), path.name, reading)
+
+
+def _from_text(
+    path: Path,
+    choose: slow.Pick,
+    use: Callable[[pl.LazyFrame], T],
+    reading: Reading,
+    *,
+    header: bool,
+) -> T:
+    """The chosen columns, given to ``use``: by polars if it is exact here, else by ``slow``."""
     separator = _separator(path)
     try:
-        frame = _sink(_scan_text(path, header=header), columns, path.name, reading)
-        padded = frame.select(pl.col("padded").any()).collect().item()
-    except pl.exceptions.NoDataError:
-        raise UserError(
-            f"{path.name} is empty", hint="a table needs a line of column names"
-        ) from None
+        fast = _scan_json(path) if _is_json(path) else _scan_csv(path, separator, header=header)
+        if fast is not None:
+            return use(fast.select(LINE, *choose(_names(fast))))
     except pl.exceptions.PolarsError:
-        padded = True
-    if padded:
-        exact = slow.read(path, separator, reading, header=header)
-        frame = _sink(exact, columns, path.name, reading)
-        return _usable(frame, path.name, reading, lambda lines: lines)
-    return _usable(
-        frame,
-        path.name,
-        reading,
-        lambda rows: slow.line_numbers(path, separator, rows, header=header),
-    )
+        pass  # the slow reader tells what is wrong
+    except OSError as error:
+        raise _unreadable(path.name, error) from error
+    return use(slow.read(path, separator, reading, choose, header=header))
 
 
-def _scan_text(path: Path, _reading: Reading | None = None, *, header: bool = True) -> pl.LazyFrame:
-    """All columns as text: the key 007 is not 7; ``padded`` where a column may be missing."""
-    if base_suffix(path) in slow.JSON_LINES:
-        names = pl.scan_ndjson(path, infer_schema_length=1000).collect_schema().names()
-        schema = dict.fromkeys(names, pl.String())
-        return pl.scan_ndjson(path, schema=schema, row_index_name=LINE, row_index_offset=1)
-    frame = pl.scan_csv(
-        path, separator=_separator(path), has_header=header, infer_schema=False, glob=False
+def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | None:
+    """All columns as text: the key 007 is not 7. None where polars would misread a line.
+
+    It pads short lines, joins those with a stray quote and drops some carriage returns; so every
+    line has to be blank or a whole record. Then its rows are the lines, and blank ones are null.
+    """
+    head = slow.csv_head(path, separator, header=header)
+    mark = re.escape(separator)
+    field = rf'(?:[^"\r{BOM}{mark}]*|"(?:[^"\r{BOM}]|"")*")'
+    line = pl.col("line")
+    line = pl.when(pl.col(LINE) == 0).then(line.str.strip_prefix(BOM)).otherwise(line)
+    whole = line.str.contains(f"^{field}(?:{mark}{field}){{{len(head.names) - 1}}}$")
+    hollow = line.str.contains(f"^[ {mark}]+$")
+    blank = line == ""
+    text = pl.scan_lines(path, row_index_name=LINE, glob=False)
+    check = text.select((blank | (whole & ~hollow)).all(), blank.any().alias("blank"))
+    ((exact, any_blank),) = check.collect(engine="streaming").rows()
+    if not exact:
+        return None
+    rows = pl.scan_csv(
+        path,
+        separator=separator,
+        has_header=header,
+        skip_lines=head.line - 1,
+        new_columns=head.names,
+        infer_schema=False,
+        glob=False,
     )
-    names = frame.collect_schema().names()
-    blank = pl.all_horizontal(pl.col(names).is_null())
-    return (
-        frame.with_row_index(LINE, offset=1)
-        .filter(~blank)
-        .with_columns(padded=pl.col(names[-1]).is_null())
-    )
+    rows = rows.with_row_index(LINE, offset=head.line + header)
+    return rows.filter(~pl.all_horizontal(pl.col(head.names).is_null())) if any_blank else rows
+
+
+def _scan_json(path: Path) -> pl.LazyFrame | None:
+    """All fields as text. None where there are blank lines, which polars does not number."""
+    numbered = pl.scan_lines(path, row_index_name=LINE, row_index_offset=1, glob=False)
+    filled = numbered.filter(pl.col("line").str.strip_chars() != "")
+    exact = filled.select(pl.col(LINE).max() == pl.len())
+    if not exact.collect(engine="streaming").item():
+        return None
+    source = glob.escape(str(path))
+    types = pl.scan_ndjson(source, infer_schema_length=None).collect_schema()
+    schema: dict[str, pl.DataType] = {
+        name: types[name] if types[name].is_nested() else pl.String()
+        for name in slow.json_order(path, types)
+    }
+    return pl.scan_ndjson(source, schema=schema, row_index_name=LINE, row_index_offset=1)
 
 
 def _read_binary(path: Path, columns: Columns, reading: Reading) -> pl.LazyFrame:
     """A Parquet or Arrow file, whose columns have types of their own."""
-    try:
+    with _readable(path.name):
         sunk = _sink(_scan_binary(path, reading), columns, path.name, reading)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(path, error) from error
-    return _usable(sunk, path.name, reading, lambda rows: rows)
+    return _usable(sunk, path.name, reading)
 
 
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
     scan = pl.scan_parquet if base_suffix(path) == ".parquet" else pl.scan_ipc
-    return scan(_decompressed(path, reading)).with_row_index(LINE, offset=1)
+    return scan(_decompressed(path, reading), glob=False).with_row_index(LINE, offset=1)
 
 
-def _unreadable(path: Path, error: Exception) -> UserError:
+@contextmanager
+def _readable(table: str) -> Iterator[None]:
+    """What polars cannot read is the user's to know, not a traceback."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _unreadable(table, error) from error
+
+
+def _unreadable(table: str, error: Exception) -> UserError:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return UserError(
-        f"cannot read {path.name} as {base_suffix(path).lstrip('.') or 'text'}: {first}",
-        hint="is the file complete, and does its name end in what it is?",
+        f"cannot read {table}: {first}",
+        hint="is it complete, and is it what its name says?",
     )
 
 
@@ -178,12 +242,9 @@ def _decompressed(path: Path, reading: Reading) -> Path:
 
 def _separator(path: Path) -> str:
     """What parts the columns: known from the name, else the commonest mark of the first line."""
-    suffix = base_suffix(path)
-    if suffix in SEPARATORS:
-        return SEPARATORS[suffix]
-    with open_binary(path) as file:
-        first = file.readline(2**16)
-    return max(",\t;|", key=lambda mark: first.count(mark.encode()))
+    first = next((text for _, text in lines(path) if text.strip()), "")
+    usual = SEPARATORS.get(base_suffix(path), "")
+    return usual if usual and usual in first else max(",\t;| ", key=first.count)
 
 
 # ---------------------------------------------------------------------------------- columns
@@ -191,31 +252,60 @@ def _separator(path: Path) -> str:
 
 def choose_columns(names: Sequence[str], asked: Columns, table: str) -> Columns:
     """The columns to read: those asked for, else the first whose name is a usual one."""
-    has = f"it has {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
     chosen: dict[str, str | None] = dict.fromkeys(asked._fields)
     for role, wanted in asked._asdict().items():
-        if wanted is not None and wanted != NONE and wanted not in names:
+        if wanted is not None and wanted not in (NONE, *names):
             raise UserError(
-                f"{table} has no column {wanted!r}", hint=f"{has}; use --{role}-column NAME"
+                f"{table} has no column {wanted!r}",
+                hint=f"{_listing(names)}; use --{role}-column NAME",
             )
         chosen[role] = wanted
     for role, wanted in asked._asdict().items():
         if wanted is None:
             chosen[role] = _guess(role, [name for name in names if name not in chosen.values()])
-    if len(names) == 2 and chosen["query"] is None and chosen["candidate"] is None:
-        chosen.update(query=names[0], candidate=names[1])
+    if len(names) == 2:
+        free = iter([name for name in names if name not in chosen.values()])
+        for role in ("query", "candidate"):
+            chosen[role] = chosen[role] or next(free, None)
     for role in ("query", "candidate"):
-        if chosen[role] is None:
+        if chosen[role] in (None, NONE):
             raise UserError(
                 f"cannot tell which column of {table} is the {role}",
-                hint=f"{has}; use --{role}-column NAME",
+                hint=f"{_listing(names)}; use --{role}-column NAME",
             )
+    if chosen["query"] == chosen["candidate"]:
+        raise UserError(
+            f"column {chosen['query']!r} of {table} cannot be both query and candidate",
+            hint=_listing(names),
+        )
     return Columns(**{role: None if name == NONE else name for role, name in chosen.items()})
 
 
+def names_columns(words: Sequence[str]) -> bool:
+    """True if the words are surely the names of columns."""
+    return _guess("query", words) is not None and _guess("candidate", words) is not None
+
+
 def _guess(role: str, names: Sequence[str]) -> str | None:
-    plain = {name.strip().lower().replace(" ", "_").replace("-", "_"): name for name in names}
+    plain: dict[str, str] = {}
+    for name in names:
+        plain.setdefault(name.strip().lower().replace(" ", "_").replace("-", "_"), name)
     return next((plain[usual] for usual in USUAL_NAMES[role].split() if usual in plain), None)
+
+
+def _names(raw: pl.LazyFrame) -> list[str]:
+    return [name for name in raw.collect_schema().names() if name != LINE]
+
+
+def _listing(names: Sequence[str]) -> str:
+    return f"it has {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+
+
+def _check_names(names: Sequence[str], path: Path, hint: str) -> None:
+    """A first line of numbers is a row, not the names of columns."""
+    if all(re.fullmatch(r"-?\d+(\.\d*)?", name) for name in names):
+        numbers = ",".join(names[:12])
+        raise UserError(f"the first line of {path.name} has no names: {numbers}", hint=hint)
 
 
 # ---------------------------------------------------------------------------------- rows
@@ -224,8 +314,7 @@ def _guess(role: str, names: Sequence[str]) -> str | None:
 def _sink(raw: pl.LazyFrame, asked: Columns, table: str, reading: Reading) -> pl.LazyFrame:
     """The chosen columns and, in ``reason``, why a row cannot be used; as a temporary file."""
     schema = raw.collect_schema()
-    names = [name for name in schema.names() if name not in (LINE, "padded")]
-    chosen = choose_columns(names, asked, table)
+    chosen = choose_columns(_names(raw), asked, table)
     values: dict[str, pl.Expr] = {}
     reasons: list[tuple[pl.Expr, str]] = []
     for role, name in chosen._asdict().items():
@@ -243,28 +332,25 @@ def _sink(raw: pl.LazyFrame, asked: Columns, table: str, reading: Reading) -> pl
                 (~value.is_finite().fill_null(value=False), f"a {role} that is {_BAD[role]}")
             )
     reason = pl.coalesce(*(pl.when(bad).then(pl.lit(why)) for bad, why in reasons))
-    padded = pl.col("padded") if "padded" in schema else pl.lit(value=False)
     path = reading.new_file()
-    raw.select(LINE, **values, reason=reason, padded=padded).sink_parquet(path)
-    return pl.scan_parquet(path)
+    raw.select(LINE, **values, reason=reason).sink_parquet(path)
+    return pl.scan_parquet(path, glob=False)
 
 
-def _usable(
-    frame: pl.LazyFrame, table: str, reading: Reading, lines_of: Callable[[list[int]], list[int]]
-) -> pl.LazyFrame:
+def _usable(frame: pl.LazyFrame, table: str, reading: Reading) -> pl.LazyFrame:
     """The rows without a reason against them; the others are noted with their first lines."""
     bad = (
         frame.filter(pl.col("reason").is_not_null())
         .group_by("reason")
-        .agg(n=pl.len(), first=pl.col(LINE).sort().head(3))
-        .sort(pl.col("first").list.first())
+        .agg(n=pl.len(), first=pl.col(LINE).sort().head(PLACES_SHOWN))
+        .sort(pl.col("first").list.first(), "reason")
         .collect(engine="streaming")
     )
     for reason, n, first in bad.iter_rows():
-        for line in lines_of(first):
+        for line in first:
             reading.bad.add(reason, f"{table}:{line}", 0)
         reading.bad.counts[reason] += n
-    return frame.filter(pl.col("reason").is_null()).drop("reason", "padded", LINE)
+    return frame.filter(pl.col("reason").is_null()).drop("reason", LINE)
 
 
 def _key(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
@@ -274,7 +360,7 @@ def _key(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     if dtype.is_float():
         whole = column.cast(pl.Int64, strict=False)
         same = whole.cast(dtype) == column
-        text = pl.when(column.is_not_nan()).then(column.cast(pl.String))
+        text = pl.when(column.is_finite()).then(column.cast(pl.String))
         return pl.when(same).then(whole.cast(pl.String)).otherwise(text)
     if dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128, pl.UInt128):
         return column.cast(pl.Int64)
@@ -293,9 +379,12 @@ def _number(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
 def _seconds(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     """Times as seconds since 1970, or whatever number they are."""
     if dtype == pl.String:
-        dates = (column.str.strptime(pl.Datetime("us"), form, strict=False) for form in TIMES)
-        number = column.str.strip_chars().cast(pl.Float64, strict=False)
-        return pl.coalesce(number, *(date.dt.epoch("us") / 1e6 for date in dates))
+        text = column.str.strip_chars()
+        date = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
+        kinds = [pl.Datetime("us", "UTC" if form.endswith("%z") else None) for form in TIMES]
+        dates = (date.str.strptime(k, f, strict=False) for k, f in zip(kinds, TIMES, strict=True))
+        seconds = (date.dt.epoch("us") / 1e6 for date in dates)
+        return pl.coalesce(text.cast(pl.Float64, strict=False), *seconds)
     if dtype in (pl.Date, pl.Datetime):
         return column.dt.epoch("us") / 1e6
     if not (dtype.is_numeric() or dtype == pl.Null):

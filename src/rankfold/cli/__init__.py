@@ -1,0 +1,72 @@
+"""The command line: parse, call the library, print. One file per command, heavy imports inside."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rankfold import __version__
+from rankfold.cli import (
+    demo,
+    evaluate,
+    fit,
+    info,
+    methods,
+    predict,
+    prepare,
+    search,
+    verify,
+)
+from rankfold.errors import UserError
+
+COMMANDS = {
+    "demo": demo,
+    "methods": methods,
+    "prepare": prepare,
+    "fit": fit,
+    "evaluate": evaluate,
+    "search": search,
+    "predict": predict,
+    "info": info,
+    "verify": verify,
+}
+
+app = typer.Typer(
+    help="Learn to rank a few candidates out of very many.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, module in COMMANDS.items():
+    app.command(name)(module.command)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"rankfold {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=lambda v: _print_version(wanted=v), is_eager=True)
+    ] = False,
+) -> None:
+    """Learn to rank a few candidates out of very many."""
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 good, 2 the user's input, 130 interrupted, 1 a bug."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        if error.hint:
+            sys.stderr.write(f"hint: {error.hint}\n")
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,111 @@
+"""What people see: rich text and progress on stderr, so that stdout carries data alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say less on stderr.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+
+Tell = Callable[[str, float], None]
+
+
+def console(*, quiet: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def progress(*, quiet: bool = False) -> Iterator[Tell]:
+    """A function to tell of progress: ``(what, share done)``.
+
+    On a terminal it moves a bar with the time left; elsewhere it prints a plain line when the work
+    changes and then at most every ten seconds.
+    """
+    if quiet:
+        yield lambda _what, _share: None
+    elif sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console(),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+        current = ""
+
+        def tell(what: str, share: float) -> None:
+            nonlocal current
+            if what.split(":")[0] != current.split(":")[0]:
+                bar.reset(task, total=None)
+            current = what
+            total = 1.0 if share > 0 else None
+            bar.update(task, description=what, completed=share, total=total)
+
+        yield tell
+
+
+def _lines() -> Tell:
+    current, last = "", 0.0
+
+    def tell(what: str, share: float) -> None:
+        nonlocal current, last
+        now = time.monotonic()
+        if what.split(":")[0] != current.split(":")[0] or now - last > 10:
+            done = f" {share:.0%}" if share > 0 else ""
+            sys.stderr.write(f"{what}{done}\n")
+            last = now
+        current = what
+
+    return tell
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], out: Console
+) -> None:
+    """A small table: the first column names, the others hold numbers."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)

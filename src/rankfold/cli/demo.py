@@ -1,0 +1,47 @@
+"""``rankfold demo``: the main job on bundled data, from a table to ranked lists."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankfold.cli.console import Quiet, console, print_table, progress
+from rankfold.cli.fit import reporter
+from rankfold.cli.info import describe_data
+
+PACKAGES = ("inkscape", "postgresql", "python3-numpy", "openssh-server")
+METHODS = ("popularity", "rg2-plain")
+METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
+
+
+def command(
+    *,
+    out: Annotated[Path, typer.Option(help="Where the folders go.", metavar="DIR")] = Path("demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Prepare the bundled Debian package graph, fit two methods, compare, show ranked lists."""
+    from rankfold.data.prepare import prepare
+    from rankfold.evaluation import evaluate
+    from rankfold.fitting import fit
+
+    out.mkdir(parents=True, exist_ok=True)
+    say = console(quiet=quiet)
+    say.rule("Debian packages, and the packages they relate to")
+    with progress(quiet=quiet) as tell:
+        data = prepare(source="debian", out=out / "data", progress=tell)
+    describe_data(data, str(out / "data"), say)
+    rows = []
+    for name in METHODS:
+        with progress(quiet=quiet) as tell:
+            report = reporter(tell, "ndcg@10")
+            model = fit(name, data, out=out / name, report=report)
+            result = evaluate(model, data, metrics=METRICS, progress=tell)
+        rows.append([name, *(f"{result[metric]:.4f}" for metric in METRICS)])
+    say.rule("Held-out relations, every package ranked")
+    print_table("test split", ["method", *METRICS], rows, say)
+    say.rule("What goes with a few well-known packages (what they relate to already is left out)")
+    found = model.search(list(PACKAGES), k=10)
+    for package, keys in zip(PACKAGES, found.keys, strict=True):
+        say.print(f"[bold]{package}[/]: {', '.join(map(str, keys))}")
+    say.rule()
+    say.print(f"Go on by yourself: rankfold search {out / METHODS[-1]} --query vlc")

@@ -1,0 +1,82 @@
+"""``rankfold fit``: learn a model from prepared data and write it to a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankfold.cli.console import AsJson, Quiet, Tell, console, print_json, progress
+
+if TYPE_CHECKING:
+    from rankfold.fitting import Report
+    from rankfold.training.course import Course
+    from rankfold.types import Step
+
+
+def command(
+    method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
+    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="MODEL")],
+    config: Annotated[
+        Path | None, typer.Option(help="Settings, as TOML.", metavar="F.toml")
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(help="One setting; wins over --config.", metavar="KEY=VALUE")
+    ] = None,
+    seed: int = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Then fit again on train and validation.")
+    ] = False,
+    metric: Annotated[str, typer.Option(help="The validation score.")] = "ndcg@10",
+    patience: Annotated[int, typer.Option(help="Steps without a better score.")] = 3,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
+    from rankfold import config as settings
+    from rankfold.fitting import fit
+    from rankfold.training.checkpoint import path_of
+
+    options: dict[str, Any] = settings.read(config) if config else {}
+    options |= settings.parse_words(set or [])
+    kept = path_of(out)
+    say = console(quiet=quiet or json)
+    if kept.exists() and not resume:
+        say.print(f"[yellow]{kept} is left from an unfinished fit and will be replaced[/]")
+    elif resume and not kept.exists():
+        say.print(f"there is no checkpoint {kept}: starting at the beginning")
+    try:
+        with progress(quiet=quiet or json) as tell:
+            how = {"seed": seed, "device": device, "resume": resume, "refit": refit}
+            watch = {"metric": metric, "patience": patience, "report": reporter(tell, metric)}
+            ranker = fit(method, data, out=out, **how, **watch, **options)
+    except KeyboardInterrupt:
+        then = f"; go on with --resume from {kept}" if kept.exists() else ""
+        say.print(f"stopped{then}")
+        raise typer.Exit(130) from None
+    notes = ranker.model.notes
+    if json:
+        print_json({"model": str(out), "method": method, "notes": dict(notes)})
+        return
+    scores = [entry["score"] for entry in notes["history"] if "score" in entry]
+    best = f", validation {metric} {max(scores):.4f}" if scores else ""
+    say.print(f"[bold]{out}[/]: {method}, step {notes['chosen']}{best}")
+
+
+def reporter(tell: Tell, metric: str) -> Report:
+    """Progress of a fit, a line per step."""
+
+    def report(course: Course, step: Step) -> None:
+        entry = course.history[-1]
+        score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
+        of = (
+            course.steps or (step.model.config.get("sweeps") if step.model else None) or step.number
+        )
+        tell(f"{course.phase}: step {step.number}, loss {step.loss:.6g}{score}", step.number / of)
+
+    return report

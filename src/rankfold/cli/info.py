@@ -1,0 +1,87 @@
+"""``rankfold info``: what a folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankfold.cli.console import AsJson, console, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankfold.types import Dataset
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")], *, json: AsJson = False
+) -> None:
+    """Tell what a data, model or checkpoint folder holds."""
+    from rankfold import store
+
+    manifest = dict(store.open_folder(folder).manifest)
+    if json:
+        print_json(manifest)
+        return
+    out = console()
+    size = sum(entry["size"] for entry in manifest["files"].values())
+    written = manifest["versions"]["rankfold"]
+    out.print(f"[bold]{folder}[/]: {manifest['kind']}, {_bytes(size)}, by rankfold {written}")
+    if manifest["kind"] == "data":
+        _describe_summary(manifest["summary"], out)
+    elif manifest["kind"] == "model":
+        _describe_model(manifest, out)
+
+
+def describe_data(data: Dataset, name: str, out: Console) -> None:
+    """A summary of prepared data that people can read."""
+    out.print(f"[bold]{name}[/]: data")
+    _describe_summary(dict(data.summary), out)
+
+
+def _describe_summary(summary: dict[str, Any], out: Console) -> None:
+    if "pairs" not in summary:  # graded rows
+        for name, value in summary.items():
+            out.print(f"  {name}: {value}")
+        return
+    out.print(
+        f"  {summary['queries']:,} queries x {summary['candidates']:,} candidates, "
+        f"{summary['pairs']:,} pairs (density {summary['density']:.2%})"
+    )
+    splits = ", ".join(f"{name} {summary[name]:,}" for name in ("train", "validation", "test"))
+    out.print(f"  split: {splits}")
+    for side in ("query", "candidate"):
+        spread = summary[f"pairs_per_{side}"]
+        out.print(f"  pairs per {side}: median {spread['median']:,}, most {spread['max']:,}")
+    if (grades := summary["grades"]) is not None:
+        out.print(
+            f"  grades: {grades['lowest']:g} to {grades['highest']:g}, mean {grades['mean']:.3g}"
+        )
+    out.print(f"  rows read: {summary['rows']:,}")
+    for entry in summary["dropped"]:
+        first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
+        out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
+
+
+def _describe_model(manifest: dict[str, Any], out: Console) -> None:
+    n_queries, n_candidates = manifest["sizes"]
+    settings = ", ".join(f"{name}={value}" for name, value in manifest["config"].items())
+    out.print(f"  {manifest['method']}{f' ({settings})' if settings else ''}")
+    out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
+    notes = manifest["notes"]
+    scores = [entry for entry in notes["history"] if "score" in entry]
+    seconds = sum(entry["seconds"] for entry in notes["history"])
+    out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
+    if scores:
+        best = max(scores, key=lambda entry: float(entry["score"]))
+        out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")
+
+
+def _bytes(n: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"

@@ -1,0 +1,88 @@
+"""``rankfold prepare``: a table of interactions becomes a folder ready for fitting."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.info import describe_data
+
+Name = Annotated[str | None, typer.Option(metavar="NAME")]
+Files = Annotated[list[str] | None, typer.Option(metavar="FILE")]
+
+
+def command(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Files or globs: CSV, TSV, JSON lines, Parquet, Arrow, adjacency; .gz, .zst too.",
+        ),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DATA")],
+    source: Annotated[
+        str | None, typer.Option(help="A public data set by name; see the guide.", metavar="NAME")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="table or adjacency; told from the file if not given.")
+    ] = None,
+    train: Files = None,
+    validation: Files = None,
+    test: Files = None,
+    validation_share: Annotated[
+        float, typer.Option(help="Carved from train if splits are given without validation.")
+    ] = 0.1,
+    query_column: Name = None,
+    candidate_column: Name = None,
+    grade_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="'none' to do without grades.")
+    ] = None,
+    time_column: Name = None,
+    header: Annotated[
+        bool, typer.Option(help="Without one, columns are column_0, column_1, ...")
+    ] = True,
+    min_grade: Annotated[float | None, typer.Option(help="Drop pairs of a lower grade.")] = None,
+    duplicates: Annotated[
+        str, typer.Option(help="Which of equal pairs stays: highest (grade) or last.")
+    ] = "highest",
+    kcore: Annotated[
+        int, typer.Option(help="Keep queries and candidates with at least so many pairs.")
+    ] = 0,
+    split: Annotated[
+        str, typer.Option(help="Shares of each query's pairs, 'last', or 'time:T'.")
+    ] = "0.8,0.1,0.1",
+    seed: int = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse bad rows.")] = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read interactions, filter and split them, write a folder for `fit`."""
+    from rankfold.data.prepare import prepare
+
+    options: dict[str, Any] = {
+        "query": query_column,
+        "candidate": candidate_column,
+        "grade": grade_column,
+        "time": time_column,
+        "header": header,
+        "source": source,
+        "format": format,
+        "train": train or None,
+        "validation": validation or None,
+        "test": test or None,
+        "validation_share": validation_share,
+        "min_grade": min_grade,
+        "duplicates": duplicates,
+        "kcore": kcore,
+        "split": split,
+        "seed": seed,
+        "strict": strict,
+    }
+    with progress(quiet=quiet or json) as tell:
+        data = prepare(*(inputs or []), out=out, progress=tell, **options)
+    if json:
+        print_json({"data": str(out), "summary": dict(data.summary)})
+    else:
+        describe_data(data, str(out), console(quiet=quiet))

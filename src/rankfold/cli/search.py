@@ -1,0 +1,48 @@
+"""``rankfold search``: the best candidates for one query, one history or one candidate."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rankfold.cli.console import AsJson, console, print_json, print_table
+from rankfold.errors import UserError
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    *,
+    query: Annotated[str | None, typer.Option(help="A known query.", metavar="KEY")] = None,
+    history: Annotated[
+        str | None, typer.Option(help="What a new query chose.", metavar="KEY,KEY")
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Option(help="Find candidates like this one.", metavar="KEY")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Also what the query chose before.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Show the best candidates for a query, a history or a candidate."""
+    from rankfold.ranker import load
+
+    asked: dict[str, Any] = {}
+    if query is not None:
+        asked["queries"] = [query]
+    if history is not None:
+        asked["history"] = [key for key in history.split(",") if key]
+    if candidate is not None:
+        asked["candidates"] = [candidate]
+    if len(asked) != 1:
+        raise UserError("search takes one question", hint="give --query, --history or --candidate")
+    ranking = load(model).search(**asked, k=k, include_seen=include_seen)
+    question = query or history or candidate
+    found = list(zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False))
+    if json:
+        results = [{"candidate": key, "score": score} for key, score in found]
+        print_json({"query": question, "results": results})
+        return
+    rows = [[str(place), str(key), f"{score:.4f}"] for place, (key, score) in enumerate(found, 1)]
+    print_table(f"for {question}", ["", "candidate", "score"], rows, console())

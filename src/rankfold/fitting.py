@@ -1,0 +1,219 @@
+"""Fit a method: run its steps, keep the best on validation, stop in time, survive a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankfold import config, store
+from rankfold.comm import Alone
+from rankfold.data import memory
+from rankfold.data.folder import load as load_data
+from rankfold.data.prepare import prepare
+from rankfold.errors import UserError
+from rankfold.evaluation import score
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.metrics import METRICS, parse
+from rankfold.ranker import Ranker
+from rankfold.training import checkpoint
+from rankfold.training.checkpoint import Checkpoint
+from rankfold.training.course import Course
+from rankfold.types import Dataset, Method, Model, Run, Step
+
+Report = Callable[[Course, Step], None]
+"""Told after each step; the course's last entry is that of the step."""
+
+
+def unreported(_course: Course, _step: Step) -> None:
+    """A ``Report`` that nobody reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """How to fit, whatever the method."""
+
+    seed: int = 0
+    device: str = "auto"  # auto, cpu, cuda
+    out: str | Path | None = None  # the model's folder; without it there are no checkpoints
+    resume: bool = False  # go on from the checkpoint beside ``out``, if there is one
+    refit: bool = False  # fit the chosen number of steps again, on train and validation
+    metric: str = "ndcg@10"  # the validation score
+    patience: int = 3  # steps without a better score before stopping
+    validation_queries: int = 10_000  # at most so many, drawn by the seed
+    checkpoint_seconds: float = 30.0  # between two checkpoints
+    memory_budget: int = 2**30
+    report: Report = unreported
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be fitted."""
+
+    name: str
+    method: Method
+    settings: Any
+    data: Dataset
+    how: Fitting
+
+    @property
+    def out(self) -> Path | None:
+        return None if self.how.out is None else Path(self.how.out)
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to be one of this job."""
+        names = ("seed", "refit", "metric", "patience", "validation_queries")
+        how = {name: getattr(self.how, name) for name in names}
+        return {"method": self.name, **asdict(self.settings), **how, "data": self.data.fingerprint}
+
+
+def fit(method: str, data: Any, **options: Any) -> Ranker:
+    """Fit a method by name.
+
+    Args:
+        method: a key of ``METHODS``.
+        data: prepared data or its folder; or pairs to train on as they are: a polars, pandas or
+            Arrow table, a scipy.sparse matrix, arrays.
+        options: the method's own settings and the fields of ``Fitting``.
+    """
+    job = _job(method, data, options)
+    found = _find_checkpoint(job)
+    course = Course() if found is None else found.course
+    state = None if found is None else found.state
+    if course.phase == "fit":
+        _run(job, job.data, course, state)
+        if job.how.refit and job.data.validation is not None:
+            course = Course("refit", course.number, course.history)
+            state = None
+    if course.phase == "refit":
+        whole = job.data.split("train").union(job.data.split("validation"))
+        _run(job, replace(job.data, train=whole, validation=None), course, state)
+    return _finish(job, course)
+
+
+def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
+    """Check everything that can be checked before the work begins."""
+    if name not in METHODS:
+        raise UserError(f"there is no method {name!r}", hint=f"known: {', '.join(METHODS)}")
+    method = METHODS[name]
+    how = Fitting(**{key: options.pop(key) for key in list(options) if key in Fitting.__slots__})
+    job = Job(name, method, config.build(method.config, options), _as_data(data), how)
+    if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
+        raise UserError(
+            f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
+            hint="`rankfold methods` lists what each method takes",
+        )
+    if how.patience < 1:
+        raise UserError(f"patience is {how.patience}", hint="it is at least 1")
+    if parse(how.metric).name not in METRICS:
+        raise UserError(f"cannot validate by {how.metric}", hint=f"use one of {', '.join(METRICS)}")
+    if job.out is not None:
+        store.check_writable(job.out, "model")
+    elif how.resume:
+        raise UserError("there is nothing to resume without an output folder", hint="give out=")
+    return job
+
+
+def _as_data(data: Any) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str | Path):
+        return load_data(data)
+    if memory.is_sparse(data):
+        return memory.from_sparse(data)
+    return prepare(data, split=(1.0, 0.0, 0.0))
+
+
+def _find_checkpoint(job: Job) -> Checkpoint | None:
+    """The checkpoint to go on from, if that was asked for and there is one."""
+    if job.out is None or not job.how.resume or not checkpoint.path_of(job.out).exists():
+        return None
+    path = checkpoint.path_of(job.out)
+    found = checkpoint.load(path)
+    checkpoint.check_same_fit(path, found.identity, job.identity())
+    return found
+
+
+def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | None) -> None:
+    """Run the method's steps, scoring each, until the course is over."""
+    run = _make_run(job, data, state)
+    validate = None if job.method.selects_itself else run.validate
+    saved = monotonic()
+    for step in job.method.fit(data, job.settings, run):
+        scored = validate is not None and step.model is not None
+        course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
+        job.how.report(course, step)
+        if course.is_over(step, job.how.patience):
+            return
+        if job.out is not None and monotonic() - saved >= job.how.checkpoint_seconds:
+            now = {**step.state(), "number": torch.tensor(step.number), "rng": run.rng.get_state()}
+            checkpoint.save(checkpoint.path_of(job.out), Checkpoint(job.identity(), course, now))
+            saved = monotonic()
+
+
+def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
+    rng = torch.Generator().manual_seed(job.how.seed)
+    if state is not None:
+        rng.set_state(state["rng"])
+    return Run(
+        rng=rng,
+        device=_device(job.how.device),
+        comm=Alone(),
+        resume=state,
+        validate=_validator(job, data),
+        build_index=lambda vectors: Exact(vectors, job.how.memory_budget),
+        memory_budget=job.how.memory_budget,
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"there is no device {name!r}", hint="it is auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch finds no CUDA device here", hint="use --device cpu")
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(found if name == "auto" else name)
+
+
+def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
+    """A function that scores a model on (a sample of) the validation queries."""
+    if data.validation is None:
+        return None
+    truth, seen = data.split("validation"), data.seen("validation")
+    rows = torch.nonzero(truth.counts() > 0).flatten()
+    if len(rows) > job.how.validation_queries:
+        rng = torch.Generator().manual_seed(job.how.seed)
+        sample = torch.randperm(len(rows), generator=rng)[: job.how.validation_queries]
+        rows = rows[sample.sort().values]
+    spec = parse(job.how.metric)
+
+    def validate(model: Model) -> float:
+        per_query, _ = score(model, truth, seen, rows, [spec], memory_budget=job.how.memory_budget)
+        return float(per_query[str(spec)].mean())
+
+    return validate
+
+
+def _finish(job: Job, course: Course) -> Ranker:
+    """The ranker of the model that was kept; on disk too, if there is a place."""
+    assert course.model is not None
+    notes = {
+        **course.model.notes,
+        "history": course.history,
+        "chosen": course.number,
+        "seed": job.how.seed,
+        "data": job.data.fingerprint,
+    }
+    tensors = {name: tensor.cpu() for name, tensor in course.model.tensors.items()}
+    model = replace(course.model, tensors=tensors, notes=notes)
+    ranker = Ranker(model, job.data.queries, job.data.candidates, job.data.seen("test"))
+    if job.out is not None:
+        ranker.save(job.out)
+        checkpoint.remove(checkpoint.path_of(job.out))
+    return ranker

@@ -1,0 +1,1 @@
+"""Where the best candidates are found: ``exact`` is the reference for whatever is faster."""

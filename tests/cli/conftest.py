@@ -1,0 +1,73 @@
+"""Run a command in this process; see its exit code, stdout and stderr."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.cli import main
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def rankfold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    def run(*words: object) -> Done:
+        monkeypatch.setattr("sys.argv", ["rankfold", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        code = caught.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ratings.csv, the data prepared from it, and a model fitted on that.
+
+    60 users and 30 items in three groups, with grades and times.
+    """
+    home = tmp_path_factory.mktemp("fitted")
+    rng = torch.Generator().manual_seed(0)
+    same = (torch.arange(60)[:, None] % 3) == (torch.arange(30)[None, :] % 3)
+    pairs = (torch.rand(60, 30, generator=rng) < torch.where(same, 0.7, 0.05)).nonzero()
+    pl.DataFrame(
+        {
+            "user": [f"user-{q}" for q in pairs[:, 0].tolist()],
+            "item": [f"item-{c}" for c in pairs[:, 1].tolist()],
+            "rating": torch.randint(1, 6, (len(pairs),), generator=rng).numpy(),
+            "timestamp": torch.randint(10**9, 2 * 10**9, (len(pairs),), generator=rng).numpy(),
+        }
+    ).write_csv(home / "ratings.csv")
+    data = rf.prepare(home / "ratings.csv", out=home / "data")
+    rf.fit("rg2-plain", data, width=8, out=home / "model")
+    return home
+
+
+@pytest.fixture
+def home(fitted: Path, tmp_path: Path) -> Path:
+    """A copy of ``fitted`` to work in."""
+    return Path(shutil.copytree(fitted, tmp_path / "home"))
+
+
+@pytest.fixture
+def ratings(home: Path) -> Path:
+    return home / "ratings.csv"
+
+
+@pytest.fixture
+def model(home: Path) -> Path:
+    return home / "model"

@@ -1,0 +1,194 @@
+"""From a table to a ranked list on the command line, and what a wrong turn says."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+Command = Callable[..., Any]
+
+
+def test_prepare_says_what_it_read_and_dropped(
+    rankfold: Command, ratings: Path, tmp_path: Path
+) -> None:
+    with ratings.open("a") as file:
+        file.write("user-1,item-2,x,5\nuser-1\n")
+    done = rankfold("prepare", ratings, "--out", tmp_path / "d", "--min-grade", "2", "--kcore", "2")
+    assert done.code == 0
+    assert done.out == ""
+    n = len(ratings.read_text().splitlines())
+    assert f"1 for a grade that is not a number (ratings.csv:{n - 1})" in done.err
+    assert f"1 for a wrong number of columns (ratings.csv:{n})" in done.err
+    assert "for grade below 2" in done.err
+    assert "60 queries x 30 candidates" in done.err
+
+
+def test_prepare_strict_writes_nothing(rankfold: Command, ratings: Path, tmp_path: Path) -> None:
+    with ratings.open("a") as file:
+        file.write("user-1,,3,5\n")
+    done = rankfold("prepare", ratings, "--out", tmp_path / "d", "--strict")
+    assert done.code == 2
+    assert "1 row with a missing candidate (ratings.csv:" in done.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_evaluate_json_is_one_document(rankfold: Command, model: Path) -> None:
+    done = rankfold(
+        "evaluate", model, model.with_name("data"), "--json", "--metrics", "ndcg@10,hit@5"
+    )
+    assert done.code == 0
+    assert done.err == ""
+    result = json.loads(done.out)
+    assert result["split"] == "test"
+    assert result["queries"] == 60
+    assert list(result["metrics"]) == ["ndcg@10", "hit@5"]
+    assert result["metrics"]["ndcg@10"] > 0.3
+
+
+def test_search_json_names_candidates_and_scores(rankfold: Command, model: Path) -> None:
+    done = rankfold("search", model, "--query", "user-3", "-k", "4", "--json")
+    result = json.loads(done.out)
+    assert result["query"] == "user-3"
+    assert len(result["results"]) == 4
+    scores = [entry["score"] for entry in result["results"]]
+    assert scores == sorted(scores, reverse=True)
+    groups = [int(entry["candidate"].removeprefix("item-")) % 3 for entry in result["results"]]
+    assert groups[0] == 0  # user 3 is of group 0
+
+
+def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> None:
+    by_history = json.loads(
+        rankfold("search", model, "--history", "item-1,item-4", "-k", "3", "--json").out
+    )
+    first = by_history["results"][0]["candidate"]
+    assert int(first.removeprefix("item-")) % 3 == 1
+    assert first not in ("item-1", "item-4")
+    like = json.loads(rankfold("search", model, "--candidate", "item-2", "-k", "2", "--json").out)
+    assert int(like["results"][0]["candidate"].removeprefix("item-")) % 3 == 2
+
+
+def test_predict_writes_a_row_per_result(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    pl.DataFrame({"user": ["user-5", "nobody", "user-1"]}).write_csv(tmp_path / "who.csv")
+    done = rankfold(
+        "predict", model, tmp_path / "who.csv", "--out", tmp_path / "l.parquet", "-k", 3
+    )
+    assert done.code == 0
+    assert "1 unknown" in done.err
+    table = pl.read_parquet(tmp_path / "l.parquet")
+    assert table.columns == ["query", "rank", "candidate", "score"]
+    assert table["query"].to_list() == ["user-5"] * 3 + ["user-1"] * 3
+    assert table["rank"].to_list() == [1, 2, 3] * 2
+    found = json.loads(rankfold("search", model, "--query", "user-5", "-k", "3", "--json").out)
+    assert table["candidate"].head(3).to_list() == [e["candidate"] for e in found["results"]]
+    strict = rankfold(
+        "predict", model, tmp_path / "who.csv", "--out", tmp_path / "m.parquet", "--strict"
+    )
+    assert strict.code == 2
+    assert "unknown query 'nobody'" in strict.err
+    assert not (tmp_path / "m.parquet").exists()
+
+
+def test_methods_json_lists_settings(rankfold: Command) -> None:
+    methods = json.loads(rankfold("methods", "--json").out)["methods"]
+    plain = next(entry for entry in methods if entry["name"] == "rg2-plain")
+    assert plain["data_kind"] == "interactions"
+    assert plain["paper"] == "rg2"
+    assert plain["config"]["width"] == 64
+
+
+def test_info_and_verify(rankfold: Command, model: Path) -> None:
+    about = rankfold("info", model)
+    assert about.code == 0
+    assert "rg2-plain" in about.err
+    assert "60 queries x 30 candidates" in about.err
+    assert json.loads(rankfold("info", model, "--json").out)["kind"] == "model"
+    assert rankfold("verify", model).code == 0
+    tensors = next(model.glob("tensors-*"))
+    content = bytearray(tensors.read_bytes())
+    content[-1] ^= 1
+    tensors.write_bytes(content)
+    for command in (("verify", model), ("search", model, "--query", "user-1")):
+        done = rankfold(*command)
+        assert done.code == 2
+        assert tensors.name in done.err
+
+
+def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("width = 4\nsweeps = 2\n")
+    words = ("fit", "rg2-plain", model.with_name("data"), "--out", tmp_path / "m2", "--json")
+    done = rankfold(*words, "--config", tmp_path / "c.toml", "--set", "sweeps=3")
+    assert done.code == 0
+    assert done.err == ""
+    assert len(json.loads(done.out)["notes"]["history"]) == 3
+    assert json.loads(rankfold("info", tmp_path / "m2", "--json").out)["config"]["width"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("prepare", "nowhere.csv", "--out", "d"), "there is no file nowhere.csv", "ratings.csv"),
+        (("prepare", "ratings.csv", "--out", "d", "--query-column", "x"), "no column 'x'", "user"),
+        (("prepare", "--source", "movies", "--out", "d"), "no source 'movies'", "movielens"),
+        (("prepare", "--out", "d"), "nothing to read", "--source"),
+        (("prepare", "ratings.csv", "--out", "d", "--split", "1,2"), "the split 1,2", "0.8"),
+        (("prepare", "ratings.csv", "--out", "d", "--kcore", "99"), "99-core", "--kcore"),
+        (("prepare", "ratings.csv", "--out", "d", "--min-grade", "9"), "grade below 9", "is 5"),
+        (("fit", "rg9", "data", "--out", "m"), "no method 'rg9'", "rg2-plain"),
+        (("fit", "rg2-plain", "nowhere", "--out", "m"), "no folder nowhere", "prepare"),
+        (("fit", "rg2-plain", "data", "--out", "m", "--set", "widht=3"), "'widht'", "'width'"),
+        (("fit", "rg2-plain", "data", "--out", "m", "--set", "width"), "--set width", "key=value"),
+        (("fit", "rg2-plain", "data", "--out", "m", "--config", "x.toml"), "x.toml", "TOML"),
+        (("fit", "rg2-plain", "data", "--out", "ratings.csv"), "not written by rankfold", "--out"),
+        (("fit", "rg2-plain", "data", "--out", "data"), "holds a data", "--out"),
+        (("evaluate", "data", "data"), "holds a data, not a model", "info"),
+        (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
+        (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@10"),
+        (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
+        (("search", "model"), "takes one question", "--query"),
+        (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
+    ],
+)
+def test_a_wrong_turn_gets_one_error_with_a_hint(  # noqa: PLR0913
+    rankfold: Command,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
+    hint: str,
+) -> None:
+    monkeypatch.chdir(model.parent)
+    done = rankfold(*words)
+    assert done.code == 2
+    assert done.out == ""
+    progress, _, said = done.err.strip().rpartition("error: ")
+    assert "error" not in progress
+    error, _, advice = said.partition("\nhint: ")
+    assert message in error
+    assert hint in advice
+    assert not (model.parent / "d").exists()
+    assert not (model.parent / "m").exists()
+
+
+def test_demo_compares_and_shows_lists(rankfold: Command, tmp_path: Path) -> None:
+    done = rankfold("demo", "--out", tmp_path / "demo")
+    assert done.code == 0
+    assert "rg2-plain" in done.err
+    assert "python3-numpy:" in done.err
+    assert (tmp_path / "demo" / "rg2-plain" / "manifest.json").exists()
+
+
+def test_help_names_every_command_and_version_works() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rankfold", "--help"], capture_output=True, text=True, check=True
+    )
+    for name in ("demo", "prepare", "fit", "evaluate", "search", "predict", "info", "verify"):
+        assert name in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "rankfold", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("rankfold ")

@@ -1,0 +1,249 @@
+"""A run that is killed leaves the old folder or the new one.
+
+This file is also the script that is killed: ``main`` imports what it needs, says that it is ready,
+and writes what it is told to. A process is killed with SIGKILL at a moment that is uniform over the
+time that writing takes, so that most kills land inside the write.
+"""
+
+import json
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from rankfold import ranker, store
+from rankfold.data import folder, prepare
+from rankfold.ranker import Ranker
+from rankfold.types import Dataset, Model, Vocabulary, from_pairs
+
+pytestmark = pytest.mark.slow
+
+KILLS = 50
+AHEAD = 2  # processes that start while another one is killed
+
+
+# ---------------------------------------------------------------------------------- content
+
+
+def table(version: int) -> pl.DataFrame:
+    """Interactions that differ from version to version."""
+    rng = np.random.default_rng(version)
+    queries, candidates = rng.integers(0, 20_000, 100_000), rng.integers(0, 5_000, 100_000)
+    return pl.DataFrame({"query": queries, "candidate": candidates})
+
+
+def make_data(version: int) -> Dataset:
+    return prepare.prepare(table(version))
+
+
+def make_ranker(version: int) -> Ranker:
+    """A model that differs from version to version."""
+    rng = torch.Generator().manual_seed(version)
+    tensors = {
+        "queries": torch.randn(20_000, 64, generator=rng),
+        "candidates": torch.randn(5_000, 64, generator=rng),
+    }
+    keys = pl.Series([f"{version}-{row}" for row in range(20_000)]).sort()
+    chosen = torch.arange(20_000) % (4_000 + version)
+    seen = from_pairs(torch.arange(20_000), chosen, None, (20_000, 5_000))
+    model = Model("rg2-plain", {"width": 64}, tensors)
+    return Ranker(model, Vocabulary(20_000, lambda: keys), Vocabulary.numbered(5_000), seen)
+
+
+def same_data(found: Dataset, expected: Dataset) -> bool:
+    """Whether two data sets are equal, compared by content and not by what they say of it."""
+    parts = (found.train, found.validation, found.test)
+    content = folder.fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
+    return content == found.fingerprint == expected.fingerprint
+
+
+def same_ranker(found: Ranker, expected: Ranker) -> bool:
+    ours, theirs = found.model.tensors, expected.model.tensors
+    return (
+        ours.keys() == theirs.keys()
+        and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        and torch.equal(found.seen.candidates, expected.seen.candidates)
+        and found.queries.keys.equals(expected.queries.keys)
+        and found.candidates.keys.equals(expected.candidates.keys)
+    )
+
+
+# ---------------------------------------------------------------------------------- the killed
+
+
+def main() -> None:
+    """Wait for orders, ``[what, path, version]``, and follow them."""
+    say("ready")
+    for order in sys.stdin:
+        what, path, version = json.loads(order)
+        if what == "data":
+            prepare.prepare(table(version), out=path, progress=tell_of_writing)
+        else:
+            made = make_ranker(version)
+            say("writing")
+            made.save(path)
+        say("done")
+
+
+def tell_of_writing(what: str, _share: float) -> None:
+    if what == "writing":
+        say("writing")
+
+
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+class Process:
+    """One that writes what it is told to."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def hears(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def begins(self, *order: Any) -> None:
+        """Give an order and wait until the writing begins."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        self.hears("writing")
+
+    def kill(self) -> bool:
+        """Whether it was in the middle of it."""
+        self.process.send_signal(signal.SIGKILL)
+        rest, _ = self.process.communicate()
+        return rest == ""
+
+
+def processes() -> Iterator[Process]:
+    """Processes that are ready; the next ones start meanwhile."""
+    waiting = deque(Process() for _ in range(AHEAD))
+    try:
+        while True:
+            waiting.append(Process())
+            waiting[0].hears("ready")
+            yield waiting.popleft()
+    finally:
+        for process in waiting:
+            process.kill()
+
+
+# ---------------------------------------------------------------------------------- the killing
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is written, and what must be there afterwards."""
+
+    what: str
+    begin_with: int | None  # the version that is there before; None for nothing, each time
+    make: Callable[[int], Any]
+    load: Callable[[Path], Any]
+    same: Callable[[Any, Any], bool]
+
+
+SCENARIOS = {
+    "prepare into a new folder": Scenario("data", None, make_data, folder.load, same_data),
+    "prepare over a folder": Scenario("data", 0, make_data, folder.load, same_data),
+    "save over a folder": Scenario("model", 0, make_ranker, ranker.load, same_ranker),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_killed_write_leaves_the_old_or_the_new(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, path, rng = SCENARIOS[name], tmp_path / "out", random.Random(name)
+    ends: Counter[str] = Counter()
+    with closing(processes()) as ready:
+        duration = measure(scenario, path, ready)
+        there = scenario.begin_with
+        for version in range(1, KILLS + 1):
+            if scenario.begin_with is None:
+                shutil.rmtree(path, ignore_errors=True)
+                there = None
+            process = next(ready)
+            process.begins(scenario.what, str(path), version)
+            time.sleep(rng.uniform(0, duration))
+            in_the_middle = process.kill()
+            found = version_there(scenario, path, (there, version))
+            assert in_the_middle or found == version
+            ends["before the end"] += in_the_middle
+            ends["with a file half written"] += found != version and has_unfinished(path)
+            ends["new after" if found == version else "old after"] += 1
+            there = found
+        process = next(ready)
+        process.begins(scenario.what, str(path), KILLS + 1)
+        process.hears("done")
+        process.kill()
+    assert version_there(scenario, path, (KILLS + 1,)) == KILLS + 1
+    assert not has_unfinished(path)
+    assert len(list(path.iterdir())) <= 1 + 2 * len(store.open_folder(path).manifest["files"])
+    with capsys.disabled():
+        counts = ", ".join(f"{n} {what}" for what, n in ends.items())
+        sys.stderr.write(f"\n{name}: {KILLS} kills in {duration * 1e3:.0f} ms: {counts}\n")
+    assert ends["before the end"] >= KILLS / 3
+    assert ends["with a file half written"] >= KILLS / 5
+
+
+def measure(scenario: Scenario, path: Path, ready: Iterator[Process]) -> float:
+    """Seconds that the writing takes. Leaves what the scenario begins with."""
+    seconds = []
+    for version in (2, 1, 0):
+        if scenario.begin_with is None:
+            shutil.rmtree(path, ignore_errors=True)
+        process = next(ready)
+        process.begins(scenario.what, str(path), version)
+        began = time.monotonic()
+        process.hears("done")
+        seconds.append(time.monotonic() - began)
+        process.kill()
+    return statistics.median(seconds)
+
+
+def version_there(scenario: Scenario, path: Path, allowed: tuple[int | None, ...]) -> int | None:
+    """Which of the allowed versions is there, whole; None is nothing."""
+    if not path.exists():
+        assert None in allowed
+        return None
+    store.open_folder(path, full=True)
+    loaded = scenario.load(path)
+    matching = [v for v in allowed if v is not None and scenario.same(loaded, made(scenario, v))]
+    assert len(matching) == 1
+    return matching[0]
+
+
+@lru_cache(maxsize=4)
+def made(scenario: Scenario, version: int) -> Any:
+    return scenario.make(version)
+
+
+def has_unfinished(path: Path) -> bool:
+    """Whether a write left something half done, beside the folder or in it."""
+    beside = path.parent.glob(f".{path.name}.writing-*")
+    return any(beside) or any(path.glob(".writing-*"))
+
+
+if __name__ == "__main__":
+    main()

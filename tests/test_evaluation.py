@@ -1,0 +1,130 @@
+"""Evaluation equals a loop over queries that sorts all scores."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.ranker import Ranker
+from rankfold.types import Dataset, Model, Vocabulary, from_pairs
+
+METRICS = ["ndcg@3", "mrr@3", "recall@3", "hit@3", "precision@3", "coverage@3"]
+
+
+def random_case(seed: int, m: int = 17, n: int = 11) -> tuple[Dataset, Ranker]:
+    """Random splits and random vectors; some queries have nothing in test."""
+    rng = torch.Generator().manual_seed(seed)
+    split = torch.randint(0, 9, (m, n), generator=rng)  # 0-2 train, 3 validation, 4 test, else none
+    parts = []
+    for values in ((0, 1, 2), (3,), (4,)):
+        pairs = sum((split == value).long() for value in values).nonzero()
+        parts.append(from_pairs(pairs[:, 0], pairs[:, 1], None, (m, n)))
+    queries, candidates = Vocabulary.numbered(m), Vocabulary.numbered(n)
+    data = Dataset("interactions", *parts, queries, candidates)
+    tensors = {
+        "queries": torch.randn(m, 4, generator=rng),
+        "candidates": torch.randn(n, 4, generator=rng),
+    }
+    return data, Ranker(Model("popularity", {}, tensors), queries, candidates, data.seen("test"))
+
+
+def by_loop(data: Dataset, ranker: Ranker, split: str, k: int) -> dict[str, float]:
+    scores = (ranker.model.tensors["queries"] @ ranker.model.tensors["candidates"].T).tolist()
+    hidden = [data.train] + ([data.validation] if split == "test" else [])
+    values: dict[str, list[float]] = {
+        name: [] for name in ("ndcg", "mrr", "recall", "hit", "precision")
+    }
+    shown = set()
+    for query in range(len(data.queries)):
+        truth = set(_row(getattr(data, split), query))
+        if not truth:
+            continue
+        seen = {c for part in hidden for c in _row(part, query)}
+        left = [c for c in range(len(data.candidates)) if c not in seen]
+        ranked = sorted(left, key=lambda c: (-scores[query][c], c))[:k]
+        hits = [place for place, c in enumerate(ranked, 1) if c in truth]
+        shown |= set(ranked)
+        ideal = sum(1 / math.log2(place + 1) for place in range(1, min(k, len(truth)) + 1))
+        values["ndcg"].append(sum(1 / math.log2(place + 1) for place in hits) / ideal)
+        values["mrr"].append(1 / hits[0] if hits else 0.0)
+        values["recall"].append(len(hits) / len(truth))
+        values["hit"].append(float(bool(hits)))
+        values["precision"].append(len(hits) / k)
+    means = {f"{name}@{k}": sum(v) / len(v) for name, v in values.items()}
+    return {**means, f"coverage@{k}": len(shown) / len(data.candidates)}
+
+
+def _row(part: object, query: int) -> list[int]:
+    offsets, candidates = part.offsets, part.candidates  # type: ignore[attr-defined]
+    return candidates[offsets[query] : offsets[query + 1]].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_equals_a_loop_over_queries(seed: int, split: str) -> None:
+    data, ranker = random_case(seed)
+    result = rf.evaluate(ranker, data, split=split, metrics=METRICS)  # type: ignore[arg-type]
+    assert dict(result.metrics) == pytest.approx(by_loop(data, ranker, split, 3), rel=1e-5)
+
+
+def test_queries_without_a_positive_are_left_out_and_counted() -> None:
+    data, ranker = random_case(0)
+    result = rf.evaluate(ranker, data, metrics=["ndcg@3"])
+    empty = int((data.split("test").counts() == 0).sum())
+    assert empty > 0
+    assert result.without_positive == empty
+    assert result.queries == 17 - empty == len(result.per_query["ndcg@3"]) == len(result.rows)
+    assert result["ndcg@3"] == pytest.approx(float(np.mean(result.per_query["ndcg@3"])))
+
+
+def test_other_data_is_matched_by_key() -> None:
+    """Shuffled and partly unknown keys: known queries keep their values."""
+    data, ranker = random_case(1)
+    names = {
+        "queries": [f"q{i:02}" for i in range(17)],
+        "candidates": [f"c{i:02}" for i in range(11)],
+    }
+    known = Ranker(
+        ranker.model,
+        Vocabulary(17, lambda: pl.Series(names["queries"])),
+        Vocabulary(11, lambda: pl.Series(names["candidates"])),
+        ranker.seen,
+    )
+    rows = []
+    for number, part in enumerate((data.train, data.validation, data.test)):
+        pairs = zip(part.query_of_pair().tolist(), part.candidates.tolist(), strict=True)  # type: ignore[union-attr]
+        rows += [(f"q{q:02}", f"c{c:02}", number) for q, c in pairs]
+    plain = _given_splits(rows)
+    expected = rf.evaluate(known, plain, metrics=["ndcg@3", "recall@3"])
+    more = [("a-new-query", "c01", 2), ("a-new-query", "c02", 0), ("q00", "a-new-candidate", 2)]
+    found = rf.evaluate(known, _given_splits(rows + more), metrics=["ndcg@3", "recall@3"])
+    assert found.unknown == 1
+    q00 = plain.queries.keys.to_list().index("q00")
+    expected_values = dict(zip(expected.rows.tolist(), expected.per_query["recall@3"], strict=True))
+    found_values = dict(zip((found.rows - 1).tolist(), found.per_query["recall@3"], strict=True))
+    n_positives = int(plain.split("test").counts()[q00])
+    before = expected_values.pop(q00, 0.0)
+    assert found_values.pop(q00) == pytest.approx(before * n_positives / (n_positives + 1))
+    assert found_values == pytest.approx(expected_values)
+
+
+def _given_splits(rows: list[tuple[str, str, int]]) -> Dataset:
+    parts = [
+        pl.DataFrame(
+            [r[:2] for r in rows if r[2] == s], schema=["query", "candidate"], orient="row"
+        )
+        for s in range(3)
+    ]
+    return rf.prepare(train=parts[0], validation=parts[1], test=parts[2])
+
+
+def test_refuses_a_split_that_is_not_there_and_an_unknown_metric() -> None:
+    data, ranker = random_case(0)
+    with pytest.raises(UserError, match="cannot evaluate on 'train'"):
+        rf.evaluate(ranker, data, split="train")
+    with pytest.raises(UserError, match="no metric 'ncdg'"):
+        rf.evaluate(ranker, data, metrics=["ncdg@10"])

@@ -1,0 +1,231 @@
+"""Fitting keeps the best step, stops in time, and goes on after a kill as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.training import checkpoint
+from rankfold.training.course import Course
+from rankfold.types import Dataset, Step
+
+
+def blocks(seed: int = 0, m: int = 120, n: int = 60) -> pl.DataFrame:
+    """Queries and candidates in six groups; most choices stay within the group."""
+    rng = torch.Generator().manual_seed(seed)
+    same = (torch.arange(m)[:, None] % 6) == (torch.arange(n)[None, :] % 6)
+    chosen = torch.rand(m, n, generator=rng) < torch.where(same, 0.6, 0.05)
+    pairs = chosen.nonzero()
+    return pl.DataFrame({"query": pairs[:, 0].numpy(), "candidate": pairs[:, 1].numpy()})
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return rf.prepare(blocks())
+
+
+def test_the_best_step_on_validation_is_kept(data: Dataset) -> None:
+    ranker = rf.fit("rg2-plain", data, width=8, reg=0.01, sweeps=15, patience=3)
+    history = ranker.model.notes["history"]
+    scores = [entry["score"] for entry in history]
+    assert ranker.model.notes["chosen"] == scores.index(max(scores)) + 1
+    assert len(history) == 15 or len(history) == ranker.model.notes["chosen"] + 3
+    kept = rf.evaluate(ranker, data, split="validation", metrics=["ndcg@10"])
+    assert kept["ndcg@10"] == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_fits_better_than_popularity(data: Dataset) -> None:
+    scores = {
+        name: rf.evaluate(rf.fit(name, data), data, metrics=["ndcg@10"])["ndcg@10"]
+        for name in ("popularity", "rg2-plain")
+    }
+    assert scores["rg2-plain"] > 1.5 * scores["popularity"]
+
+
+def course_of(scores: list[float], patience: int) -> tuple[Course, int]:
+    """The course after steps of these scores, and the number of steps it took."""
+    course = Course()
+    for number, score in enumerate(scores, 1):
+        step = Step(number, 0.0, 0.0, None, dict, final=number == len(scores))
+        course.note(step, score)
+        if course.is_over(step, patience):
+            return course, number
+    raise AssertionError
+
+
+def test_stops_after_patience_steps_without_a_better_score() -> None:
+    course, steps = course_of([0.1, 0.3, 0.2, 0.3, 0.1, 0.9], patience=3)
+    assert (course.number, course.score, steps) == (2, 0.3, 5)
+    course, steps = course_of([0.1, 0.3, 0.2, 0.3, 0.1, 0.9], patience=4)
+    assert (course.number, course.score, steps) == (6, 0.9, 6)
+
+
+def test_refit_runs_the_chosen_steps_on_train_and_validation(data: Dataset) -> None:
+    options = {"width": 8, "reg": 0.01, "sweeps": 15}
+    ranker = rf.fit("rg2-plain", data, refit=True, **options)
+    history = ranker.model.notes["history"]
+    refit = [entry for entry in history if entry["phase"] == "refit"]
+    scores = [entry["score"] for entry in history if entry["phase"] == "fit"]
+    assert len(refit) == scores.index(max(scores)) + 1
+    whole = data.split("train").union(data.split("validation"))
+    alone = Dataset("interactions", whole, None, None, data.queries, data.candidates)
+    expected = rf.fit("rg2-plain", alone, **{**options, "sweeps": len(refit)})
+    assert torch.equal(ranker.model.tensors["queries"], expected.model.tensors["queries"])
+
+
+def test_validation_sample_is_drawn_by_the_seed(data: Dataset) -> None:
+    options = {"width": 4, "sweeps": 2, "validation_queries": 20}
+    first, again, other = (
+        rf.fit("rg2-plain", data, seed=seed, **options).model.notes["history"][0]["score"]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_tables_and_matrices_are_fitted_as_they_are() -> None:
+    frame = blocks()
+    rows, columns = frame["query"].to_numpy(), frame["candidate"].to_numpy()
+    matrix = scipy.sparse.csr_matrix(([1.0] * len(rows), (rows, columns)), shape=(121, 60))
+    from_matrix = rf.fit("rg2-plain", matrix, sweeps=2)
+    assert len(from_matrix.queries) == 121  # also the row without entries
+    for table in (frame, frame.to_arrow(), frame.to_pandas(), (rows, columns)):
+        ranker = rf.fit("rg2-plain", table, sweeps=2)
+        assert len(ranker.queries) == 120
+        torch.testing.assert_close(
+            ranker.model.tensors["queries"], from_matrix.model.tensors["queries"][:120]
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("rg3", {}, "there is no method 'rg3'"),
+        ("rg2-plain", {"device": "tpu"}, "there is no device 'tpu'"),
+        ("rg2-plain", {"patience": 0}, "patience is 0"),
+        ("rg2-plain", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
+        ("rg2-plain", {"resume": True}, "nothing to resume"),
+    ],
+)
+def test_bad_requests_are_refused(
+    data: Dataset, method: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        rf.fit(method, data, **options)
+
+
+def test_graded_data_is_refused() -> None:
+    with pytest.raises(UserError, match="takes interactions, but the data is graded"):
+        rf.fit("popularity", rf.prepare(source="retinamnist"))
+
+
+# ---------------------------------------------------------------------------------- checkpoints
+
+OPTIONS = {"width": 8, "reg": 0.01, "sweeps": 12, "patience": 12}
+
+
+class Stop(Exception):  # noqa: N818
+    """Stands for a kill."""
+
+
+def stop_after(n: int) -> object:
+    def report(_course: Course, step: Step) -> None:
+        if step.number > n:
+            raise Stop
+
+    return report
+
+
+@pytest.mark.parametrize("refit", [False, True])
+@pytest.mark.parametrize("n", [1, 4, 11])
+def test_resumed_fit_is_bit_identical(data: Dataset, tmp_path: Path, n: int, refit: bool) -> None:  # noqa: FBT001
+    whole = rf.fit("rg2-plain", data, refit=refit, **OPTIONS)
+    out = tmp_path / "model"
+    with pytest.raises(Stop):
+        rf.fit(
+            "rg2-plain",
+            data,
+            out=out,
+            refit=refit,
+            checkpoint_seconds=0,
+            report=stop_after(n),
+            **OPTIONS,
+        )
+    assert not out.exists()
+    assert checkpoint.path_of(out).exists()
+    resumed = rf.fit("rg2-plain", data, out=out, refit=refit, resume=True, **OPTIONS)
+    assert [e["step"] for e in resumed.model.notes["history"]] == [
+        e["step"] for e in whole.model.notes["history"]
+    ]
+    assert resumed.model.notes["chosen"] == whole.model.notes["chosen"]
+    for name, tensor in whole.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[name], tensor)
+    assert not checkpoint.path_of(out).exists()
+
+
+def test_resume_in_the_refit_goes_on_with_the_refit(data: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "patience": 2, "refit": True}
+    whole = rf.fit("rg2-plain", data, **options)
+    out = tmp_path / "model"
+
+    def report(course: Course, step: Step) -> None:
+        if course.phase == "refit" and step.number == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        rf.fit("rg2-plain", data, out=out, checkpoint_seconds=0, report=report, **options)
+    phases = []
+    resumed = rf.fit(
+        "rg2-plain",
+        data,
+        out=out,
+        resume=True,
+        report=lambda c, _: phases.append(c.phase),
+        **options,
+    )
+    assert set(phases) == {"refit"}
+    for name, tensor in whole.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[name], tensor)
+
+
+def test_a_checkpoint_of_another_fit_is_refused(data: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    with pytest.raises(Stop):
+        rf.fit("rg2-plain", data, out=out, checkpoint_seconds=0, report=stop_after(2), **OPTIONS)
+    for change, message in (({"width": 9}, "width = 8, not 9"), ({"seed": 5}, "seed = 0, not 5")):
+        with pytest.raises(UserError, match=message):
+            rf.fit("rg2-plain", data, out=out, resume=True, **{**OPTIONS, **change})
+    with pytest.raises(UserError, match="other data"):
+        rf.fit("rg2-plain", rf.prepare(blocks(1)), out=out, resume=True, **OPTIONS)
+
+
+def test_killed_and_resumed_gives_the_same_bits(data: Dataset, tmp_path: Path) -> None:
+    """A real SIGKILL of a real process, once a checkpoint is on disk."""
+    rf.prepare(blocks(), out=tmp_path / "data")
+    out = tmp_path / "model"
+    code = (
+        "import sys, time, rankfold as rf\n"
+        "data, out = sys.argv[1:]\n"
+        f"rf.fit('rg2-plain', data, out=out, checkpoint_seconds=0, "
+        f"report=lambda *_: time.sleep(.2), **{OPTIONS!r})\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "data"), str(out)])
+    kept = checkpoint.path_of(out)
+    while not kept.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    resumed = rf.fit("rg2-plain", tmp_path / "data", out=out, resume=True, **OPTIONS)
+    whole = rf.fit("rg2-plain", tmp_path / "data", **OPTIONS)
+    for name, tensor in whole.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[name], tensor)

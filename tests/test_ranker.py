@@ -1,0 +1,92 @@
+"""A ranker answers in keys, says what it does not know, and comes back from disk as it was."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.errors import UserError
+
+PAIRS = (
+    ["ann", "ann", "bob", "bob", "cid", "cid", "dot"],
+    ["tea", "ink", "tea", "pen", "ink", "jam", "tea"],
+)
+
+
+@pytest.fixture
+def ranker() -> rf.Ranker:
+    return rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=5)
+
+
+def test_lists_are_sorted_and_leave_out_the_seen(ranker: rf.Ranker) -> None:
+    found = ranker.search(["ann", "dot"], k=10)
+    assert [set(keys) for keys in found.keys] == [{"pen", "jam"}, {"ink", "pen", "jam"}]
+    assert found.scores.shape == (2, 4)
+    finite = [row[np.isfinite(row)] for row in found.scores]
+    assert [len(row) for row in finite] == [2, 3]
+    assert all((np.diff(row) <= 0).all() for row in finite)
+
+
+def test_scores_are_inner_products(ranker: rf.Ranker) -> None:
+    found = ranker.search(["bob"], k=4, include_seen=True)
+    tensors = ranker.model.tensors
+    query = tensors["queries"][ranker.queries.rows(["bob"])[0]]
+    for key, score in zip(found.keys[0], found.scores[0], strict=True):
+        candidate = tensors["candidates"][ranker.candidates.rows([key])[0]]
+        assert score == pytest.approx(float(query @ candidate), rel=1e-5)
+
+
+def test_history_of_a_known_query_gives_its_list(ranker: rf.Ranker) -> None:
+    assert ranker.search(history=["tea", "ink", "tea"]).keys == ranker.search(["ann"]).keys
+
+
+def test_a_candidate_is_not_like_itself(ranker: rf.Ranker) -> None:
+    found = ranker.search(candidates=["tea"], k=10)
+    assert set(found.keys[0]) == {"ink", "pen", "jam"}
+    assert (np.abs(found.scores[0][:3]) <= 1 + 1e-5).all()
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"queries": ["anna"]}, "unknown query 'anna'"),
+        ({"history": ["teaa"]}, "unknown candidate 'teaa'"),
+        ({"history": []}, "the history is empty"),
+        ({}, "search was given nothing"),
+        ({"queries": ["ann"], "history": ["tea"]}, "search was given queries and history"),
+        ({"queries": ["ann"], "k": 0}, "k is 0"),
+    ],
+)
+def test_bad_questions_are_refused(
+    ranker: rf.Ranker, question: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        ranker.search(**question)  # type: ignore[arg-type]
+    assert caught.value.hint
+
+
+def test_unknown_key_comes_with_the_nearest(ranker: rf.Ranker) -> None:
+    with pytest.raises(UserError) as caught:
+        ranker.search(["anna"])
+    assert "'ann'" in caught.value.hint
+
+
+def test_comes_back_from_disk_as_it_was(ranker: rf.Ranker, tmp_path: Path) -> None:
+    ranker.save(tmp_path / "model")
+    again = rf.load(tmp_path / "model")
+    assert again.model.method == "rg2-plain"
+    assert again.model.config == ranker.model.config
+    for name, tensor in ranker.model.tensors.items():
+        assert torch.equal(again.model.tensors[name], tensor)
+    keys = ["ann", "bob", "cid", "dot"]
+    assert again.search(keys).keys == ranker.search(keys).keys
+    assert np.array_equal(again.search(keys).scores, ranker.search(keys).scores)
+
+
+def test_integer_keys_are_found_as_numbers_and_as_text() -> None:
+    ranker = rf.fit("popularity", ([1, 1, 20, 3], [100, 7, 100, 7]))
+    assert ranker.search([20]).keys == ranker.search(["20"]).keys == [[7]]
+    with pytest.raises(UserError, match="unknown query '020'"):
+        ranker.search(["020"])
