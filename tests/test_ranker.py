@@ -90,3 +90,15 @@ def test_integer_keys_are_found_as_numbers_and_as_text() -> None:
     assert ranker.search([20]).keys == ranker.search(["20"]).keys == [[7]]
     with pytest.raises(UserError, match="unknown query '020'"):
         ranker.search(["020"])
+
+
+def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
+    """Pages that link to pages: none is its own candidate, even if seen ones are asked for."""
+    links = (["a", "a", "b", "b", "c", "a"], ["b", "c", "c", "a", "a", "a"])
+    data = rf.prepare(links, split=(1.0, 0.0, 0.0), exclude_self=True)
+    assert data.summary["dropped"] == [{"why": "own key", "rows": 1}]
+    rf.fit("popularity", data).save(tmp_path / "model")
+    ranker = rf.load(tmp_path / "model")
+    found = ranker.search(["a", "b", "c"], include_seen=True)
+    assert [sorted(keys) for keys in found.keys] == [["b", "c"], ["a", "c"], ["a", "b"]]
+    assert ranker.search(["a", "b", "c"]).keys == [[], [], ["b"]]

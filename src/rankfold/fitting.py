@@ -212,7 +212,8 @@ def _finish(job: Job, course: Course) -> Ranker:
     }
     tensors = {name: tensor.cpu() for name, tensor in course.model.tensors.items()}
     model = replace(course.model, tensors=tensors, notes=notes)
-    ranker = Ranker(model, job.data.queries, job.data.candidates, job.data.seen("test"))
+    seen = replace(job.data, excluded=None).seen("test")
+    ranker = Ranker(model, job.data.queries, job.data.candidates, seen, job.data.excluded)
     if job.out is not None:
         ranker.save(job.out)
         checkpoint.remove(checkpoint.path_of(job.out))

@@ -69,7 +69,7 @@ def _rank(
     blocks = []
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        found = ranker.top_k(block, k, None if include_seen else ranker.seen.select(block))
+        found = ranker.top_k(block, k, ranker.hidden(block, include_seen=include_seen))
         real = found.ids >= 0
         place = torch.arange(1, found.ids.shape[1] + 1).expand_as(found.ids)
         blocks.append(

@@ -36,6 +36,7 @@ class Ranker:
     queries: Vocabulary
     candidates: Vocabulary
     seen: Interactions  # not returned unless asked for
+    excluded: Interactions | None = None  # never returned
 
     def search(
         self,
@@ -73,13 +74,20 @@ class Ranker:
             raise UserError(f"k is {k}", hint="ask for at least 1 result")
         if queries is not None:
             rows = self.queries.rows(_listed(queries), "query")
-            return self._in_keys(
-                self.top_k(rows, k, None if include_seen else self.seen.select(rows))
-            )
+            hidden = self.hidden(rows, include_seen=include_seen)
+            return self._in_keys(self.top_k(rows, k, hidden))
         if history is not None:
             return self._from_history(_listed(history), k, include_seen=include_seen)
         assert candidates is not None
         return self._similar(self.candidates.rows(_listed(candidates), "candidate"), k)
+
+    def hidden(self, rows: Tensor, *, include_seen: bool) -> Interactions | None:
+        """What may not be returned for known queries, a row each."""
+        excluded = None if self.excluded is None else self.excluded.select(rows)
+        if include_seen:
+            return excluded
+        seen = self.seen.select(rows)
+        return seen if excluded is None else seen.union(excluded)
 
     def top_k(self, rows: Tensor, k: int, exclude: Interactions | None) -> TopK:
         """The best candidates of known queries, as rows; row b of ``exclude`` is not in list b."""
@@ -133,6 +141,8 @@ class Ranker:
             "queries": pl.DataFrame({"key": self.queries.keys}),
             "candidates": pl.DataFrame({"key": self.candidates.keys}),
         }
+        if self.excluded is not None:
+            files["excluded"] = to_tensors(self.excluded)
         store.write(Path(path), "model", meta, files)
 
 
@@ -151,6 +161,7 @@ def load(path: str | Path) -> Ranker:
         vocabulary(folder, "queries", n_queries),
         vocabulary(folder, "candidates", n_candidates),
         from_tensors(folder.tensors("seen"), n_candidates),
+        from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
     )
 
 

@@ -150,11 +150,13 @@ def _target(path: Path) -> Iterator[Path]:
 def _remove_stale(path: Path) -> None:
     """Remove what killed writes left beside ``path``; whoever still writes holds a lock."""
     partial = re.compile(rf"{re.escape(f'.{path.name}.writing-')}\d+-[0-9a-f]{{8}}")
+    beside: list[Path] = []
     with suppress(OSError):  # a folder may be ours and the one around it not
-        for stale in filter(lambda other: partial.fullmatch(other.name), path.parent.iterdir()):
-            with suppress(OSError, UserError), _locked(stale) as locked:
-                if locked:
-                    shutil.rmtree(stale, ignore_errors=True)
+        beside = [other for other in path.parent.iterdir() if partial.fullmatch(other.name)]
+    for stale in beside:
+        with suppress(OSError, UserError), _locked(stale) as locked:
+            if locked:
+                shutil.rmtree(stale, ignore_errors=True)
 
 
 @contextmanager
@@ -373,7 +375,8 @@ class Folder:
 def read(path: Path, kind: str | None, *, full: bool = False) -> Folder:
     """Open a folder that ``write`` made.
 
-    A file that vanished was replaced by a writer: the manifest is then read again.
+    A file that vanished was replaced by a writer: the manifest is then read again, as often as it
+    has changed meanwhile.
 
     Args:
         path: the folder.

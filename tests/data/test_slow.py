@@ -103,7 +103,9 @@ def test_what_a_csv_writer_writes_is_read_back(
     rows: list[list[str]], separator: str, end: str, *, final: bool, written: Written
 ) -> None:
     file = io.StringIO(newline="")
-    csv.writer(file, delimiter=separator, lineterminator=end).writerows([["x", "y"], *rows])
+    quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL  # which leaves a lone \r bare
+    writer = csv.writer(file, delimiter=separator, lineterminator=end, quoting=quoting)
+    writer.writerows([["x", "y"], *rows])
     text = file.getvalue() if final else file.getvalue().removesuffix(end)
     with written("a.csv", text) as (path, reading):
         read_back = [list(row[1:]) for row in read(path, reading, separator=separator)]

@@ -1,7 +1,7 @@
 """``rankfold demo``: the main job on bundled data, from a table to ranked lists."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,8 +9,8 @@ from rankfold.cli.console import Quiet, console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
 
-PACKAGES = ("inkscape", "postgresql", "python3-numpy", "openssh-server")
-METHODS = ("popularity", "rg2-plain")
+PACKAGES = ("gimp", "vlc", "python3-pandas", "postgresql", "r-cran-ggplot2", "texlive-latex-extra")
+METHODS: dict[str, dict[str, Any]] = {"popularity": {}, "rg2-plain": {"reg": 3.0}}
 METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
 
 
@@ -31,10 +31,12 @@ def command(
         data = prepare(source="debian", out=out / "data", progress=tell)
     describe_data(data, str(out / "data"), say)
     rows = []
-    for name in METHODS:
+    for name, settings in METHODS.items():
         with progress(quiet=quiet) as tell:
             report = reporter(tell, "ndcg@10")
-            model = fit(name, data, out=out / name, report=report)
+            model = fit(
+                name, data, out=out / name, report=report, validation_queries=3000, **settings
+            )
             result = evaluate(model, data, metrics=METRICS, progress=tell)
         rows.append([name, *(f"{result[metric]:.4f}" for metric in METRICS)])
     say.rule("Held-out relations, every package ranked")
@@ -44,4 +46,4 @@ def command(
     for package, keys in zip(PACKAGES, found.keys, strict=True):
         say.print(f"[bold]{package}[/]: {', '.join(map(str, keys))}")
     say.rule()
-    say.print(f"Go on by yourself: rankfold search {out / METHODS[-1]} --query vlc")
+    say.print(f"Go on by yourself: rankfold search {out / 'rg2-plain'} --query vlc")

@@ -47,6 +47,9 @@ def command(
     duplicates: Annotated[
         str, typer.Option(help="Which of equal pairs stays: highest (grade) or last.")
     ] = "highest",
+    exclude_self: Annotated[
+        bool, typer.Option("--exclude-self", help="A query's own key is never a candidate of its.")
+    ] = False,
     kcore: Annotated[
         int, typer.Option(help="Keep queries and candidates with at least so many pairs.")
     ] = 0,
@@ -75,6 +78,7 @@ def command(
         "validation_share": validation_share,
         "min_grade": min_grade,
         "duplicates": duplicates,
+        "exclude_self": exclude_self,
         "kcore": kcore,
         "split": split,
         "seed": seed,

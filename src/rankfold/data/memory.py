@@ -85,7 +85,8 @@ def _from_arrays(table: Any) -> pl.LazyFrame:
             f"cannot read pairs from arrays of shape {shape}",
             hint="pass two or three arrays of equal length: query, candidate and, if any, grade",
         )
-    named = dict(zip(("query", "candidate", "grade"), columns, strict=False))
+    plain = (column.tolist() if column.dtype == object else column for column in columns)
+    named = dict(zip(("query", "candidate", "grade"), plain, strict=False))
     with _understood(table):
         return pl.LazyFrame(named)
 

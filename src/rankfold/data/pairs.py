@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from rankfold.errors import UserError
+from rankfold.types import Vocabulary
 
 CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
@@ -81,6 +82,11 @@ def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
             keys = numbers
     table = pl.DataFrame({role: raw, "key": keys}).sort("key")
     return table.with_row_index(f"{role}_row")
+
+
+def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
+    """The row of the candidate that has a query's own key, -1 where none has."""
+    return Vocabulary(len(candidates), lambda: candidates).find(queries).numpy()
 
 
 # ---------------------------------------------------------------------------------- filters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rankfold.data.pairs import (
     compact,
     core,
     number,
+    own_rows,
     positive,
 )
 from rankfold.data.reading import Reading, base_suffix, expand, lines, silent
@@ -53,6 +54,7 @@ class Preparation:
     validation_share: float = 0.1  # carved from train where splits are given without validation
     duplicates: str = "highest"  # which of equal pairs stays: highest (grade) or last
     min_grade: float | None = None
+    exclude_self: bool = False  # never return what has the query's own key (pages, packages)
     kcore: int = 0
     split: str | Sequence[float] = (0.8, 0.1, 0.1)
     seed: int = 0
@@ -215,7 +217,7 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
             hint="; ".join(reading.bad.describe()) or "is it the right file?",
         )
     reading.progress("filtering", 0.0)
-    for name, keep, hint in _filters(pairs, plan):
+    for name, keep, hint in _filters(pairs, plan, queries, candidates):
         before, pairs = len(pairs), keep(pairs)
         check_not_empty(pairs, before, f"the filter '{name}'", hint)
         if len(pairs) < before:
@@ -234,10 +236,24 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
             f"none of the {len(pairs):,} pairs is for training",
             hint="is the train file the right one?",
         )
-    return _dataset(pairs, splits, queries, candidates, {"rows": n_read, "dropped": dropped})
+    data = _dataset(pairs, splits, queries, candidates, {"rows": n_read, "dropped": dropped})
+    return replace(data, excluded=_own_pairs(queries, candidates)) if _excludes_self(plan) else data
 
 
-def _filters(pairs: Pairs, plan: Preparation) -> list[tuple[str, Callable[[Pairs], Pairs], str]]:
+def _excludes_self(plan: Preparation) -> bool:
+    return plan.exclude_self or (plan.source is not None and SOURCES[plan.source].links)
+
+
+def _own_pairs(queries: pl.Series, candidates: pl.Series) -> Interactions:
+    """Each query with the candidate of its own key, if there is one."""
+    own = torch.from_numpy(own_rows(queries, candidates))
+    known = torch.nonzero(own >= 0).flatten()
+    return from_pairs(known, own[known], None, (len(queries), len(candidates)))
+
+
+def _filters(
+    pairs: Pairs, plan: Preparation, queries: pl.Series, candidates: pl.Series
+) -> list[tuple[str, Callable[[Pairs], Pairs], str]]:
     """The filters in their order: name, function, and what to do if one leaves nothing."""
     low = plan.min_grade
     if low is not None and pairs.grades is None:
@@ -251,6 +267,9 @@ def _filters(pairs: Pairs, plan: Preparation) -> list[tuple[str, Callable[[Pairs
     filters.append(
         ("grade of 0 or less", positive, "a grade above 0 means that a pair is positive")
     )
+    if _excludes_self(plan):
+        own, hint = own_rows(queries, candidates), "leave --exclude-self out"
+        filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
     if plan.kcore > 1:
         filters.append((f"{plan.kcore}-core", lambda p: core(p, plan.kcore), "lower --kcore"))
     return filters

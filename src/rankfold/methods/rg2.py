@@ -19,7 +19,7 @@ class PlainConfig:
     """The paper's objective, by alternating least squares."""
 
     width: int = 64
-    reg: float = 0.1  # lambda
+    reg: float = 0.3  # lambda
     sweeps: int = 30  # at most; validation stops earlier
 
     def __post_init__(self) -> None:

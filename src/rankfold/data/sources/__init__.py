@@ -21,16 +21,23 @@ class Source(NamedTuple):
     summary: str
     read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset]
     inputs: str  # what the input files are; empty for bundled data
+    links: bool = False  # queries and candidates are the same things, and none is its own candidate
 
 
 SOURCES: dict[str, Source] = {
     "amazon": Source("Amazon reviews, 2014 to 2023", amazon.read, "ratings CSV or reviews JSON"),
-    "debian": Source("relations of Debian packages (bundled)", debian.read_relations, ""),
-    "debian-seealso": Source("what Debian packages suggest (bundled)", debian.read_see_also, ""),
+    "debian": Source(
+        "relations of Debian packages (bundled)", debian.read_relations, "", links=True
+    ),
+    "debian-seealso": Source(
+        "what Debian packages suggest (bundled)", debian.read_see_also, "", links=True
+    ),
     "debian-tags": Source("tags of Debian packages (bundled)", debian.read_tags, ""),
     "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
     "retinamnist": Source("graded photographs of retinas (bundled)", retinamnist.read, ""),
     "steam": Source("Steam reviews", steam.read, "steam_reviews.json.gz"),
     "steam-au": Source("Steam, Australia", steam.read_users, "australian_user_reviews.json.gz"),
-    "wikilinks": Source("Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz"),
+    "wikilinks": Source(
+        "Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz", links=True
+    ),
 }

@@ -1,0 +1,488 @@
+"""From files to splits: the whole way, against plain Python."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold.data.prepare import prepare
+from rankfold.errors import UserError
+from rankfold.types import Dataset, Interactions
+
+Row = tuple[Any, ...]
+Splits = dict[str, dict[tuple[Any, Any], float]]
+"""Of each split the pairs of keys, with their grades."""
+
+
+def splits_of(data: Dataset) -> Splits:
+    return {
+        name: {} if part is None else graded(data, part)
+        for name, part in zip(
+            ("train", "validation", "test"), (data.train, data.validation, data.test), strict=True
+        )
+    }
+
+
+def graded(data: Dataset, part: Any) -> dict[tuple[Any, Any], float]:
+    assert isinstance(part, Interactions)
+    queries = data.queries.take(part.query_of_pair().long())
+    candidates = data.candidates.take(part.candidates.long())
+    grades = [1.0] * part.n_pairs if part.grades is None else part.grades.tolist()
+    return dict(zip(zip(queries, candidates, strict=True), grades, strict=True))
+
+
+def table(path: Path, rows: Sequence[Row], names: str = "user,item,rating,time") -> Path:
+    width = len(rows[0]) if rows else 2
+    lines = [",".join(names.split(",")[:width]), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """12 users with 2 to 13 ratings each."""
+    rows = [(f"u{u:02}", i, 1 + (u + i) % 5, 100 * i + u) for u in range(12) for i in range(u + 2)]
+    random.Random(0).shuffle(rows)
+    return table(tmp_path / "ratings.csv", rows)
+
+
+# ---------------------------------------------------------------------------------- whole and part
+
+
+def test_splits_part_all_pairs_by_the_rule(ratings: Path) -> None:
+    data = prepare(ratings)
+    splits = splits_of(data)
+    counts = {name: Counter(query for query, _ in part) for name, part in splits.items()}
+    for user in range(12):
+        n = user + 2
+        found = [counts[name][f"u{user:02}"] for name in ("train", "validation", "test")]
+        assert found == [n - (n >= 3) - (n >= 5), int(n >= 5), int(n >= 3)]
+    everything = {(u, i): g for part in splits.values() for (u, i), g in part.items()}
+    assert everything == {(f"u{u:02}", i): 1 + (u + i) % 5 for u in range(12) for i in range(u + 2)}
+    assert sum(map(len, splits.values())) == len(everything)
+
+
+def test_summary_counts_what_is_there(ratings: Path) -> None:
+    with ratings.open("a") as file:
+        file.write("u00,0,1,5\n,1,1,5\nu00,1,x,5\nu00,99,0,5\nu00,98,-2,5\n")
+    data = prepare(ratings)
+    summary = dict(data.summary)
+    splits = splits_of(data)
+    assert [summary[name] for name in splits] == [len(part) for part in splits.values()]
+    assert summary["queries"] == len(data.queries) == 12
+    assert summary["candidates"] == len(data.candidates) == 13
+    assert summary["pairs"] == sum(range(2, 14)) == 90
+    assert summary["density"] == pytest.approx(90 / (12 * 13))
+    assert summary["pairs_per_query"] == {"median": 7, "max": 13}
+    assert summary["pairs_per_candidate"] == {"median": 7, "max": 12}
+    grades = Counter(1 + (u + i) % 5 for u in range(12) for i in range(u + 2))
+    assert summary["grades"]["pairs"] == {str(g): grades[g] for g in sorted(grades)}
+    assert summary["grades"]["mean"] == pytest.approx(sum(g * n for g, n in grades.items()) / 90)
+    assert summary["rows"] == 95
+    assert summary["dropped"] == [
+        {"why": "a missing query", "rows": 1, "first": ["ratings.csv:93"]},
+        {"why": "a grade that is not a number", "rows": 1, "first": ["ratings.csv:94"]},
+        {"why": "repeated pair", "rows": 1},
+        {"why": "grade of 0 or less", "rows": 2},
+    ]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "7", "", "é"]),
+        st.integers(0, 8),
+        st.sampled_from(["0", "1", "2.5", "x", "", "-1"]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(rows=ROWS, kcore=st.integers(0, 3), low=st.sampled_from([None, 1.0, 2.0]))
+def test_rows_are_kept_or_dropped_and_none_forgotten(
+    rows: list[Row], kcore: int, low: float | None
+) -> None:
+    grades: dict[tuple[str, int], float] = {}
+    for user, item, text in rows:
+        if user and text not in ("", "x"):
+            grades[user, item] = max(float(text), grades.get((user, item), -9.0))
+    pairs = {pair: g for pair, g in grades.items() if g > 0 and g >= (low or -9)}
+    while True:
+        counts = [Counter(pair[side] for pair in pairs) for side in (0, 1)]
+        left = {
+            p: g
+            for p, g in pairs.items()
+            if min(c[k] for c, k in zip(counts, p, strict=True)) >= kcore
+        }
+        if len(left) == len(pairs):
+            break
+        pairs = left
+    with TemporaryDirectory() as folder:
+        path = table(Path(folder) / "t.csv", rows)
+        if not pairs:
+            with pytest.raises(UserError, match=r"nothing is left after the filter|no usable rows"):
+                prepare(path, kcore=kcore, min_grade=low)
+            return
+        data = prepare(path, kcore=kcore, min_grade=low)
+    found = {pair: grade for part in splits_of(data).values() for pair, grade in part.items()}
+    texts = {user for user, _ in grades} != {"7"}  # also where a filter removed the others
+    assert found == {(u if texts else int(u), i): g for (u, i), g in pairs.items()}
+    summary = data.summary
+    assert summary["rows"] == len(rows)
+    assert summary["rows"] == summary["pairs"] + sum(d["rows"] for d in summary["dropped"])
+
+
+# ---------------------------------------------------------------------------------- order and seed
+
+
+UNIQUE = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=4, max_size=40)
+
+
+@given(
+    pairs=UNIQUE,
+    shuffle=st.randoms(use_true_random=False),
+    parts=st.integers(1, 4),
+    split=st.sampled_from(["0.6,0.2,0.2", "last", "time:20"]),
+)
+def test_order_and_number_of_files_do_not_matter(
+    pairs: set[tuple[int, int]], shuffle: random.Random, parts: int, split: str
+) -> None:
+    rows = [(f"u{u}", i, 1 + i % 3, 7 * i % 40) for u, i in sorted(pairs)]
+    rows += [("u0", 50, 1, 0), ("u0", 51, 1, 39)]  # before and after the cut
+    rows += [(u, i, grade / 2, time) for u, i, grade, time in rows[::3]]
+    with TemporaryDirectory() as folder:
+        one = table(Path(folder) / "one.csv", rows)
+        shuffle.shuffle(rows)
+        many = [
+            table(Path(folder) / f"{p}.csv", rows[p::parts]) for p in range(parts) if rows[p::parts]
+        ]
+        many.reverse()
+        expected = prepare(one, split=split, seed=3)
+        data = prepare(*many, split=split, seed=3)
+    assert splits_of(data) == splits_of(expected)
+    assert data.fingerprint == expected.fingerprint
+    assert data.summary == expected.summary
+
+
+def test_format_of_the_file_does_not_matter(ratings: Path, tmp_path: Path) -> None:
+    frame = pl.read_csv(ratings)
+    frame.write_parquet(tmp_path / "t.parquet")
+    frame.write_ndjson(tmp_path / "t.jsonl")
+    frame.write_csv(tmp_path / "t.tsv", separator="\t")
+    expected = prepare(ratings)
+    for name in ("t.parquet", "t.jsonl", "t.tsv"):
+        assert prepare(tmp_path / name).fingerprint == expected.fingerprint
+    assert prepare(frame).fingerprint == expected.fingerprint
+
+
+def test_integers_and_text_of_several_files_are_one_kind_of_key(tmp_path: Path) -> None:
+    pl.DataFrame({"user": [1, 2], "item": [5, 6]}).write_parquet(tmp_path / "a.parquet")
+    table(tmp_path / "b.csv", [("3", "x"), ("10", "5")])
+    data = prepare(tmp_path / "a.parquet", tmp_path / "b.csv", split=(1, 0, 0))
+    assert data.queries.keys.to_list() == [1, 2, 3, 10]
+    assert data.candidates.keys.to_list() == ["5", "6", "x"]
+    assert set(splits_of(data)["train"]) == {(1, "5"), (2, "6"), (3, "x"), (10, "5")}
+
+
+def test_seed_decides_the_split(ratings: Path) -> None:
+    assert prepare(ratings, seed=1).fingerprint == prepare(ratings, seed=1).fingerprint
+    assert splits_of(prepare(ratings, seed=1)) != splits_of(prepare(ratings, seed=2))
+
+
+def test_globs_and_lists_name_several_files(tmp_path: Path) -> None:
+    for i in range(3):
+        table(tmp_path / f"part-{i}.csv", [(i, i)])
+    paths = [tmp_path / f"part-{i}.csv" for i in range(3)]
+    for inputs in ([f"{tmp_path}/part-*.csv"], paths, [paths], [list(map(str, paths))]):
+        assert prepare(*inputs, split=(1, 0, 0)).summary["pairs"] == 3
+
+
+# ---------------------------------------------------------------------------------- filters
+
+
+def test_which_of_equal_pairs_stays(tmp_path: Path) -> None:
+    rows = [("a", "x", 3, 20), ("a", "x", 5, 10), ("a", "x", 4, 15), ("b", "y", 1, 1)]
+    path = table(tmp_path / "t.csv", rows)
+    for options, grade in (
+        ({}, 5.0),
+        ({"duplicates": "last"}, 3.0),
+        ({"duplicates": "last", "time": "none"}, 4.0),
+    ):
+        assert splits_of(prepare(path, split=(1, 0, 0), **options))["train"]["a", "x"] == grade
+
+
+def test_equal_grades_are_not_kept(tmp_path: Path) -> None:
+    ones = prepare(table(tmp_path / "t.csv", [("a", "x", 1), ("b", "y", 1)]))
+    assert (ones.train.grades, ones.summary["grades"]) == (None, None)
+    twos = prepare(table(tmp_path / "t.csv", [("a", "x", 2), ("b", "y", 2)]))
+    assert splits_of(twos)["train"] == {("a", "x"): 2.0, ("b", "y"): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"min_grade": 9}, "the filter 'grade below 9': it removed all 3 pairs", "highest grade"),
+        ({"kcore": 3}, "the filter '3-core': it removed all 2 pairs", "lower --kcore"),
+        ({"kcore": 2, "min_grade": 2}, "the filter '2-core': it removed all 2 pairs", "--kcore"),
+    ],
+)  # fmt: skip
+def test_filter_that_leaves_nothing_is_named(
+    options: dict[str, Any], message: str, hint: str, tmp_path: Path
+) -> None:
+    path = table(tmp_path / "t.csv", [("a", "x", 4), ("b", "y", 2), ("a", "x", 1), ("c", "x", -1)])
+    with pytest.raises(UserError) as error:
+        prepare(path, **options)
+    assert str(error.value) == f"nothing is left after {message}"
+    assert hint in error.value.hint
+
+
+def test_grades_of_zero_leave_nothing(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", [("a", "x", 0), ("b", "y", -1)])
+    with pytest.raises(UserError, match="the filter 'grade of 0 or less': it removed all 2 pairs"):
+        prepare(path)
+
+
+def test_minimum_grade_needs_grades(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a minimum grade needs grades"):
+        prepare(table(tmp_path / "t.csv", [("a", "x")]), min_grade=1)
+
+
+# ---------------------------------------------------------------------------------- bad rows
+
+
+BAD = 'user,item,rating\na,x,1\n,x,1\na,y\n"a"b,y,2\na,y,2,3\nb,z,much\nb,x,3\n'
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(BAD)
+    data = prepare(tmp_path / "t.csv")
+    assert splits_of(data)["train"] == {("a", "x"): 1.0, ("b", "x"): 3.0}
+    assert data.summary["rows"] == 7
+    assert {entry["why"]: entry["first"] for entry in data.summary["dropped"]} == {
+        "a wrong number of columns": ["t.csv:4", "t.csv:6"],
+        "a stray quote": ["t.csv:5"],
+        "a missing query": ["t.csv:3"],
+        "a grade that is not a number": ["t.csv:7"],
+    }
+
+
+def test_strict_refuses_bad_rows_in_one_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(BAD)
+    with pytest.raises(UserError) as error:
+        prepare(tmp_path / "t.csv", strict=True, out=tmp_path / "out")
+    assert str(error.value) == (
+        "found 2 rows with a wrong number of columns (t.csv:4, t.csv:6); "
+        "1 row with a stray quote (t.csv:5); 1 row with a missing query (t.csv:3); "
+        "1 row with a grade that is not a number (t.csv:7)"
+    )
+    assert "--strict" in error.value.hint
+    assert not (tmp_path / "out").exists()
+    prepare(table(tmp_path / "good.csv", [("a", "x", 1), ("a", "x", 1)]), strict=True)
+
+
+def test_bad_rows_of_several_files_are_counted_together(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("user,item\n,1\n,2\n3,3\n")
+    (entry,) = prepare(f"{tmp_path}/*.csv", kcore=0).summary["dropped"][:1]
+    assert entry == {
+        "why": "a missing query",
+        "rows": 4,
+        "first": ["a.csv:2", "a.csv:3", "b.csv:2"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.csv is empty"),
+        ("user,item\n", "the input has no rows"),
+        ("user,item\n,x\n", "there are no usable rows"),
+        ("a,b,c\n1,2,3\n", "cannot tell which column of t.csv is the query"),
+    ],
+)
+def test_table_that_gives_nothing_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError) as error:
+        prepare(tmp_path / "t.csv")
+    assert str(error.value) == message
+    assert error.value.hint
+
+
+# ---------------------------------------------------------------------------------- given splits
+
+
+def test_given_splits_stay_as_they_are(tmp_path: Path) -> None:
+    train = table(tmp_path / "train.csv", [("a", 1), ("a", 2), ("b", 1)])
+    validation = table(tmp_path / "validation.csv", [("a", 3), ("a", 1)])
+    test = table(tmp_path / "test.csv", [("b", 4), ("a", 3), ("c", 1), ("b", 1)])
+    data = prepare(train=train, validation=validation, test=test)
+    assert {name: set(part) for name, part in splits_of(data).items()} == {
+        "train": {("a", 1), ("a", 2), ("b", 1)},
+        "validation": {("a", 3)},
+        "test": {("b", 4), ("c", 1)},
+    }
+    assert data.summary["dropped"] == [{"why": "repeated pair", "rows": 3}]
+
+
+def test_validation_is_carved_where_it_is_not_given(tmp_path: Path) -> None:
+    train = table(tmp_path / "train.csv", [(u, i) for u in range(3) for i in range(20)])
+    test = table(tmp_path / "test.csv", [(u, 50) for u in range(3)])
+    splits = splits_of(prepare(train=train, test=test, validation_share=0.25))
+    assert Counter(query for query, _ in splits["validation"]) == {0: 5, 1: 5, 2: 5}
+    assert set(splits["test"]) == {(u, 50) for u in range(3)}
+    assert len(splits["train"]) == 45
+    none = splits_of(prepare(train=train, test=test, validation_share=0))
+    assert (len(none["train"]), len(none["validation"])) == (60, 0)
+    again = splits_of(prepare(train=train, test=test, validation_share=0.25, seed=1))
+    assert again["validation"] != splits["validation"]
+
+
+def test_split_may_have_several_files(tmp_path: Path) -> None:
+    parts = [str(table(tmp_path / f"{i}.csv", [(i, i)])) for i in range(3)]
+    data = prepare(train=parts[:2], test=f"{tmp_path}/2*.csv")
+    assert (data.summary["train"], data.summary["test"]) == (2, 1)
+
+
+def test_splits_may_be_tables_in_memory() -> None:
+    train = pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"]})
+    data = prepare(train=train, test=pl.DataFrame({"user": ["a"], "item": ["y"]}))
+    assert set(splits_of(data)["test"]) == {("a", "y")}
+
+
+def test_splits_without_pairs_to_train_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("user,item\n")
+    test = table(tmp_path / "test.csv", [("a", 1)])
+    with pytest.raises(UserError, match="none of the 1 pairs is for training"):
+        prepare(train=tmp_path / "train.csv", test=test)
+
+
+def test_given_splits_exclude_other_inputs(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", [("a", 1)])
+    with pytest.raises(UserError, match="given splits need a train file and no other input"):
+        prepare(path, train=path)
+    with pytest.raises(UserError, match="given splits need a train file"):
+        prepare(test=path)
+
+
+def test_grades_in_one_split_only_are_refused(tmp_path: Path) -> None:
+    train = table(tmp_path / "train.csv", [("a", 1, 5)])
+    test = table(tmp_path / "test.csv", [("a", 2)])
+    with pytest.raises(UserError, match="train has a column for the grade, test has none"):
+        prepare(train=train, test=test)
+    assert prepare(train=train, test=test, grade="none").summary["test"] == 1
+
+
+# ---------------------------------------------------------------------------------- time
+
+
+def test_last_takes_the_latest(ratings: Path) -> None:
+    splits = splits_of(prepare(ratings, split="last"))
+    assert {u: i for u, i in splits["test"]} == {f"u{u:02}": u + 1 for u in range(1, 12)}
+    assert {u: i for u, i in splits["validation"]} == {f"u{u:02}": u for u in range(3, 12)}
+
+
+def test_time_parts_at_the_cut(ratings: Path) -> None:
+    splits = splits_of(prepare(ratings, split="time:505", validation_share=0.2))
+    times = {name: [100 * i + int(u[1:]) for u, i in part] for name, part in splits.items()}
+    assert min(times["test"]) >= 505 > max(times["train"] + times["validation"])
+    assert min(times["validation"]) > max(times["train"])
+    earlier = len(times["train"]) + len(times["validation"])
+    assert len(times["validation"]) == round(0.2 * earlier)
+
+
+def test_split_by_time_without_times_is_refused(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", [("a", 1)])
+    with pytest.raises(UserError, match="needs the time of each pair") as error:
+        prepare(path, split="last")
+    assert "--time-column" in error.value.hint
+
+
+def test_bad_time_matters_only_where_time_does(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", [("a", 1, 1, "soon"), ("a", 2, 1, 5)])
+    assert prepare(path).summary["pairs"] == 2
+    assert prepare(path, split="last").summary["pairs"] == 1
+
+
+# ---------------------------------------------------------------------------------- other inputs
+
+
+def test_source_by_name_and_its_inputs(tmp_path: Path) -> None:
+    data = prepare(source="debian-seealso", kcore=5)
+    assert data.summary["pairs"] > 1000
+    assert not data.queries.holds_integers
+    with pytest.raises(UserError, match="debian is bundled and takes no input"):
+        prepare(tmp_path, source="debian")
+    with pytest.raises(UserError, match="movielens takes"):
+        prepare(source="movielens")
+
+
+def test_source_may_give_graded_rows() -> None:
+    assert prepare(source="retinamnist").kind == "graded"
+
+
+def test_folder_is_refused_with_a_glob(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder") as error:
+        prepare(tmp_path)
+    assert error.value.hint == f"name its files, say '{tmp_path}/*.parquet'"
+
+
+def test_no_input_is_refused() -> None:
+    for inputs in ((), ([],)):
+        with pytest.raises(UserError, match="there is nothing to read"):
+            prepare(*inputs)
+
+
+def test_absent_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file .*none\.csv"):
+        prepare(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "x"}, "there is no source 'x'"),
+        ({"duplicates": "first"}, "there is no duplicates 'first'"),
+        ({"format": "xml"}, "there is no format 'xml'"),
+        ({"validation_share": 1.0}, "the validation share is 1"),
+        ({"validation_share": -0.1}, "the validation share is -0.1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"kcore": -2}, "kcore is -2"),
+        ({"split": "0.9,0.1"}, "the split 0.9,0.1 is not three shares that add up to 1"),
+        ({"kcores": 2}, "there is no option 'kcores'"),
+    ],
+)
+def test_option_out_of_range_is_refused_before_reading(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as error:
+        prepare(tmp_path / "none.csv", **options)
+    assert str(error.value) == message
+    assert error.value.hint
+
+
+def test_progress_is_told(ratings: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    prepare(ratings, out=tmp_path / "out", progress=lambda what, share: told.append((what, share)))
+    steps = [what for what, _ in told]
+    assert steps[0] == "reading ratings.csv"
+    assert steps[-1] == "writing"
+    assert all(0 <= share <= 1 for _, share in told)
+
+
+def test_nothing_is_left_behind(
+    ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    prepare(ratings)
+    with pytest.raises(UserError):
+        prepare(ratings, kcore=1000)
+    assert list(scratch.iterdir()) == []
