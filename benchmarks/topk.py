@@ -44,12 +44,12 @@ def main() -> None:
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def compare(m: int, n: int, width: int, k: int, seen: Interactions, runs: int) -> dict[str, float]:  # noqa: PLR0913
+def compare(m: int, n: int, width: int, k: int, seen: Interactions, runs: int) -> dict[str, float]:
     rng = torch.Generator().manual_seed(0)
     queries = torch.randn(m, width, generator=rng)
     candidates = torch.randn(n, width, generator=rng)
     ways: dict[str, Callable[[], object]] = {
-        "product": lambda: _blocks(queries, candidates, lambda scores: None),
+        "product": lambda: _blocks(queries, candidates, lambda _: None),
         "ours": lambda: Exact(candidates).search(queries, k, seen),
         "torch_topk": lambda: _blocks(queries, candidates, lambda scores: scores.topk(k)),
     }

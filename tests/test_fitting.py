@@ -1,4 +1,4 @@
-"""Fitting keeps the best step, stops in time, and goes on after a kill as if nothing had happened."""
+"""Fitting keeps the best step, stops in time, and goes on after a kill as if nothing happened."""
 
 import os
 import signal
@@ -132,7 +132,7 @@ def test_graded_data_is_refused() -> None:
 OPTIONS = {"width": 8, "reg": 0.01, "sweeps": 12, "patience": 12}
 
 
-class Stop(Exception):  # noqa: N818
+class Stop(Exception):
     """Stands for a kill."""
 
 
@@ -207,7 +207,7 @@ def test_a_checkpoint_of_another_fit_is_refused(data: Dataset, tmp_path: Path) -
         rf.fit("rg2-plain", rf.prepare(blocks(1)), out=out, resume=True, **OPTIONS)
 
 
-def test_killed_and_resumed_gives_the_same_bits(data: Dataset, tmp_path: Path) -> None:
+def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     """A real SIGKILL of a real process, once a checkpoint is on disk."""
     rf.prepare(blocks(), out=tmp_path / "data")
     out = tmp_path / "model"

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rankfold as rf
+from rankfold import store
 from rankfold.errors import UserError
 
 PAIRS = (
@@ -102,3 +103,14 @@ def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
     found = ranker.search(["a", "b", "c"], include_seen=True)
     assert [sorted(keys) for keys in found.keys] == [["b", "c"], ["a", "c"], ["a", "b"]]
     assert ranker.search(["a", "b", "c"]).keys == [[], [], ["b"]]
+
+
+@pytest.mark.parametrize("lacking", ["method", "config", "sizes", "notes"])
+def test_a_forged_folder_is_refused(ranker: rf.Ranker, tmp_path: Path, lacking: str) -> None:
+    """Checksums that are right do not make a folder a model."""
+    ranker.save(tmp_path / "model")
+    folder = store.open_folder(tmp_path / "model")
+    meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files", lacking)}
+    store.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
+    with pytest.raises(UserError, match="is damaged"):
+        rf.load(tmp_path / "forged")

@@ -640,7 +640,10 @@ def test_permissions_are_minded(bound: Path) -> None:
     [
         (lambda path: (path.mkdir(), (path / "notes").touch()), "was not written by rankfold"),
         (lambda path: path.write_text("mine"), "was not written by rankfold"),
-        (lambda path: store.write(path, "data", {}, {}), "holds a data, which a model would"),
+        (
+            lambda path: store.write(path, "data", {}, {}),
+            "is a data folder, which a model folder would",
+        ),
         (lambda path: spoil_manifest(path, "{}"), "manifest.json is not a manifest"),
         (lambda path: spoil_manifest(path, '{"format": 2}'), "is of format 2"),
         (lambda path: spoil_manifest(path, '{"format": 1}'), "does not match its own checksum"),
@@ -789,7 +792,7 @@ def test_paths_to_something_else_are_refused(folder: Path) -> None:
 def test_another_kind_is_refused_before_its_files_are_read(folder: Path) -> None:
     file_of(folder, "numbers").unlink()
     says = refusal(folder, "data", full=True)
-    assert says == f"{folder} holds a model, not a data"
+    assert says == f"{folder} is a model folder, not a data folder"
 
 
 def test_a_folder_of_any_kind_is_opened(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
         raise UserError(f"cannot validate by {how.metric}", hint=f"use one of {', '.join(METRICS)}")
     if job.out is not None:
         store.check_writable(job.out, "model")
+        store.check_writable(checkpoint.path_of(job.out), "checkpoint")
     elif how.resume:
         raise UserError("there is nothing to resume without an output folder", hint="give out=")
     return job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -149,10 +149,15 @@ class Ranker:
 def load(path: str | Path) -> Ranker:
     """Open a model folder; every file is compared with its checksum first."""
     folder = store.read(Path(path), "model", full=True)
-    meta: dict[str, Any] = dict(folder.manifest)
+    with store.understood(folder.path):
+        return _ranker(folder)
+
+
+def _ranker(folder: store.Folder) -> Ranker:
+    meta = folder.manifest
     if meta["method"] not in METHODS:
         raise UserError(
-            f"{path} was fitted with {meta['method']!r}, which this rankfold does not have",
+            f"{folder.path} was fitted with {meta['method']!r}, which this rankfold does not have",
             hint="use the rankfold that wrote it",
         )
     n_queries, n_candidates = meta["sizes"]

@@ -94,7 +94,9 @@ def _check_replaceable(path: Path, kind: str) -> None:
     except UserError as error:
         raise UserError(str(error), hint=hint) from None
     if found != kind:
-        raise UserError(f"{path} holds a {found}, which a {kind} would replace", hint=hint)
+        raise UserError(
+            f"{path} is a {found} folder, which a {kind} folder would replace", hint=hint
+        )
 
 
 def versions() -> dict[str, str]:
@@ -389,7 +391,7 @@ def read(path: Path, kind: str | None, *, full: bool = False) -> Folder:
         found = folder.manifest["kind"]
         if kind not in (None, found):
             raise UserError(
-                f"{path} holds a {found}, not a {kind}",
+                f"{path} is a {found} folder, not a {kind} folder",
                 hint="`rankfold info` tells what a folder holds",
             )
         try:
@@ -414,6 +416,17 @@ def damaged(path: Path, what: str) -> UserError:
         f"{path} is damaged: {what}",
         hint="copy it again from where it came, or remove it and write it anew",
     )
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Tell what a folder lacks, though it matches its checksums, as a UserError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise damaged(path, f"it lacks what its kind must have ({error})") from error
 
 
 @contextmanager

@@ -144,8 +144,8 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "width"), "--set width", "key=value"),
         (("fit", "rg2-plain", "data", "--out", "m", "--config", "x.toml"), "x.toml", "TOML"),
         (("fit", "rg2-plain", "data", "--out", "ratings.csv"), "not written by rankfold", "--out"),
-        (("fit", "rg2-plain", "data", "--out", "data"), "holds a data", "--out"),
-        (("evaluate", "data", "data"), "holds a data, not a model", "info"),
+        (("fit", "rg2-plain", "data", "--out", "data"), "is a data folder", "--out"),
+        (("evaluate", "data", "data"), "is a data folder, not a model", "info"),
         (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
         (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@10"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
@@ -153,7 +153,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
     ],
 )
-def test_a_wrong_turn_gets_one_error_with_a_hint(  # noqa: PLR0913
+def test_a_wrong_turn_gets_one_error_with_a_hint(
     rankfold: Command,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -178,7 +178,7 @@ def test_demo_compares_and_shows_lists(rankfold: Command, tmp_path: Path) -> Non
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
     assert "rg2-plain" in done.err
-    assert "python3-numpy:" in done.err
+    assert "python3-pandas:" in done.err
     assert (tmp_path / "demo" / "rg2-plain" / "manifest.json").exists()
 
 

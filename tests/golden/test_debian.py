@@ -1,4 +1,4 @@
-"""A whole run on bundled data gives the numbers it gave before. What moves them goes in CHANGELOG."""
+"""A whole run on bundled data gives the numbers it gave before; what moves them is news."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def as_interactions(hidden: Tensor) -> Interactions:
     share=st.sampled_from([0.0, 0.3, 1.0]),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_equals_brute_force_for_every_budget(  # noqa: PLR0913
+def test_equals_brute_force_for_every_budget(
     seed: int, shape: tuple[int, int, int], k: int, budget: int, share: float, dtype: torch.dtype
 ) -> None:
     b, n, d = shape
@@ -66,9 +66,7 @@ def test_many_queries_and_candidates() -> None:
         assert found.ids.tolist() == expected
 
 
-@given(
-    n=st.integers(1, 10**8), item=st.sampled_from([2, 4, 8]), budget=st.integers(1, 2**36)
-)
+@given(n=st.integers(1, 10**8), item=st.sampled_from([2, 4, 8]), budget=st.integers(1, 2**36))
 def test_plan_stays_within_the_budget(n: int, item: int, budget: int) -> None:
     plan = make_plan(n, item, budget)
     assert 1 <= plan.columns <= n

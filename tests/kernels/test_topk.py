@@ -22,7 +22,7 @@ def assert_same(scores: torch.Tensor, k: int) -> None:
     levels=st.sampled_from([1, 2, 5, 50, 10**6]),
     hidden=st.sampled_from([0.0, 0.3, 0.99, 1.0]),
 )
-def test_equals_the_reference(  # noqa: PLR0913
+def test_equals_the_reference(
     seed: int, rows: int, n: int, k: int, levels: int, hidden: float
 ) -> None:
     """Few levels make many ties; some or all entries are -inf."""

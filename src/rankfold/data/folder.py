@@ -34,6 +34,11 @@ def save(data: Dataset, path: Path) -> None:
 def load(path: str | Path) -> Dataset:
     """Open prepared data. Nothing but the manifest is read before it is used."""
     folder = store.read(Path(path), "data")
+    with store.understood(folder.path):
+        return _dataset(folder)
+
+
+def _dataset(folder: store.Folder) -> Dataset:
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
     read = from_graded if meta["data_kind"] == "graded" else from_tensors

@@ -49,6 +49,11 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 def load(path: Path) -> Checkpoint:
     folder = store.read(path, "checkpoint", full=True)
+    with store.understood(path):
+        return _checkpoint(folder)
+
+
+def _checkpoint(folder: store.Folder) -> Checkpoint:
     meta = folder.manifest
     model = None
     if meta["model"] is not None:
