@@ -1,14 +1,20 @@
 """Search equals sorting all products, whatever the blocks."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.profiler import profile
 
 from rankfold.errors import UserError
-from rankfold.index.exact import Exact, make_plan
+from rankfold.index.exact import PAIR_BYTES, Exact, Plan, _query_blocks, _row_length, make_plan
+from rankfold.kernels.topk import LARGEST_BLOCK, bytes_per_row
 from rankfold.types import Interactions
+
+SMALL_BUDGETS = [1, 3000, 30_000, 100_000, 2**30]
 
 
 def whole_numbers(seed: int, *shape: int) -> Tensor:
@@ -33,11 +39,11 @@ def as_interactions(hidden: Tensor) -> Interactions:
 
 @given(
     seed=st.integers(0, 10**6),
-    shape=st.tuples(st.integers(0, 7), st.integers(1, 40), st.integers(0, 4)),
-    k=st.integers(1, 50),
-    budget=st.sampled_from([1, 16, 200, 1000, 2**30]),
+    shape=st.tuples(st.integers(0, 7), st.integers(1, 500), st.integers(0, 4)),
+    k=st.integers(0, 600),
+    budget=st.sampled_from(SMALL_BUDGETS),
     share=st.sampled_from([0.0, 0.3, 1.0]),
-    dtype=st.sampled_from([torch.float32, torch.float64]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
 def test_equals_brute_force_for_every_budget(
     seed: int, shape: tuple[int, int, int], k: int, budget: int, share: float, dtype: torch.dtype
@@ -48,35 +54,124 @@ def test_equals_brute_force_for_every_budget(
     index = Exact(candidates.to(dtype), memory_budget=budget)
     found = index.search(vectors.to(dtype), k, as_interactions(hidden))
     assert found.ids.shape == found.scores.shape == (b, min(k, n))
+    assert found.scores.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     lists = [[i for i in row if i >= 0] for row in found.ids.tolist()]
     assert lists == brute_force(vectors, candidates, k, hidden)
     padded = found.ids < 0
     assert torch.equal(padded, found.scores == -torch.inf)
-    scores = (vectors @ candidates.T).to(dtype)
-    right = scores.gather(1, found.ids.clamp(min=0)) if n else scores
+    right = (vectors @ candidates.T).to(found.scores.dtype).gather(1, found.ids.clamp(min=0))
     assert torch.equal(found.scores[~padded], right[~padded])
 
 
-def test_many_queries_and_candidates() -> None:
-    vectors, candidates = whole_numbers(1, 700, 5), whole_numbers(2, 9000, 5)
-    hidden = torch.rand(700, 9000) < 0.01
-    expected = brute_force(vectors, candidates, 20, hidden)
-    for budget in (2**30, 2**22, 2**18):
-        found = Exact(candidates, budget).search(vectors, 20, as_interactions(hidden))
-        assert found.ids.tolist() == expected
+@pytest.mark.parametrize("budget", [2**30, 2**22, 2**18])
+def test_many_queries_and_candidates(budget: int) -> None:
+    vectors, candidates = whole_numbers(1, 1500, 5), whole_numbers(2, 9001, 5)
+    hidden = torch.rand(1500, 9001, generator=torch.Generator().manual_seed(3)) < 0.01
+    scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
+    right = scores.sort(dim=1, descending=True, stable=True)
+    found = Exact(candidates, budget).search(vectors, 20, as_interactions(hidden))
+    assert torch.equal(found.ids, right.indices[:, :20])
+    assert torch.equal(found.scores, right.values[:, :20])
 
 
-@given(n=st.integers(1, 10**8), item=st.sampled_from([2, 4, 8]), budget=st.integers(1, 2**36))
-def test_plan_stays_within_the_budget(n: int, item: int, budget: int) -> None:
-    plan = make_plan(n, item, budget)
-    assert 1 <= plan.columns <= n
-    assert plan.rows >= 1
-    assert plan.rows * plan.columns * item * 4 <= max(budget, 4 * item)
+def test_without_excluded_pairs() -> None:
+    found = Exact(torch.tensor([[1.0], [3.0], [2.0]])).search(torch.tensor([[1.0], [-1.0]]), 2)
+    assert found.ids.tolist() == [[1, 2], [0, 2]]
+    assert found.scores.tolist() == [[3.0, 2.0], [-1.0, -2.0]]
 
 
-def test_no_candidates_and_no_queries() -> None:
+def test_vectors_in_training_can_be_searched() -> None:
+    candidates = torch.eye(3, requires_grad=True)
+    found = Exact(candidates).search(torch.eye(3, requires_grad=True) * 2, 1)
+    assert found.ids.tolist() == [[0], [1], [2]]
+    assert not found.scores.requires_grad
+
+
+def test_no_candidates_no_queries_no_columns() -> None:
     assert Exact(torch.zeros(0, 3)).search(torch.zeros(2, 3), 5).ids.shape == (2, 0)
     assert Exact(torch.zeros(4, 3)).search(torch.zeros(0, 3), 5).ids.shape == (0, 4)
+    assert Exact(torch.zeros(4, 3)).search(torch.zeros(2, 3), 0).ids.shape == (2, 0)
+    assert Exact(torch.zeros(4, 0)).search(torch.zeros(2, 0), 3).ids.tolist() == [[0, 1, 2]] * 2
+
+
+# ---------------------------------------------------------------------------------- memory
+
+
+@given(
+    shape=st.tuples(st.integers(1, 10**7), st.integers(1, 10**8)),
+    k=st.integers(1, 1000),
+    item=st.sampled_from([4, 8]),
+    budget=st.integers(1, 2**36),
+    width=st.sampled_from([0, 8, 1000]),
+)
+def test_plan_stays_within_the_budget(
+    shape: tuple[int, int], k: int, item: int, budget: int, width: int
+) -> None:
+    k = min(k, shape[1])
+    plan = make_plan(shape, k, item, budget, converted_width=width)
+    assert 1 <= plan.queries <= shape[0]
+    assert k <= plan.candidates <= shape[1]
+    length = _row_length(plan.candidates, k)
+    if plan.queries > 1 or plan.candidates > max(LARGEST_BLOCK, k):
+        copies = (plan.queries + plan.candidates) * width
+        assert (plan.queries * length + copies) * item <= budget / 2
+    if plan.rows > 1:
+        assert plan.rows * bytes_per_row(length, k) <= budget / 4
+    if plan.pairs > 1:
+        assert plan.pairs * PAIR_BYTES <= budget / 4
+
+
+def test_the_default_budget_takes_large_blocks() -> None:
+    plan = make_plan((29_858, 40_981), 20, 4, 2**30)
+    assert plan.candidates == 40_981
+    assert plan.queries >= 1000
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that torch held at a time, of what ``work`` allocated."""
+    with profile(profile_memory=True) as seen:
+        work()
+    held = most = 0
+    assert seen.profiler is not None
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("k", [3, 60])
+@pytest.mark.parametrize("budget", [2**21, 2**23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_search_allocates_no_more_than_its_budget(budget: int, k: int, dtype: torch.dtype) -> None:
+    """Besides the results; all scores would take 36 MB or 72, all excluded pairs more than 1."""
+    vectors, candidates = whole_numbers(1, 300, 8).to(dtype), whole_numbers(2, 30_000, 8).to(dtype)
+    hidden = torch.zeros(300, 30_000, dtype=torch.bool)
+    hidden[:, ::100] = True
+    exclude, index = as_interactions(hidden), Exact(candidates, budget)
+    found = index.search(vectors, k, exclude)
+    results = sum(t.numel() * t.element_size() for t in found)
+    peak = peak_bytes(lambda: index.search(vectors, k, exclude))
+    assert budget / 8 < peak <= budget + results
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=40),
+    queries=st.integers(1, 9),
+    pairs=st.integers(1, 20),
+)
+def test_query_blocks_cover_all_queries_once(counts: list[int], queries: int, pairs: int) -> None:
+    offsets = torch.tensor([0, *counts]).cumsum(0)
+    exclude = Interactions(offsets, torch.zeros(int(offsets[-1])).int(), None, 9)
+    blocks = list(_query_blocks(len(counts), exclude, Plan(queries, 1, 1, pairs)))
+    assert [row for start, stop in blocks for row in range(start, stop)] == [*range(len(counts))]
+    for start, stop in blocks:
+        assert stop - start <= queries
+        assert stop - start == 1 or sum(counts[start:stop]) <= pairs
+    assert len(blocks) <= -(-len(counts) // queries) + 2 * sum(counts) // pairs + 1
+
+
+# ---------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("where", ["query", "candidate"])
@@ -84,3 +179,20 @@ def test_nan_is_refused(where: str) -> None:
     good, bad = torch.zeros(2, 3), torch.tensor([[0.0, 0, 0], [0, torch.nan, 0]])
     with pytest.raises(UserError, match=f"the vector of {where} 1 holds NaN"):
         Exact(bad if where == "candidate" else good).search(bad, 1)
+
+
+@pytest.mark.parametrize("large", [torch.inf, -torch.inf, 1e30])
+def test_products_that_overflow_are_refused(large: float) -> None:
+    """Infinity minus infinity is a NaN, which has no rank."""
+    with pytest.raises(UserError, match="make inner products overflow"):
+        Exact(torch.tensor([[1e30, -1e30]])).search(torch.tensor([[large, large]]), 1)
+    with pytest.raises(UserError, match="make inner products overflow"):
+        Exact(torch.tensor([[0.0, 0.0]])).search(torch.tensor([[torch.inf, 0.0]]), 1)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    index = Exact(torch.zeros(4, 3))
+    with pytest.raises(UserError, match="2 columns, the candidates' 3"):
+        index.search(torch.zeros(1, 2), 1)
+    with pytest.raises(UserError, match="5 x 4 pairs are excluded, but 1 queries meet 4"):
+        index.search(torch.zeros(1, 3), 1, as_interactions(torch.ones(5, 4) > 0))

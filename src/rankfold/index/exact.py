@@ -2,119 +2,225 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import isnan
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.kernels.topk import best, top_k, top_k_reference
+from rankfold.kernels.topk import (
+    BYTES_PER_VALUE,
+    LARGEST_BLOCK,
+    block_size,
+    bytes_per_row,
+    merge_top_k,
+    top_k,
+)
 from rankfold.types import Interactions, TopK
 
-ROWS = 256  # queries at a time: enough for a fast product, few enough for the cache
-BLOCK_BYTES = 2**26  # of scores at a time: beyond, memory traffic costs more than it saves
+QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates
+TILE = 16_384  # candidates at a time, before memory is spent on more queries at a time
+ALIGNMENT = 16  # columns: a product takes up to twice as long where rows start anywhere
+CACHE_BYTES = 2**24  # for ranking on a CPU: more would be fetched from memory, and page by page
+PAIR_BYTES = 64  # allocated for each excluded pair of a block, at most
 
 
 class Plan(NamedTuple):
-    """How many queries and candidates are scored at a time."""
+    """How much is done at a time."""
 
-    rows: int
-    columns: int
+    queries: int  # scored
+    candidates: int  # scored
+    rows: int  # of these scores, ranked
+    pairs: int  # excluded
 
 
 class Exact:
     """All candidates, scored for every query. Equal scores come by ascending id."""
 
     def __init__(self, candidates: Tensor, memory_budget: int = 2**30) -> None:
-        self.candidates = candidates  # [N, D]
-        self.memory_budget = memory_budget
-        _check_no_nan(candidates, "candidate")
+        self.candidates = candidates.detach()  # [N, D]
+        self.memory_budget = memory_budget  # bytes, besides what is given and what is returned
+        self._largest = _largest_entry(self.candidates, "candidate")
 
     def search(self, vectors: Tensor, k: int, exclude: Interactions | None = None) -> TopK:
         """The k best candidates of each vector; row b of ``exclude`` is left out for vector b.
 
+        Scores are float64 if the vectors or the candidates are, else float32. The memory budget
+        changes them by no more than the rounding of a product, and whole numbers not at all.
+
         Args:
             vectors: [B, D].
-            k: how many.
+            k: how many, from 0.
             exclude: B rows, or None.
 
         Returns:
             ids and scores [B, min(k, N)], padded with -1 and -inf where fewer are left.
         """
-        _check_no_nan(vectors, "query")
-        n, k = len(self.candidates), min(k, len(self.candidates))
+        vectors, k = vectors.detach(), min(k, len(self.candidates))
+        dtype = self._score_type(vectors)
+        self._check(vectors, exclude, dtype)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
-        scores = torch.empty(len(vectors), k, dtype=vectors.dtype, device=vectors.device)
-        plan = make_plan(n, vectors.element_size(), self.memory_budget)
-        buffer = vectors.new_empty(plan.rows * plan.columns)
-        for start in range(0, len(vectors), plan.rows):
-            block = vectors[start : start + plan.rows]
-            hidden = None if exclude is None else _pairs(exclude, start, len(block))
-            found = self._search_block(block, k, hidden, plan, buffer)
-            ids[start : start + plan.rows], scores[start : start + plan.rows] = found
-        return TopK(ids, scores)
+        found = TopK(ids, torch.empty_like(ids, dtype=dtype))
+        if ids.numel() == 0:
+            return found
+        plan = self._plan(vectors, k, dtype)
+        buffer = found.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
+        for start, stop in _query_blocks(len(vectors), exclude, plan):
+            pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
+            block = vectors[start:stop].to(dtype)
+            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in found)))
+        return found
 
     def _search_block(
         self,
         block: Tensor,
-        k: int,
-        hidden: tuple[Tensor, Tensor] | None,
+        pairs: tuple[Tensor, Tensor] | None,
         plan: Plan,
         buffer: Tensor,
-    ) -> TopK:
-        """One block of queries against all candidates, tile by tile."""
-        find = top_k_reference if block.dtype == torch.float64 else top_k
-        merged: TopK | None = None
-        for first in range(0, len(self.candidates), plan.columns):
-            tile = self.candidates[first : first + plan.columns]
-            scores = buffer[: len(block) * len(tile)].view(len(block), len(tile))
-            torch.mm(block, tile.T, out=scores)
-            if hidden is not None:
-                rows, columns = hidden
-                here = (columns >= first) & (columns < first + len(tile))
-                scores[rows[here], columns[here] - first] = -torch.inf
-            found = find(scores, k)
-            found = TopK(torch.where(found.ids < 0, -1, found.ids + first), found.scores)
-            merged = found if merged is None else _merge(merged, found, k)
-        if merged is None:  # no candidates at all
-            return TopK(block.new_empty(len(block), 0).long(), block.new_empty(len(block), 0))
-        return merged
+        found: TopK,
+    ) -> None:
+        """Fill ``found`` with the best of all candidates, tile by tile, for a block of queries."""
+        k = found.ids.shape[1]
+        for first in range(0, len(self.candidates), plan.candidates):
+            tile = self.candidates[first : first + plan.candidates].to(block.dtype)
+            scores = _scores(block, tile, buffer, k)
+            if pairs is not None:
+                _hide(scores, pairs, first, len(tile))
+            for start in range(0, len(block), plan.rows):
+                rows = slice(start, start + plan.rows)
+                best = top_k(scores[rows], k)
+                best = TopK(torch.where(best.ids < 0, -1, best.ids + first), best.scores)
+                if first > 0:
+                    best = merge_top_k(TopK(found.ids[rows], found.scores[rows]), best, k)
+                found.ids[rows], found.scores[rows] = best
 
+    def _score_type(self, vectors: Tensor) -> torch.dtype:
+        given = torch.promote_types(vectors.dtype, self.candidates.dtype)
+        return torch.promote_types(given, torch.float32)
 
-def make_plan(n_candidates: int, item_bytes: int, memory_budget: int) -> Plan:
-    """Blocks whose scores, and what finding the best of them needs, stay within the budget.
-
-    The best of a block need up to three times its scores again (keys are int64).
-    """
-    entries = max(1, min(BLOCK_BYTES, memory_budget // 4) // item_bytes)
-    rows = max(1, min(ROWS, entries))
-    columns = max(1, min(n_candidates, entries // rows))
-    rows = max(1, min(ROWS, entries // columns))
-    return Plan(rows, columns)
-
-
-def _pairs(exclude: Interactions, start: int, n: int) -> tuple[Tensor, Tensor]:
-    """Row and column of the excluded pairs of ``n`` queries from ``start`` on."""
-    offsets = exclude.offsets[start : start + n + 1]
-    rows = torch.repeat_interleave(torch.arange(n, device=offsets.device), offsets.diff())
-    return rows, exclude.candidates[int(offsets[0]) : int(offsets[-1])].long()
-
-
-def _merge(one: TopK, other: TopK, k: int) -> TopK:
-    """The best of two lists; all ids of ``other`` are above those of ``one``, so it breaks ties."""
-    ids, scores = (torch.cat(pair, dim=1) for pair in zip(one, other, strict=True))
-    if scores.dtype == torch.float64:
-        found = top_k_reference(scores, k)
-        return TopK(
-            torch.where(found.ids < 0, -1, ids.gather(1, found.ids.clamp(min=0))), found.scores
+    def _plan(self, vectors: Tensor, k: int, dtype: torch.dtype) -> Plan:
+        on_cpu = vectors.device.type == "cpu"
+        converted = not vectors.dtype == self.candidates.dtype == dtype
+        return make_plan(
+            (len(vectors), len(self.candidates)),
+            k,
+            dtype.itemsize,
+            self.memory_budget,
+            ranking_bytes=CACHE_BYTES if on_cpu else self.memory_budget,
+            converted_width=vectors.shape[1] if converted else 0,
         )
-    return best(scores, ids.clamp(min=0), min(k, ids.shape[1]))
+
+    def _check(self, vectors: Tensor, exclude: Interactions | None, dtype: torch.dtype) -> None:
+        n, width = self.candidates.shape
+        if vectors.shape[1] != width:
+            raise UserError(
+                f"the query vectors have {vectors.shape[1]} columns, the candidates' {width}"
+            )
+        if exclude is not None and (exclude.n_queries, exclude.n_candidates) != (len(vectors), n):
+            raise UserError(
+                f"{exclude.n_queries} x {exclude.n_candidates} pairs are excluded,"
+                f" but {len(vectors)} queries meet {n} candidates"
+            )
+        largest = _largest_entry(vectors, "query")
+        if not width * largest * self._largest <= torch.finfo(dtype).max:
+            raise UserError(
+                f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
+                hint="the fit diverged: try a larger reg",
+            )
 
 
-def _check_no_nan(vectors: Tensor, what: str) -> None:
-    bad = torch.isnan(vectors).any(dim=1)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
+def make_plan(
+    shape: tuple[int, int],
+    k: int,
+    item_bytes: int,
+    memory_budget: int,
+    *,
+    ranking_bytes: int = CACHE_BYTES,
+    converted_width: int = 0,
+) -> Plan:
+    """Half of the budget for scores, a quarter to rank them, a quarter for excluded pairs.
+
+    The least is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget.
+
+    Args:
+        shape: queries and candidates, at least 1 each.
+        k: how many are wanted, at most the candidates.
+        item_bytes: of a score.
+        memory_budget: bytes.
+        ranking_bytes: rank no more rows at a time than fit in here.
+        converted_width: D, where vectors have to be copied to the type of the scores, else 0.
+    """
+    entries = memory_budget // 2 // item_bytes
+    most = max(memory_budget // 8 // BYTES_PER_VALUE, k)  # a row may have to be ranked as a whole
+    tile = _rounded_up(min(shape[1], TILE, most), LARGEST_BLOCK)
+    queries = entries // (tile + converted_width) - converted_width
+    queries = max(1, min(queries, shape[0], QUERIES))
+    tile = min(entries // (queries + converted_width) - converted_width, most)
+    candidates = min(max(tile // LARGEST_BLOCK * LARGEST_BLOCK, LARGEST_BLOCK, k), shape[1])
+    ranking = min(memory_budget // 4, ranking_bytes)
+    rows = max(1, min(ranking // bytes_per_row(_row_length(candidates, k), k), queries))
+    return Plan(queries, candidates, rows, pairs=max(1, memory_budget // 4 // PAIR_BYTES))
+
+
+def _row_length(n_candidates: int, k: int) -> int:
+    """Columns of the score buffer: whole blocks of ``top_k``, and rows that start aligned."""
+    return _rounded_up(n_candidates, max(block_size(n_candidates, k), ALIGNMENT))
+
+
+def _rounded_up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def _query_blocks(n: int, exclude: Interactions | None, plan: Plan) -> Iterator[tuple[int, int]]:
+    """Start and stop of blocks with no more queries and excluded pairs than planned."""
+    start = 0
+    while start < n:
+        stop = min(start + plan.queries, n)
+        if exclude is not None:
+            last = exclude.offsets[start] + plan.pairs
+            fitting = int(torch.searchsorted(exclude.offsets, last, right=True)) - 1
+            stop = max(start + 1, min(stop, fitting))
+        yield start, stop
+        start = stop
+
+
+def _pairs(
+    exclude: Interactions, start: int, stop: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Row and column of the excluded pairs of the queries from ``start`` to ``stop``."""
+    offsets = exclude.offsets[start : stop + 1].to(device)
+    columns = exclude.candidates[int(offsets[0]) : int(offsets[-1])].to(device, torch.int64)
+    rows = torch.arange(stop - start, device=device)
+    return torch.repeat_interleave(rows, offsets.diff(), output_size=len(columns)), columns
+
+
+def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
+    """All products, in the buffer: fresh memory would cost more than the arithmetic."""
+    length = _row_length(len(tile), k)
+    scores = buffer[: len(block) * length].view(len(block), length)
+    torch.mm(block, tile.T, out=scores[:, : len(tile)])
+    scores[:, len(tile) :] = -torch.inf
+    return scores
+
+
+def _hide(scores: Tensor, pairs: tuple[Tensor, Tensor], first: int, n: int) -> None:
+    """Set the excluded pairs of the n candidates from ``first`` on to -inf."""
+    rows, columns = pairs
+    here = (columns >= first) & (columns < first + n)
+    scores[rows[here], columns[here] - first] = -torch.inf
+
+
+def _largest_entry(vectors: Tensor, what: str) -> float:
+    """The largest absolute value, 0 if there is none; NaN is an error that names its row."""
+    if vectors.numel() == 0:
+        return 0.0
+    low, high = torch.aminmax(vectors)
+    largest = max(-float(low), float(high))
+    if isnan(float(low)):
+        row = int(torch.isnan(vectors).any(dim=1).nonzero()[0])
         raise UserError(
             f"the vector of {what} {row} holds NaN", hint="the fit diverged: try a larger reg"
         )
+    return largest
