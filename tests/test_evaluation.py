@@ -1,6 +1,7 @@
 """Evaluation equals a loop over queries that sorts all scores."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import torch
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.ranker import Ranker
-from rankfold.types import Dataset, Model, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 METRICS = ["ndcg@3", "mrr@3", "recall@3", "hit@3", "precision@3", "coverage@3"]
 
@@ -126,5 +127,60 @@ def test_refuses_a_split_that_is_not_there_and_an_unknown_metric() -> None:
     data, ranker = random_case(0)
     with pytest.raises(UserError, match="cannot evaluate on 'train'"):
         rf.evaluate(ranker, data, split="train")
+    with pytest.raises(UserError, match="no metric was asked for"):
+        rf.evaluate(ranker, data, metrics=[])
     with pytest.raises(UserError, match="no metric 'ncdg'"):
         rf.evaluate(ranker, data, metrics=["ncdg@10"])
+
+
+def test_pairs_that_the_model_was_fitted_on_are_counted() -> None:
+    """Other splits of the same table, and validation after a refit: the figures are too high."""
+    table = pl.DataFrame(
+        {
+            "query": [q for q in range(20) for _ in range(8)],
+            "candidate": [(q + c * c) % 23 for q in range(20) for c in range(8)],
+        }
+    )
+    first, second = (rf.prepare(table, seed=seed) for seed in (0, 1))
+    model = rf.fit("rg2-plain", first, width=4, sweeps=2)
+    assert rf.evaluate(model, first, metrics="ndcg@3").trained_on == 0
+    seen = {(q, c) for q, c in _pairs(first.seen("test"))}
+    shared = len(seen & set(_pairs(second.split("test"))))
+    assert shared > 0
+    assert rf.evaluate(model, second, metrics="ndcg@3").trained_on == shared
+    again = rf.fit("rg2-plain", first, width=4, sweeps=2, refit=True)
+    result = rf.evaluate(again, first, split="validation", metrics="ndcg@3")
+    assert result.trained_on == first.split("validation").n_pairs
+
+
+def _pairs(part: Interactions) -> list[tuple[int, int]]:
+    return list(zip(part.query_of_pair().tolist(), part.candidates.tolist(), strict=True))
+
+
+def test_popularity_is_that_of_the_training_pairs() -> None:
+    data, ranker = random_case(2)
+    result = rf.evaluate(ranker, data, metrics=["popularity@3"])
+    counts = data.split("train").candidate_counts()
+    ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
+    row = int(result.rows[0])
+    hidden = data.seen("test").select(torch.tensor([row]))
+    ids = ranker.top_k(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    expected = sum(ranks[i] for i in ids) / len(ids)
+    assert result.per_query["popularity@3"][0] == pytest.approx(expected)
+
+
+def test_damaged_pairs_are_refused() -> None:
+    data, ranker = random_case(0)
+    train = data.split("train")
+    bad = train.candidates.clone()
+    bad[0] = 99
+    broken = replace(data, train=replace(train, candidates=bad))
+    for work in (lambda: rf.evaluate(ranker, broken), lambda: rf.fit("popularity", broken)):
+        with pytest.raises(UserError, match="the train pairs are damaged"):
+            work()
+
+
+def test_memory_does_not_grow_with_the_cut_off() -> None:
+    data, ranker = random_case(0)
+    deep = rf.evaluate(ranker, data, metrics=["recall@1000000"], memory_budget=2**12)
+    assert deep["recall@1000000"] == 1.0

@@ -113,6 +113,12 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
         ("rg2-plain", {"patience": 0}, "patience is 0"),
         ("rg2-plain", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
         ("rg2-plain", {"resume": True}, "nothing to resume"),
+        ("rg2-plain", {"seed": -1}, "seed is -1"),
+        ("rg2-plain", {"seed": 2**70}, "seed is"),
+        ("rg2-plain", {"seed": "x"}, "seed cannot be 'x'"),
+        ("rg2-plain", {"validation_queries": 0}, "validation_queries is 0"),
+        ("rg2-plain", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
+        ("rg2-plain", {"width": 10**12}, "not enough memory"),
     ],
 )
 def test_bad_requests_are_refused(
@@ -229,3 +235,19 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     whole = rf.fit("rg2-plain", tmp_path / "data", **OPTIONS)
     for name, tensor in whole.model.tensors.items():
         assert torch.equal(resumed.model.tensors[name], tensor)
+
+
+def test_interrupt_waits_for_the_step_and_keeps_it(data: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+
+    def interrupt(_course: Course, step: Step) -> None:
+        if step.number == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        rf.fit("rg2-plain", data, out=out, report=interrupt, **OPTIONS)
+    kept = checkpoint.load(checkpoint.path_of(out))
+    assert int(kept.state["number"]) == 3
+    whole = rf.fit("rg2-plain", data, **OPTIONS)
+    resumed = rf.fit("rg2-plain", data, out=out, resume=True, **OPTIONS)
+    assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])

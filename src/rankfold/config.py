@@ -24,10 +24,10 @@ def check_names(config: type[Any], names: Iterable[str]) -> None:
     known = [field.name for field in fields(config)]
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
             raise UserError(
                 f"there is no option {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}",
+                hint=f"did you mean {near[0]!r}? " * bool(near) + f"options: {', '.join(known)}",
             )
 
 
@@ -62,6 +62,8 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
         if value not in get_args(kind):
             choices = ", ".join(map(str, get_args(kind)))
             raise UserError(f"{name} cannot be {value!r}", hint=f"it is one of {choices}")
+        return value
+    if kind not in (bool, int, float, str):  # a path, a function: whoever takes it checks it
         return value
     if kind is bool and value in ("true", "false"):
         return value == "true"

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold.data.folder import check_pairs
 from rankfold.data.folder import load as load_data
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
-from rankfold.index.exact import Exact
+from rankfold.index.exact import Exact, block_rows
 from rankfold.metrics import (
     METRICS,
     SHOWN_METRICS,
@@ -25,11 +26,10 @@ from rankfold.metrics import (
     parse,
     popularity_rank,
 )
-from rankfold.ranker import Ranker
+from rankfold.ranker import Ranker, load
 from rankfold.types import Dataset, Interactions, Model, Progress, SplitName, Vocabulary, from_pairs
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
-BLOCK = 4096  # queries between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Evaluation:
     queries: int  # that were scored
     without_positive: int  # queries left out because the split has no pair of theirs
     unknown: int  # queries left out because the model does not know them
+    trained_on: int  # pairs of the split that the model was fitted on: the values are too high
     metrics: Mapping[str, float]
     per_query: Mapping[str, NDArray[np.float32]]  # in the order of ``rows``
     rows: NDArray[np.int64]  # the scored queries' rows in the data
@@ -53,16 +54,17 @@ class Evaluation:
             "queries": self.queries,
             "without_positive": self.without_positive,
             "unknown": self.unknown,
+            "trained_on": self.trained_on,
             "metrics": dict(self.metrics),
         }
 
 
 def evaluate(
-    ranker: Ranker,
+    ranker: Ranker | str | Path,
     data: Dataset | str | Path,
     *,
     split: SplitName = "test",
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | str = DEFAULT_METRICS,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -72,17 +74,23 @@ def evaluate(
     when test is. Data other than the model's own is matched by key: a query that the model does not
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
     """
-    if not isinstance(data, Dataset):
-        data = load_data(data)
+    data = data if isinstance(data, Dataset) else load_data(data)
+    ranker = ranker if isinstance(ranker, Ranker) else load(ranker)
     if split not in ("validation", "test"):
         raise UserError(f"cannot evaluate on {split!r}", hint="use --split validation or test")
-    specs = [parse(name) for name in metrics]
-    truth, seen = data.split(split), data.seen(split)
+    specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not specs:
+        raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
+    check_pairs(data)
+    truth, seen, train = data.split(split), data.seen(split), data.split("train")
     places = torch.arange(len(data.queries))
     if not _same_keys(ranker.queries, data.queries):
         places = ranker.queries.find(data.queries.keys)
     if not _same_keys(ranker.candidates, data.candidates):
-        truth, seen = _in_rows_of(ranker.candidates, data.candidates, truth, seen)
+        rows = _rows_of(ranker.candidates, data.candidates)
+        n = len(ranker.candidates)
+        truth = _renumber(truth, rows, n + len(rows))
+        seen, train = _renumber(seen, rows, n), _renumber(train, rows, n)
     has_positive = truth.counts() > 0
     rows = torch.nonzero(has_positive & (places >= 0)).flatten()
     if len(rows) == 0:
@@ -90,9 +98,16 @@ def evaluate(
             f"no query of the {split} split is known to the model",
             hint="was the model fitted on other data?",
         )
-    budget, told = memory_budget, progress
     per_query, shown = score(
-        ranker.model, truth, seen, rows, specs, places=places, memory_budget=budget, progress=told
+        ranker.model,
+        truth,
+        seen,
+        rows,
+        specs,
+        places=places,
+        popularity=train.candidate_counts(),
+        memory_budget=memory_budget,
+        progress=progress,
     )
     means = {name: float(values.mean(dtype=np.float64)) for name, values in per_query.items()}
     return Evaluation(
@@ -100,6 +115,7 @@ def evaluate(
         queries=len(rows),
         without_positive=int((~has_positive).sum()),
         unknown=int((has_positive & (places < 0)).sum()),
+        trained_on=_trained_on(ranker, data, split, truth, places),
         metrics={str(spec): {**means, **shown}[str(spec)] for spec in specs},
         per_query=per_query,
         rows=rows.numpy(),
@@ -114,6 +130,7 @@ def score(
     specs: Sequence[MetricSpec],
     *,
     places: Tensor | None = None,
+    popularity: Tensor | None = None,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
@@ -126,20 +143,20 @@ def score(
         rows: the queries to score, as rows of ``truth``.
         specs: the metrics.
         places: the model's row of each query of the data; None: the same.
-        memory_budget: bytes for blocks of scores.
+        popularity: how often each candidate was chosen; the metric of that name needs it.
+        memory_budget: bytes for blocks.
         progress: told after each block.
     """
     candidates = model.tensors["candidates"]
     index = Exact(candidates, memory_budget)
-    depth = max(spec.k for spec in specs)
-    ranks = None
-    if any(spec.name == "popularity" for spec in specs):
-        ranks = popularity_rank(seen.candidate_counts())
+    depth = min(max(spec.k for spec in specs), len(candidates))
+    ranks = None if popularity is None else popularity_rank(popularity)
+    step = block_rows(depth, memory_budget)
     values: dict[str, list[Tensor]] = {str(s): [] for s in specs if s.name in METRICS}
     nothing = torch.zeros(len(candidates), dtype=torch.int64)
     shown = {spec: nothing.clone() for spec in specs if spec.name in SHOWN_METRICS}
-    for start in range(0, len(rows), BLOCK):
-        block = rows[start : start + BLOCK]
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
         vectors = model.tensors["queries"][block if places is None else places[block]]
         ids = index.search(vectors, depth, seen.select(block).to(vectors.device)).ids.cpu()
         judged = judge(ids, truth.select(block), ranks)
@@ -148,7 +165,7 @@ def score(
                 values[str(spec)].append(METRICS[spec.name](judged, spec.k))
             else:
                 shown[spec] += count_shown(ids, spec.k, len(candidates))
-        progress("evaluating", min(1.0, (start + BLOCK) / len(rows)))
+        progress("evaluating", min(1.0, (start + step) / len(rows)))
     return (
         {name: torch.cat(parts).numpy() for name, parts in values.items()},
         {str(spec): float(SHOWN_METRICS[spec.name](counts)) for spec, counts in shown.items()},
@@ -159,14 +176,27 @@ def _same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
     return len(ours) == len(theirs) and ours.keys.equals(theirs.keys)
 
 
-def _in_rows_of(
-    ours: Vocabulary, theirs: Vocabulary, truth: Interactions, seen: Interactions
-) -> tuple[Interactions, Interactions]:
-    """Truth and seen pairs with our rows of the candidates; unknown ones come after all ours."""
+def _rows_of(ours: Vocabulary, theirs: Vocabulary) -> Tensor:
+    """Our row of each of their keys; the unknown ones come after all ours."""
     rows = ours.find(theirs.keys)
     unknown = rows < 0
     rows[unknown] = len(ours) + torch.arange(int(unknown.sum()))
-    return _renumber(truth, rows, len(ours) + len(rows)), _renumber(seen, rows, len(ours))
+    return rows
+
+
+def _trained_on(
+    ranker: Ranker, data: Dataset, split: str, truth: Interactions, places: Tensor
+) -> int:
+    """How many pairs of the truth the model was fitted on; there should be none."""
+    notes = ranker.model.notes
+    if data.fingerprint and notes.get("data") == data.fingerprint:
+        return truth.n_pairs if split == "validation" and notes.get("refit") else 0
+    n = len(ranker.candidates)
+    queries = places[truth.query_of_pair().long()]
+    known = (queries >= 0) & (truth.candidates < n)
+    pairs = queries[known] * n + truth.candidates[known]
+    seen = ranker.seen.query_of_pair().long() * n + ranker.seen.candidates
+    return int(torch.isin(pairs, seen).sum())
 
 
 def _renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,6 +18,7 @@ from torch import Tensor
 from rankfold import config, store
 from rankfold.comm import Alone
 from rankfold.data import memory
+from rankfold.data.folder import check_pairs
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
@@ -83,6 +88,18 @@ def fit(method: str, data: Any, **options: Any) -> Ranker:
         options: the method's own settings and the fields of ``Fitting``.
     """
     job = _job(method, data, options)
+    try:
+        return _fit(job)
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or "memory" in str(error).splitlines()[0]:
+            raise UserError(
+                f"there is not enough memory to fit {method} with these settings",
+                hint="try a smaller width",
+            ) from error
+        raise
+
+
+def _fit(job: Job) -> Ranker:
     found = _find_checkpoint(job)
     course = Course() if found is None else found.course
     state = None if found is None else found.state
@@ -99,26 +116,40 @@ def fit(method: str, data: Any, **options: Any) -> Ranker:
 
 def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
     """Check everything that can be checked before the work begins."""
-    if name not in METHODS:
-        raise UserError(f"there is no method {name!r}", hint=f"known: {', '.join(METHODS)}")
-    method = METHODS[name]
-    how = Fitting(**{key: options.pop(key) for key in list(options) if key in Fitting.__slots__})
+    method = find_method(name)
+    given = {key: options.pop(key) for key in list(options) if key in Fitting.__slots__}
+    how = _checked(config.build(Fitting, given))
     job = Job(name, method, config.build(method.config, options), _as_data(data), how)
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
             hint="`rankfold methods` lists what each method takes",
         )
-    if how.patience < 1:
-        raise UserError(f"patience is {how.patience}", hint="it is at least 1")
-    if parse(how.metric).name not in METRICS:
-        raise UserError(f"cannot validate by {how.metric}", hint=f"use one of {', '.join(METRICS)}")
+    check_pairs(job.data)
     if job.out is not None:
         store.check_writable(job.out, "model")
         store.check_writable(checkpoint.path_of(job.out), "checkpoint")
     elif how.resume:
         raise UserError("there is nothing to resume without an output folder", hint="give out=")
     return job
+
+
+def find_method(name: str) -> Method:
+    if name not in METHODS:
+        raise UserError(f"there is no method {name!r}", hint=f"known: {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def _checked(how: Fitting) -> Fitting:
+    for name in ("patience", "validation_queries", "memory_budget"):
+        if getattr(how, name) < 1:
+            raise UserError(f"{name} is {getattr(how, name)}", hint="it is at least 1")
+    if not 0 <= how.seed < 2**63:
+        raise UserError(f"seed is {how.seed}", hint="it is 0 or more, below 2**63")
+    if parse(how.metric).name not in METRICS.keys() - {"popularity"}:
+        raise UserError(f"cannot validate by {how.metric}", hint="use ndcg@10 or the like")
+    _device(how.device)
+    return how
 
 
 def _as_data(data: Any) -> Dataset:
@@ -146,16 +177,42 @@ def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | 
     run = _make_run(job, data, state)
     validate = None if job.method.selects_itself else run.validate
     saved = monotonic()
-    for step in job.method.fit(data, job.settings, run):
-        scored = validate is not None and step.model is not None
-        course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
-        job.how.report(course, step)
-        if course.is_over(step, job.how.patience):
-            return
-        if job.out is not None and monotonic() - saved >= job.how.checkpoint_seconds:
-            now = {**step.state(), "number": torch.tensor(step.number), "rng": run.rng.get_state()}
-            checkpoint.save(checkpoint.path_of(job.out), Checkpoint(job.identity(), course, now))
-            saved = monotonic()
+    with _patient_interrupt() as interrupted:
+        for step in job.method.fit(data, job.settings, run):
+            scored = validate is not None and step.model is not None
+            course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
+            job.how.report(course, step)
+            if course.is_over(step, job.how.patience):
+                return
+            due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
+            if job.out is not None and due:
+                extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
+                now = Checkpoint(job.identity(), course, {**step.state(), **extra})
+                checkpoint.save(checkpoint.path_of(job.out), now)
+                saved = monotonic()
+            if interrupted():
+                raise KeyboardInterrupt
+
+
+@contextmanager
+def _patient_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let a first Ctrl-C wait for the end of the step, which can be kept; a second does not."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.default_int_handler(number, frame)
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
@@ -208,6 +265,7 @@ def _finish(job: Job, course: Course) -> Ranker:
         **course.model.notes,
         "history": course.history,
         "chosen": course.number,
+        "refit": course.phase == "refit",
         "seed": job.how.seed,
         "data": job.data.fingerprint,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -111,6 +111,11 @@ class Ranker:
         return self._in_keys(index.search(vectors, k, None if include_seen else rows))
 
     def _similar(self, rows: Tensor, k: int) -> Ranking:
+        if self.model.tensors["candidates"].shape[1] == 1:
+            raise UserError(
+                f"{self.model.method} knows no likeness between candidates",
+                hint="fit a method with vectors, say rg2-plain",
+            )
         vectors = torch.nn.functional.normalize(self.model.tensors["candidates"], dim=1)
         itself = Interactions(
             torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(self.candidates)
@@ -172,4 +177,4 @@ def _ranker(folder: store.Folder) -> Ranker:
 
 def _listed(keys: Sequence[Key]) -> list[Key]:
     """A list of keys; a lone key is a list of one."""
-    return [keys] if isinstance(keys, str | int) else list(keys)
+    return list(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]

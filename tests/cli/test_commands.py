@@ -142,6 +142,8 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("fit", "rg2-plain", "nowhere", "--out", "m"), "no folder nowhere", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "widht=3"), "'widht'", "'width'"),
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "width"), "--set width", "key=value"),
+        (("fit", "rg2-plain", "data", "--out", "m", "--set", "seed=3"), "'seed'", "width"),
+        (("predict", "model", "ratings.csv", "--out", "data"), "cannot write data", "file"),
         (("fit", "rg2-plain", "data", "--out", "m", "--config", "x.toml"), "x.toml", "TOML"),
         (("fit", "rg2-plain", "data", "--out", "ratings.csv"), "not written by rankfold", "--out"),
         (("fit", "rg2-plain", "data", "--out", "data"), "is a data folder", "--out"),
@@ -192,3 +194,21 @@ def test_help_names_every_command_and_version_works() -> None:
         [sys.executable, "-m", "rankfold", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("rankfold ")
+
+
+def test_keys_with_brackets_are_shown_as_they_are(rankfold: Command, tmp_path: Path) -> None:
+    pairs = [("a", "[/b8]"), ("a", "[i3]x"), ("b", "[/b8]"), ("b", "[red]y")]
+    pl.DataFrame(pairs, schema=["user", "item"], orient="row").write_csv(tmp_path / "t.csv")
+    data, out = tmp_path / "data [1]", tmp_path / "model [b]"
+    assert rankfold("prepare", tmp_path / "t.csv", "--out", data, "--split", "1,0,0").code == 0
+    assert rankfold("fit", "popularity", data, "--out", out).code == 0
+    shown = rankfold("search", out, "--query", "a", "--include-seen")
+    assert shown.code == 0
+    assert all(key in shown.err for key in ("[/b8]", "[i3]x", "[red]y"))
+
+
+def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    assert rankfold("fit", "popularity", model.with_name("data"), "--out", tmp_path / "p").code == 0
+    done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
+    assert done.code == 2
+    assert "knows no likeness" in done.err

@@ -23,7 +23,9 @@ Tell = Callable[[str, float], None]
 def console(*, quiet: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=not sys.stderr.isatty())
+    # keys and paths may hold brackets: nothing is read as markup
+    plain = not sys.stderr.isatty()
+    return Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=plain)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -59,7 +61,7 @@ def _bar() -> Iterator[Tell]:
 
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
@@ -98,14 +100,14 @@ def _lines() -> Tell:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], out: Console
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], out: Console, left: int = 1
 ) -> None:
-    """A small table: the first column names, the others hold numbers."""
+    """A small table: the first ``left`` columns hold text, the others numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place == 0 else "right")
+        table.add_column(name, justify="left" if place < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     out.print(table)

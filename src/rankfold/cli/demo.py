@@ -44,6 +44,6 @@ def command(
     say.rule("What goes with a few well-known packages (what they relate to already is left out)")
     found = model.search(list(PACKAGES), k=10)
     for package, keys in zip(PACKAGES, found.keys, strict=True):
-        say.print(f"[bold]{package}[/]: {', '.join(map(str, keys))}")
+        say.print(f"{package}: {', '.join(map(str, keys))}")
     say.rule()
     say.print(f"Go on by yourself: rankfold search {out / 'rg2-plain'} --query vlc")

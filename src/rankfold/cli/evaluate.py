@@ -35,3 +35,9 @@ def command(
     left_out = f"{result.without_positive:,} without a pair in it are left out"
     unknown = f", {result.unknown:,} unknown to the model" if result.unknown else ""
     out.print(f"{result.queries:,} queries; {left_out}{unknown}")
+    if result.trained_on:
+        out.print(
+            f"{result.trained_on:,} pairs of the {split} split were among those "
+            "that the model was fitted on: these figures are too high",
+            style="yellow",
+        )

@@ -34,30 +34,35 @@ def command(
     ] = False,
     metric: Annotated[str, typer.Option(help="The validation score.")] = "ndcg@10",
     patience: Annotated[int, typer.Option(help="Steps without a better score.")] = 3,
+    validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints.")] = 30.0,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
-    from rankfold.fitting import fit
+    from rankfold.fitting import find_method, fit
     from rankfold.training.checkpoint import path_of
 
     options: dict[str, Any] = settings.read(config) if config else {}
     options |= settings.parse_words(set or [])
+    settings.check_names(find_method(method).config, options)
     kept = path_of(out)
     say = console(quiet=quiet or json)
     if kept.exists() and not resume:
-        say.print(f"[yellow]{kept} is left from an unfinished fit and will be replaced[/]")
+        say.print(f"{kept} is left from an unfinished fit and will be replaced", style="yellow")
     elif resume and not kept.exists():
         say.print(f"there is no checkpoint {kept}: starting at the beginning")
     try:
         with progress(quiet=quiet or json) as tell:
-            how = {"seed": seed, "device": device, "resume": resume, "refit": refit}
-            watch = {"metric": metric, "patience": patience, "report": reporter(tell, metric)}
-            ranker = fit(method, data, out=out, **how, **watch, **options)
+            how: dict[str, Any] = {"seed": seed, "device": device, "resume": resume, "refit": refit}
+            how |= {"metric": metric, "patience": patience, "report": reporter(tell, metric)}
+            how |= {"validation_queries": validation_queries}
+            how |= {"checkpoint_seconds": checkpoint_seconds}
+            ranker = fit(method, data, out=out, **how, **options)
     except KeyboardInterrupt:
-        then = f"; go on with --resume from {kept}" if kept.exists() else ""
-        say.print(f"stopped{then}")
+        go_on = f"go on from {kept} with --resume"
+        say.print(f"stopped: {go_on if kept.exists() else 'there is nothing to resume yet'}")
         raise typer.Exit(130) from None
     notes = ranker.model.notes
     if json:
@@ -65,7 +70,9 @@ def command(
         return
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
     best = f", validation {metric} {max(scores):.4f}" if scores else ""
-    say.print(f"[bold]{out}[/]: {method}, step {notes['chosen']}{best}")
+    say.print(f"{out}: {method}, step {notes['chosen']}{best}")
+    if not scores:
+        say.print("without validation pairs nothing was chosen: the last step is kept")
 
 
 def reporter(tell: Tell, metric: str) -> Report:

@@ -28,7 +28,7 @@ def command(
     out = console()
     size = sum(entry["size"] for entry in manifest["files"].values())
     written = manifest["versions"]["rankfold"]
-    out.print(f"[bold]{folder}[/]: {manifest['kind']}, {_bytes(size)}, by rankfold {written}")
+    out.print(f"{folder}: {manifest['kind']}, {_bytes(size)}, by rankfold {written}")
     if manifest["kind"] == "data":
         _describe_summary(manifest["summary"], out)
     elif manifest["kind"] == "model":
@@ -37,14 +37,14 @@ def command(
 
 def describe_data(data: Dataset, name: str, out: Console) -> None:
     """A summary of prepared data that people can read."""
-    out.print(f"[bold]{name}[/]: data")
+    out.print(f"{name}: data")
     _describe_summary(dict(data.summary), out)
 
 
 def _describe_summary(summary: dict[str, Any], out: Console) -> None:
     if "pairs" not in summary:  # graded rows
-        for name, value in summary.items():
-            out.print(f"  {name}: {value}")
+        for name, part in summary.items():
+            out.print(f"  {name}: {part['rows']:,} rows, per grade {part['grades']}")
         return
     out.print(
         f"  {summary['queries']:,} queries x {summary['candidates']:,} candidates, "
@@ -52,6 +52,9 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
     )
     splits = ", ".join(f"{name} {summary[name]:,}" for name in ("train", "validation", "test"))
     out.print(f"  split: {splits}")
+    for name in ("validation", "test"):
+        if summary[name] == 0:
+            out.print(f"  there is no {name}: no query has enough pairs", style="yellow")
     for side in ("query", "candidate"):
         spread = summary[f"pairs_per_{side}"]
         out.print(f"  pairs per {side}: median {spread['median']:,}, most {spread['max']:,}")

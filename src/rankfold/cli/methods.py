@@ -33,4 +33,4 @@ def command(*, json: AsJson = False) -> None:
         ]
         for row in rows
     ]
-    print_table("methods", ["name", "data", "settings", "what it does"], lines, console())
+    print_table("methods", ["name", "data", "settings", "what it does"], lines, console(), left=4)

@@ -10,7 +10,9 @@ from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
 
 def command(
     model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    inputs: Annotated[Path, typer.Argument(metavar="INPUT", help="A table with query keys.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Tables with query keys.")
+    ],
     *,
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="F.parquet")],
     k: Annotated[int, typer.Option("-k", help="Results per query.")] = 10,
@@ -41,4 +43,4 @@ def command(
         print_json({"out": str(out), **done})
         return
     unknown = f"; {done['unknown']:,} unknown queries left out" if done["unknown"] else ""
-    console(quiet=quiet).print(f"[bold]{out}[/]: {done['queries']:,} queries{unknown}")
+    console(quiet=quiet).print(f"{out}: {done['queries']:,} queries{unknown}")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, console, print_json, print_table
+from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table
 from rankfold.errors import UserError
 
 
@@ -14,7 +14,10 @@ def command(
     *,
     query: Annotated[str | None, typer.Option(help="A known query.", metavar="KEY")] = None,
     history: Annotated[
-        str | None, typer.Option(help="What a new query chose.", metavar="KEY,KEY")
+        list[str] | None,
+        typer.Option(
+            help="What a new query chose; again for a key with a comma.", metavar="KEY,KEY"
+        ),
     ] = None,
     candidate: Annotated[
         str | None, typer.Option(help="Find candidates like this one.", metavar="KEY")
@@ -24,6 +27,7 @@ def command(
         bool, typer.Option("--include-seen", help="Also what the query chose before.")
     ] = False,
     json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show the best candidates for a query, a history or a candidate."""
     from rankfold.ranker import load
@@ -31,18 +35,19 @@ def command(
     asked: dict[str, Any] = {}
     if query is not None:
         asked["queries"] = [query]
-    if history is not None:
-        asked["history"] = [key for key in history.split(",") if key]
+    if history:
+        parts = history[0].split(",") if len(history) == 1 else history
+        asked["history"] = [key for key in parts if key]
     if candidate is not None:
         asked["candidates"] = [candidate]
     if len(asked) != 1:
         raise UserError("search takes one question", hint="give --query, --history or --candidate")
     ranking = load(model).search(**asked, k=k, include_seen=include_seen)
-    question = query or history or candidate
+    question = query or candidate or ",".join(history or [])
     found = list(zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False))
     if json:
         results = [{"candidate": key, "score": score} for key, score in found]
         print_json({"query": question, "results": results})
         return
     rows = [[str(place), str(key), f"{score:.4f}"] for place, (key, score) in enumerate(found, 1)]
-    print_table(f"for {question}", ["", "candidate", "score"], rows, console())
+    print_table(f"for {question}", ["", "candidate", "score"], rows, console(quiet=quiet), left=2)

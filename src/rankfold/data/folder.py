@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import torch
 from torch import Tensor
 
 from rankfold import store
+from rankfold.errors import UserError
 from rankfold.types import Dataset, Graded, Interactions, Vocabulary
 
 PARTS = ("train", "validation", "test", "excluded")
@@ -56,6 +58,20 @@ def _dataset(folder: store.Folder) -> Dataset:
         summary=meta["summary"],
         fingerprint=meta["fingerprint"],
     )
+
+
+def check_pairs(data: Dataset) -> None:
+    """A UserError where a split is damaged inside, which loading does not look for."""
+    for name in PARTS:
+        part = getattr(data, name)
+        if isinstance(part, Interactions) and part.n_pairs:
+            low, high = (int(end) for end in torch.aminmax(part.candidates))
+            ordered = bool((part.offsets.diff() >= 0).all())
+            whole = int(part.offsets[0]) == 0 and int(part.offsets[-1]) == part.n_pairs
+            if low < 0 or high >= part.n_candidates or not ordered or not whole:
+                raise UserError(
+                    f"the {name} pairs are damaged", hint="`rankfold verify` names the file"
+                )
 
 
 def fingerprint(

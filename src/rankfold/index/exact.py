@@ -131,6 +131,14 @@ class Exact:
             )
 
 
+def block_rows(k: int, memory_budget: int) -> int:
+    """How many results of k candidates, and what is made of them, fit in a budget; at most 4096.
+
+    An id, a score, a grade and an ideal grade for each, and a copy of them.
+    """
+    return max(1, min(4096, memory_budget // (64 * max(k, 1))))
+
+
 def make_plan(
     shape: tuple[int, int],
     k: int,

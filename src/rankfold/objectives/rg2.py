@@ -32,6 +32,6 @@ def rg2_value(
     counts = rows.counts().double()
     squares = ((p @ (q.T @ q)) * p).sum(dim=1) @ counts
     products = n * (p * rq).sum() - (p @ q.sum(dim=0)) @ counts
-    constant = n**2 * (counts > 0).sum() - n * pairs
+    constant = float(n) ** 2 * (counts > 0).sum() - n * pairs
     penalty = reg * (n * ((p**2).sum(dim=1) @ counts) + pairs * (q**2).sum())
     return float((squares - 2 * products + constant + penalty) / (2 * n * max(pairs, 1)))
