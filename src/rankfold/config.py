@@ -27,7 +27,7 @@ def check_names(config: type[Any], names: Iterable[str]) -> None:
             near = get_close_matches(name, known, n=1, cutoff=0.7)
             raise UserError(
                 f"there is no option {name!r}",
-                hint=f"did you mean {near[0]!r}? " * bool(near) + f"options: {', '.join(known)}",
+                hint=f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}",
             )
 
 
