@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -97,8 +98,10 @@ def _checked(plan: Preparation) -> Preparation:
             f"the validation share is {plan.validation_share:g}", hint="it is at least 0, below 1"
         )
     for name, number_ in (("seed", plan.seed), ("kcore", plan.kcore)):
-        if number_ < 0:
-            raise UserError(f"{name} is {number_}", hint="it is 0 or more")
+        if not isinstance(number_, int) or number_ < 0:
+            raise UserError(f"{name} is {number_}", hint="it is a whole number, 0 or more")
+    if plan.min_grade is not None and not math.isfinite(plan.min_grade):
+        raise UserError(f"the minimum grade is {plan.min_grade}", hint="it is a number")
     return plan
 
 

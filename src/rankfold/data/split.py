@@ -17,7 +17,10 @@ from rankfold.data.pairs import Pairs
 from rankfold.errors import UserError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
-HINT = "write --split 0.8,0.1,0.1 (shares of each query's pairs), last, or time:T"
+HINT = (
+    "write --split 0.8,0.1,0.1 (shares of each query's pairs), last, or time:T, "
+    "where T is a date like 2024-01-01 or seconds since 1970"
+)
 
 Assignment = NDArray[np.uint8]
 

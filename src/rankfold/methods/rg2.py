@@ -23,10 +23,9 @@ class PlainConfig:
     sweeps: int = 30  # at most; validation stops earlier
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.sweeps < 1:
-            raise UserError(
-                f"width is {self.width} and sweeps is {self.sweeps}", hint="both are at least 1"
-            )
+        for name in ("width", "sweeps"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
         if not 0 <= self.reg < float("inf"):
             raise UserError(f"reg is {self.reg}", hint="reg is 0 or more, usually .001 to 1")
 
