@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-WORK = Path(__file__).parent / "work"
+WORK = Path(__file__).parent / "scratch"
 RESULT = Path(__file__).parent / "results" / "prepare_scale.json"
 
 PREPARE = """

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [NAME ...]
 
-Peers run in virtual environments of their own under ``benchmarks/work``, from the requirements in
+Peers run in environments of their own under ``benchmarks/scratch``, from the requirements in
 ``benchmarks/peers/NAME/requirements.txt``; one that cannot be installed is skipped with a line.
 """
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 def environment(peer: str) -> Path | None:
     """The python of a peer's own environment, made when first needed."""
-    folder = HOME / "work" / f"venv-{peer}"
+    folder = HOME / "scratch" / f"venv-{peer}"
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)

@@ -1,0 +1,36 @@
+"""What --help says is what the library does: defaults shown by the command line are its own."""
+
+from dataclasses import fields
+from inspect import signature
+
+from rankfold.cli import evaluate, fit, prepare
+from rankfold.data.prepare import Preparation
+from rankfold.evaluation import DEFAULT_METRICS
+from rankfold.fitting import Fitting
+
+COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
+COLUMNS |= {"grade_column": "grade", "time_column": "time"}
+
+
+def shown(command: object) -> dict[str, object]:
+    return {name: p.default for name, p in signature(command).parameters.items()}  # type: ignore[arg-type]
+
+
+def test_prepare() -> None:
+    own = {field.name: field.default for field in fields(Preparation)}
+    options = {COLUMNS.get(name, name): value for name, value in shown(prepare.command).items()}
+    assert own.keys() - options.keys() == set()  # every option can be given
+    options["split"] = tuple(float(share) for share in str(options["split"]).split(","))
+    assert {name: options[name] for name in own} == own
+
+
+def test_fit() -> None:
+    own = {field.name: field.default for field in fields(Fitting)}
+    options = shown(fit.command)
+    shared = own.keys() & options.keys() - {"out"}
+    assert shared >= {"seed", "device", "resume", "refit", "metric", "patience"}
+    assert {name: options[name] for name in shared} == {name: own[name] for name in shared}
+
+
+def test_evaluate() -> None:
+    assert tuple(str(shown(evaluate.command)["metrics"]).split(",")) == DEFAULT_METRICS
