@@ -84,6 +84,8 @@ def reporter(tell: Tell, metric: str) -> Report:
         of = (
             course.steps or (step.model.config.get("sweeps") if step.model else None) or step.number
         )
-        tell(f"{course.phase}: step {step.number}, loss {step.loss:.6g}{score}", step.number / of)
+        pace = f"{step.seconds:.2g} s a step"
+        loss = f"loss {step.loss:.6g}"
+        tell(f"{course.phase}: step {step.number}, {pace}, {loss}{score}", step.number / of)
 
     return report
