@@ -16,7 +16,7 @@ def csr(rows: Interactions, dtype: torch.dtype = torch.float32) -> Tensor:
     small = rows.candidates.dtype == torch.int32 and rows.n_pairs < 2**31
     index = torch.int32 if small else torch.int64
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse")  # in beta, and checked: so we know
         return torch.sparse_csr_tensor(
             rows.offsets.to(index),
             rows.candidates.to(index),
