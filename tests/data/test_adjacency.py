@@ -41,7 +41,7 @@ def test_text_file_of_words_is_read_as_adjacency(
     packed: str, begin: str, tmp_path: Path, pack: Pack
 ) -> None:
     path = tmp_path / f"train.txt{packed}"
-    path.write_bytes(pack(f"{begin}3\n0 7 8\n1\n2 8 9 10\n".encode(), packed))
+    path.write_bytes(pack(f"{begin}0 7 8\n1\n2 8 9 10\n3\n".encode(), packed))
     data = prepare(path, split=(1, 0, 0))
     assert data.queries.keys.to_list() == [0, 2]
     assert data.candidates.keys.to_list() == [7, 8, 9, 10]

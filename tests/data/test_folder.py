@@ -168,6 +168,19 @@ def test_other_keys_have_another_fingerprint(one: list[str], other: list[str]) -
 def test_numbers_and_texts_have_other_fingerprints() -> None:
     assert fingerprint(pl.Series([1, 2])) != fingerprint(pl.Series(["1", "2"]))
     assert fingerprint(pl.Series([1, 2])) != fingerprint(pl.Series([1, 3]))
+    same_bytes = int.from_bytes(b"\x04\0\0\0abcd", "little")
+    assert fingerprint(pl.Series(["abcd"])) != fingerprint(pl.Series([same_bytes]))
+
+
+def test_fingerprint_sees_where_a_key_ends() -> None:
+    assert fingerprint(pl.Series(["a", "bc"])) != fingerprint(pl.Series(["ab", "c"]))
+
+
+def test_fingerprint_sees_which_split_it_is() -> None:
+    keys = pl.Series([1])
+    part = from_pairs(torch.tensor([0]), torch.tensor([0]), None, (1, 1))
+    found = {folder.fingerprint(parts, keys, keys) for parts in ([part, None], [None, part])}
+    assert len(found) == 2
 
 
 def test_fingerprint_sees_splits_and_grades(ratings: pl.DataFrame) -> None:

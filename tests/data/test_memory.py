@@ -169,7 +169,7 @@ def test_sparse_matrix_is_prepared_without_its_empty_rows(matrix: Any, form: str
 
 def test_matrix_is_left_alone() -> None:
     matrix = sp.csr_matrix((np.array([1.0, 1.0, 0.0]), [1, 1, 0], [0, 3]), shape=(1, 2))
-    from_sparse(matrix)
+    assert rows(from_sparse(matrix)) == [(0, 1, 2.0)]
     assert (matrix.data.tolist(), matrix.indices.tolist()) == ([1, 1, 0], [1, 1, 0])
 
 

@@ -331,6 +331,13 @@ def test_given_splits_stay_as_they_are(tmp_path: Path) -> None:
     assert data.summary["dropped"] == [{"why": "repeated pair", "rows": 3}]
 
 
+def test_nothing_is_carved_where_validation_is_given(tmp_path: Path) -> None:
+    train = table(tmp_path / "train.csv", [("a", i) for i in range(50)])
+    validation = table(tmp_path / "validation.csv", [("a", 50)])
+    summary = prepare(train=train, validation=validation, validation_share=0.5).summary
+    assert (summary["train"], summary["validation"], summary["test"]) == (50, 1, 0)
+
+
 def test_validation_is_carved_where_it_is_not_given(tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", [(u, i) for u in range(3) for i in range(20)])
     test = table(tmp_path / "test.csv", [(u, 50) for u in range(3)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankfold.data import slow
@@ -84,6 +84,7 @@ TOKENS = ["a", "é", " ", ",", ",", "\n", "\n", "\r\n", '"', '""', ',"', '",', '
 
 
 @given(tokens=st.lists(st.sampled_from(TOKENS), max_size=25))
+@example(tokens=["a", "\r", "\r\n", "a"])
 def test_records_of_any_text_are_those_of_the_spec(tokens: list[str], written: Written) -> None:
     text = "".join(tokens)
     with written("a.csv", text) as (path, _):

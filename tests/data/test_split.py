@@ -75,6 +75,11 @@ def test_halves_are_rounded_to_even_as_python_does() -> None:
     assert validation.tolist() == [0, 0, 0, 0, 1, 2, 2, 4]
 
 
+def test_one_pair_is_left_to_train_where_the_shares_leave_none() -> None:
+    validation, test = sizes(np.array([3, 5, 6]), 0.49, 0.49)
+    assert (validation.tolist(), test.tolist()) == ([0, 2, 2], [1, 2, 3])
+
+
 @given(TIMES, SHARES, st.integers(0, 5))
 def test_each_query_is_split_by_the_rule(
     times: Times, shares: tuple[float, float, float], seed: int

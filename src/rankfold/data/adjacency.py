@@ -13,7 +13,7 @@ def read_adjacency(path: Path) -> pl.LazyFrame:
     line = pl.col("line").str.strip_prefix("\ufeff")  # some editors begin a file with this mark
     words = pl.scan_lines(path, glob=False).select(words=line.str.extract_all(r"\S+"))
     rows = words.select(query=pl.col("words").list.first(), candidate=pl.col("words").list.slice(1))
-    return rows.explode("candidate").drop_nulls()
+    return rows.explode("candidate", empty_as_null=False)
 
 
 def looks_like_adjacency(first_lines: Sequence[str]) -> bool:
