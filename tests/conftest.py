@@ -1,13 +1,78 @@
 """How property tests run: few examples and no deadline, for a suite that is fast where it is busy.
 
 Where ``CI`` is set the examples are always the same; elsewhere each run draws new ones.
+
+Two methods that are registered where a test asks for them: ``sums``, whose vectors are whole
+numbers, so that folding in is exact to the bit, and ``neighbours``, which brings its own search.
 """
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import pytest
+import torch
 from hypothesis import settings
+from torch import Tensor
+
+from rankfold.methods import METHODS
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
 
 settings.register_profile(
     "rankfold", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("rankfold")
+
+
+@dataclass(frozen=True, slots=True)
+class NoConfig:
+    """Nothing to choose."""
+
+
+def dense(rows: Interactions) -> Tensor:
+    matrix = torch.zeros(rows.n_queries, rows.n_candidates)
+    matrix[rows.query_of_pair().long(), rows.candidates.long()] = 1.0
+    return matrix
+
+
+def fit_sums(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
+    """Random candidates; a query is the sum of those it chose."""
+    rng = torch.Generator().manual_seed(7)
+    candidates = torch.randint(-9, 10, (len(data.candidates), 4), generator=rng).float()
+    queries = dense(data.split("train")) @ candidates
+    model = Model("sums", {}, {"queries": queries, "candidates": candidates})
+    yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def fold_in_sums(model: Model, rows: Interactions) -> Tensor:
+    return dense(rows) @ model.tensors["candidates"]
+
+
+def fit_neighbours(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
+    """Two candidates are as alike as many queries chose both."""
+    train = data.split("train")
+    matrix = dense(train)
+    kept = {"offsets": train.offsets, "candidates_of_queries": train.candidates}
+    model = Model("neighbours", {}, {"likeness": matrix.T @ matrix, **kept})
+    yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def search_neighbours(
+    model: Model, histories: Interactions, k: int, exclude: Interactions | None
+) -> TopK:
+    scores = dense(histories) @ model.tensors["likeness"]
+    if exclude is not None:
+        scores[dense(exclude) > 0] = -torch.inf
+    scores, ids = torch.sort(scores, dim=1, descending=True, stable=True)
+    ids[scores == -torch.inf] = -1
+    return TopK(ids[:, :k], scores[:, :k])
+
+
+SUMS = Method("sums", NoConfig, "interactions", fit_sums, fold_in=fold_in_sums)
+NEIGHBOURS = Method("own", NoConfig, "interactions", fit_neighbours, search=search_neighbours)
+
+
+@pytest.fixture
+def extra_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "sums", SUMS)
+    monkeypatch.setitem(METHODS, "neighbours", NEIGHBOURS)

@@ -169,6 +169,29 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
     assert result.per_query["popularity@3"][0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("budget", [2**30, 2**8])
+def test_a_query_without_a_vector_gets_what_is_popular_in_training(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, ranker = random_case(3)
+    queries, candidates = (ranker.model.tensors[name] for name in ("queries", "candidates"))
+    queries[::2] = 0
+    counts = data.split("train").candidate_counts().float()
+    assert counts.argsort().tolist() != ranker.seen.candidate_counts().argsort().tolist()
+    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same answers, without zeros
+    longer = torch.cat([queries, (torch.arange(17) % 2 == 0)[:, None].float()], dim=1)
+    same = replace(ranker.model, tensors={"queries": longer, "candidates": taller})
+    expected = by_loop(data, replace(ranker, model=same), "test", 3)
+    counted = []
+    count = Interactions.candidate_counts
+    monkeypatch.setattr(
+        Interactions, "candidate_counts", lambda pairs: counted.append(pairs) or count(pairs)
+    )
+    result = rf.evaluate(ranker, data, metrics=METRICS, memory_budget=budget)
+    assert dict(result.metrics) == pytest.approx(expected, rel=1e-5)
+    assert len(counted) == 1  # however many blocks
+
+
 def test_damaged_pairs_are_refused() -> None:
     data, ranker = random_case(0)
     train = data.split("train")

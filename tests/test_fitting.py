@@ -34,7 +34,7 @@ def data() -> Dataset:
 
 
 def test_the_best_step_on_validation_is_kept(data: Dataset) -> None:
-    ranker = rf.fit("rg2-plain", data, width=8, reg=0.01, sweeps=15, patience=3)
+    ranker = rf.fit("ials", data, width=8, reg=0.01, sweeps=15, patience=3, inner="cholesky")
     history = ranker.model.notes["history"]
     scores = [entry["score"] for entry in history]
     assert ranker.model.notes["chosen"] == scores.index(max(scores)) + 1
@@ -46,9 +46,9 @@ def test_the_best_step_on_validation_is_kept(data: Dataset) -> None:
 def test_fits_better_than_popularity(data: Dataset) -> None:
     scores = {
         name: rf.evaluate(rf.fit(name, data), data, metrics=["ndcg@10"])["ndcg@10"]
-        for name in ("popularity", "rg2-plain")
+        for name in ("popularity", "ials")
     }
-    assert scores["rg2-plain"] > 1.5 * scores["popularity"]
+    assert scores["ials"] > 1.5 * scores["popularity"]
 
 
 def course_of(scores: list[float], patience: int) -> tuple[Course, int]:
@@ -71,21 +71,21 @@ def test_stops_after_patience_steps_without_a_better_score() -> None:
 
 def test_refit_runs_the_chosen_steps_on_train_and_validation(data: Dataset) -> None:
     options = {"width": 8, "reg": 0.01, "sweeps": 15}
-    ranker = rf.fit("rg2-plain", data, refit=True, **options)
+    ranker = rf.fit("ials", data, refit=True, **options)
     history = ranker.model.notes["history"]
     refit = [entry for entry in history if entry["phase"] == "refit"]
     scores = [entry["score"] for entry in history if entry["phase"] == "fit"]
     assert len(refit) == scores.index(max(scores)) + 1
     whole = data.split("train").union(data.split("validation"))
     alone = Dataset("interactions", whole, None, None, data.queries, data.candidates)
-    expected = rf.fit("rg2-plain", alone, **{**options, "sweeps": len(refit)})
+    expected = rf.fit("ials", alone, **{**options, "sweeps": len(refit)})
     assert torch.equal(ranker.model.tensors["queries"], expected.model.tensors["queries"])
 
 
 def test_validation_sample_is_drawn_by_the_seed(data: Dataset) -> None:
     options = {"width": 4, "sweeps": 2, "validation_queries": 20}
     first, again, other = (
-        rf.fit("rg2-plain", data, seed=seed, **options).model.notes["history"][0]["score"]
+        rf.fit("ials", data, seed=seed, **options).model.notes["history"][0]["score"]
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -95,10 +95,10 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
     frame = blocks()
     rows, columns = frame["query"].to_numpy(), frame["candidate"].to_numpy()
     matrix = scipy.sparse.csr_matrix(([1.0] * len(rows), (rows, columns)), shape=(121, 60))
-    from_matrix = rf.fit("rg2-plain", matrix, sweeps=2)
+    from_matrix = rf.fit("rg2-plain", matrix, solver="als", sweeps=2)
     assert len(from_matrix.queries) == 121  # also the row without entries
     for table in (frame, frame.to_arrow(), frame.to_pandas(), (rows, columns)):
-        ranker = rf.fit("rg2-plain", table, sweeps=2)
+        ranker = rf.fit("rg2-plain", table, solver="als", sweeps=2)
         assert len(ranker.queries) == 120
         torch.testing.assert_close(
             ranker.model.tensors["queries"], from_matrix.model.tensors["queries"][:120]
@@ -109,16 +109,16 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
     ("method", "options", "message"),
     [
         ("rg3", {}, "there is no method 'rg3'"),
-        ("rg2-plain", {"device": "tpu"}, "there is no device 'tpu'"),
-        ("rg2-plain", {"patience": 0}, "patience is 0"),
-        ("rg2-plain", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
-        ("rg2-plain", {"resume": True}, "nothing to resume"),
-        ("rg2-plain", {"seed": -1}, "seed is -1"),
-        ("rg2-plain", {"seed": 2**70}, "seed is"),
-        ("rg2-plain", {"seed": "x"}, "seed cannot be 'x'"),
-        ("rg2-plain", {"validation_queries": 0}, "validation_queries is 0"),
-        ("rg2-plain", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
-        ("rg2-plain", {"width": 10**12}, "not enough memory"),
+        ("ials", {"device": "tpu"}, "there is no device 'tpu'"),
+        ("ials", {"patience": 0}, "patience is 0"),
+        ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
+        ("ials", {"resume": True}, "nothing to resume"),
+        ("ials", {"seed": -1}, "seed is -1"),
+        ("ials", {"seed": 2**70}, "seed is"),
+        ("ials", {"seed": "x"}, "seed cannot be 'x'"),
+        ("ials", {"validation_queries": 0}, "validation_queries is 0"),
+        ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
+        ("ials", {"width": 10**12}, "not enough memory"),
     ],
 )
 def test_bad_requests_are_refused(
@@ -153,11 +153,11 @@ def stop_after(n: int) -> object:
 @pytest.mark.parametrize("refit", [False, True])
 @pytest.mark.parametrize("n", [1, 4, 11])
 def test_resumed_fit_is_bit_identical(data: Dataset, tmp_path: Path, n: int, refit: bool) -> None:  # noqa: FBT001
-    whole = rf.fit("rg2-plain", data, refit=refit, **OPTIONS)
+    whole = rf.fit("ials", data, refit=refit, **OPTIONS)
     out = tmp_path / "model"
     with pytest.raises(Stop):
         rf.fit(
-            "rg2-plain",
+            "ials",
             data,
             out=out,
             refit=refit,
@@ -167,7 +167,7 @@ def test_resumed_fit_is_bit_identical(data: Dataset, tmp_path: Path, n: int, ref
         )
     assert not out.exists()
     assert checkpoint.path_of(out).exists()
-    resumed = rf.fit("rg2-plain", data, out=out, refit=refit, resume=True, **OPTIONS)
+    resumed = rf.fit("ials", data, out=out, refit=refit, resume=True, **OPTIONS)
     assert [e["step"] for e in resumed.model.notes["history"]] == [
         e["step"] for e in whole.model.notes["history"]
     ]
@@ -179,7 +179,7 @@ def test_resumed_fit_is_bit_identical(data: Dataset, tmp_path: Path, n: int, ref
 
 def test_resume_in_the_refit_goes_on_with_the_refit(data: Dataset, tmp_path: Path) -> None:
     options = {**OPTIONS, "patience": 2, "refit": True}
-    whole = rf.fit("rg2-plain", data, **options)
+    whole = rf.fit("ials", data, **options)
     out = tmp_path / "model"
 
     def report(course: Course, step: Step) -> None:
@@ -187,10 +187,10 @@ def test_resume_in_the_refit_goes_on_with_the_refit(data: Dataset, tmp_path: Pat
             raise Stop
 
     with pytest.raises(Stop):
-        rf.fit("rg2-plain", data, out=out, checkpoint_seconds=0, report=report, **options)
+        rf.fit("ials", data, out=out, checkpoint_seconds=0, report=report, **options)
     phases = []
     resumed = rf.fit(
-        "rg2-plain",
+        "ials",
         data,
         out=out,
         resume=True,
@@ -205,12 +205,12 @@ def test_resume_in_the_refit_goes_on_with_the_refit(data: Dataset, tmp_path: Pat
 def test_a_checkpoint_of_another_fit_is_refused(data: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "model"
     with pytest.raises(Stop):
-        rf.fit("rg2-plain", data, out=out, checkpoint_seconds=0, report=stop_after(2), **OPTIONS)
+        rf.fit("ials", data, out=out, checkpoint_seconds=0, report=stop_after(2), **OPTIONS)
     for change, message in (({"width": 9}, "width = 8, not 9"), ({"seed": 5}, "seed = 0, not 5")):
         with pytest.raises(UserError, match=message):
-            rf.fit("rg2-plain", data, out=out, resume=True, **{**OPTIONS, **change})
+            rf.fit("ials", data, out=out, resume=True, **{**OPTIONS, **change})
     with pytest.raises(UserError, match="other data"):
-        rf.fit("rg2-plain", rf.prepare(blocks(1)), out=out, resume=True, **OPTIONS)
+        rf.fit("ials", rf.prepare(blocks(1)), out=out, resume=True, **OPTIONS)
 
 
 def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     code = (
         "import sys, time, rankfold as rf\n"
         "data, out = sys.argv[1:]\n"
-        f"rf.fit('rg2-plain', data, out=out, checkpoint_seconds=0, "
+        f"rf.fit('ials', data, out=out, checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.2), **{OPTIONS!r})\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "data"), str(out)])
@@ -231,8 +231,8 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not out.exists()
-    resumed = rf.fit("rg2-plain", tmp_path / "data", out=out, resume=True, **OPTIONS)
-    whole = rf.fit("rg2-plain", tmp_path / "data", **OPTIONS)
+    resumed = rf.fit("ials", tmp_path / "data", out=out, resume=True, **OPTIONS)
+    whole = rf.fit("ials", tmp_path / "data", **OPTIONS)
     for name, tensor in whole.model.tensors.items():
         assert torch.equal(resumed.model.tensors[name], tensor)
 
@@ -245,9 +245,9 @@ def test_interrupt_waits_for_the_step_and_keeps_it(data: Dataset, tmp_path: Path
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        rf.fit("rg2-plain", data, out=out, report=interrupt, **OPTIONS)
+        rf.fit("ials", data, out=out, report=interrupt, **OPTIONS)
     kept = checkpoint.load(checkpoint.path_of(out))
     assert int(kept.state["number"]) == 3
-    whole = rf.fit("rg2-plain", data, **OPTIONS)
-    resumed = rf.fit("rg2-plain", data, out=out, resume=True, **OPTIONS)
+    whole = rf.fit("ials", data, **OPTIONS)
+    resumed = rf.fit("ials", data, out=out, resume=True, **OPTIONS)
     assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])

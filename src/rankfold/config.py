@@ -58,6 +58,8 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
     """``value`` as ``kind``; text is parsed, an int is taken for a float, nothing else is bent."""
+    if kind in (int | None, float | None):
+        return None if value in (None, "none") else _convert(name, value, get_args(kind)[0])
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             choices = ", ".join(map(str, get_args(kind)))

@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold.answering import Answers
 from rankfold.data.folder import check_pairs
 from rankfold.data.folder import load as load_data
+from rankfold.data.matching import renumber, rows_of, same_keys
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
-from rankfold.index.exact import Exact, block_rows
+from rankfold.index.exact import block_rows
 from rankfold.metrics import (
     METRICS,
     SHOWN_METRICS,
@@ -27,7 +29,7 @@ from rankfold.metrics import (
     popularity_rank,
 )
 from rankfold.ranker import Ranker, load
-from rankfold.types import Dataset, Interactions, Model, Progress, SplitName, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Progress, SplitName
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
@@ -84,13 +86,13 @@ def evaluate(
     check_pairs(data)
     truth, seen, train = data.split(split), data.seen(split), data.split("train")
     places = torch.arange(len(data.queries))
-    if not _same_keys(ranker.queries, data.queries):
+    if not same_keys(ranker.queries, data.queries):
         places = ranker.queries.find(data.queries.keys)
-    if not _same_keys(ranker.candidates, data.candidates):
-        rows = _rows_of(ranker.candidates, data.candidates)
+    if not same_keys(ranker.candidates, data.candidates):
+        rows = rows_of(ranker.candidates, data.candidates)
         n = len(ranker.candidates)
-        truth = _renumber(truth, rows, n + len(rows))
-        seen, train = _renumber(seen, rows, n), _renumber(train, rows, n)
+        truth = renumber(truth, rows, n + len(rows))
+        seen, train = renumber(seen, rows, n), renumber(train, rows, n)
     has_positive = truth.counts() > 0
     rows = torch.nonzero(has_positive & (places >= 0)).flatten()
     if len(rows) == 0:
@@ -105,7 +107,7 @@ def evaluate(
         rows,
         specs,
         places=places,
-        popularity=train.candidate_counts(),
+        train=train,
         memory_budget=memory_budget,
         progress=progress,
     )
@@ -115,7 +117,7 @@ def evaluate(
         queries=len(rows),
         without_positive=int((~has_positive).sum()),
         unknown=int((has_positive & (places < 0)).sum()),
-        trained_on=_trained_on(ranker, data, split, truth, places),
+        trained_on=_trained_on(ranker, data, truth, places),
         metrics={str(spec): {**means, **shown}[str(spec)] for spec in specs},
         per_query=per_query,
         rows=rows.numpy(),
@@ -130,7 +132,7 @@ def score(
     specs: Sequence[MetricSpec],
     *,
     places: Tensor | None = None,
-    popularity: Tensor | None = None,
+    train: Interactions | None = None,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
@@ -143,28 +145,29 @@ def score(
         rows: the queries to score, as rows of ``truth``.
         specs: the metrics.
         places: the model's row of each query of the data; None: the same.
-        popularity: how often each candidate was chosen; the metric of that name needs it.
+        train: the pairs that popularity is counted in; None: ``seen``.
         memory_budget: bytes for blocks.
         progress: told after each block.
     """
-    candidates = model.tensors["candidates"]
-    index = Exact(candidates, memory_budget)
-    depth = min(max(spec.k for spec in specs), len(candidates))
-    ranks = None if popularity is None else popularity_rank(popularity)
+    answers = Answers(model, seen if train is None else train, memory_budget)
+    n = seen.n_candidates
+    depth = min(max(spec.k for spec in specs), n)
+    asked = any(spec.name == "popularity" for spec in specs)
+    ranks = popularity_rank(answers.popularity) if asked else None
     step = block_rows(depth, memory_budget)
     values: dict[str, list[Tensor]] = {str(s): [] for s in specs if s.name in METRICS}
-    nothing = torch.zeros(len(candidates), dtype=torch.int64)
+    nothing = torch.zeros(n, dtype=torch.int64)
     shown = {spec: nothing.clone() for spec in specs if spec.name in SHOWN_METRICS}
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        vectors = model.tensors["queries"][block if places is None else places[block]]
-        ids = index.search(vectors, depth, seen.select(block).to(vectors.device)).ids.cpu()
+        own = block if places is None else places[block]
+        ids = answers.of_queries(own, depth, seen.select(block)).ids.cpu()
         judged = judge(ids, truth.select(block), ranks)
         for spec in specs:
             if spec.name in METRICS:
                 values[str(spec)].append(METRICS[spec.name](judged, spec.k))
             else:
-                shown[spec] += count_shown(ids, spec.k, len(candidates))
+                shown[spec] += count_shown(ids, spec.k, n)
         progress("evaluating", min(1.0, (start + step) / len(rows)))
     return (
         {name: torch.cat(parts).numpy() for name, parts in values.items()},
@@ -172,38 +175,20 @@ def score(
     )
 
 
-def _same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
-    return len(ours) == len(theirs) and ours.keys.equals(theirs.keys)
+def _trained_on(ranker: Ranker, data: Dataset, truth: Interactions, places: Tensor) -> int:
+    """How many pairs of the truth the model has learnt; there should be none.
 
-
-def _rows_of(ours: Vocabulary, theirs: Vocabulary) -> Tensor:
-    """Our row of each of their keys; the unknown ones come after all ours."""
-    rows = ours.find(theirs.keys)
-    unknown = rows < 0
-    rows[unknown] = len(ours) + torch.arange(int(unknown.sum()))
-    return rows
-
-
-def _trained_on(
-    ranker: Ranker, data: Dataset, split: str, truth: Interactions, places: Tensor
-) -> int:
-    """How many pairs of the truth the model was fitted on; there should be none."""
-    notes = ranker.model.notes
-    if data.fingerprint and notes.get("data") == data.fingerprint:
-        return truth.n_pairs if split == "validation" and notes.get("refit") else 0
-    n = len(ranker.candidates)
+    A fit without a refit learns the training pairs of its data alone, whatever else it has seen; a
+    query that was folded in since has learnt all that it has seen.
+    """
+    notes, n = ranker.model.notes, len(ranker.candidates)
     queries = places[truth.query_of_pair().long()]
     known = (queries >= 0) & (truth.candidates < n)
+    if data.fingerprint and notes.get("data") == data.fingerprint and not notes.get("refit"):
+        folded_in = ranker.model.tensors.get("folded_in")
+        if folded_in is None:
+            return 0
+        known &= folded_in[queries]
     pairs = queries[known] * n + truth.candidates[known]
     seen = ranker.seen.query_of_pair().long() * n + ranker.seen.candidates
     return int(torch.isin(pairs, seen).sum())
-
-
-def _renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
-    """Candidate y becomes ``rows[y]``; those that become n or more are left out."""
-    candidates = rows[pairs.candidates]
-    kept = torch.nonzero(candidates < n).flatten()
-    keys = pairs.query_of_pair().long()[kept] * n + candidates[kept]
-    keys, order = torch.sort(keys)
-    grades = None if pairs.grades is None else pairs.grades[kept][order]
-    return from_pairs(keys // n, keys % n, grades, (pairs.n_queries, n))

@@ -17,20 +17,18 @@ from torch import Tensor
 
 from rankfold import config, store
 from rankfold.comm import Alone
-from rankfold.data import memory
 from rankfold.data.folder import check_pairs
-from rankfold.data.folder import load as load_data
-from rankfold.data.prepare import prepare
+from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.evaluation import score
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.metrics import METRICS, parse
+from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.ranker import Ranker
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.course import Course
-from rankfold.types import Dataset, Method, Model, Run, Step
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
 
 Report = Callable[[Course, Step], None]
 """Told after each step; the course's last entry is that of the step."""
@@ -71,6 +69,12 @@ class Job:
     def out(self) -> Path | None:
         return None if self.how.out is None else Path(self.how.out)
 
+    @property
+    def whole(self) -> Dataset:
+        """Train and validation as one."""
+        train = self.data.split("train").union(self.data.split("validation"))
+        return replace(self.data, train=train, validation=None)
+
     def identity(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be one of this job."""
         names = ("seed", "refit", "metric", "patience", "validation_queries")
@@ -106,11 +110,13 @@ def _fit(job: Job) -> Ranker:
     if course.phase == "fit":
         _run(job, job.data, course, state)
         if job.how.refit and job.data.validation is not None:
-            course = Course("refit", course.number, course.history)
+            assert course.model is not None
+            chosen = dict(course.model.config)
+            course = Course("refit", course.number, course.history, settings=chosen)
             state = None
     if course.phase == "refit":
-        whole = job.data.split("train").union(job.data.split("validation"))
-        _run(job, replace(job.data, train=whole, validation=None), course, state)
+        again = replace(job, settings=config.build(job.method.config, course.settings))
+        _run(again, again.whole, course, state)
     return _finish(job, course)
 
 
@@ -119,7 +125,7 @@ def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
     method = find_method(name)
     given = {key: options.pop(key) for key in list(options) if key in Fitting.__slots__}
     how = _checked(config.build(Fitting, given))
-    job = Job(name, method, config.build(method.config, options), _as_data(data), how)
+    job = Job(name, method, config.build(method.config, options), as_data(data), how)
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
@@ -150,16 +156,6 @@ def _checked(how: Fitting) -> Fitting:
         raise UserError(f"cannot validate by {how.metric}", hint="use ndcg@10 or the like")
     _device(how.device)
     return how
-
-
-def _as_data(data: Any) -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, str | Path):
-        return load_data(data)
-    if memory.is_sparse(data):
-        return memory.from_sparse(data)
-    return prepare(data, split=(1.0, 0.0, 0.0))
 
 
 def _find_checkpoint(job: Job) -> Checkpoint | None:
@@ -225,6 +221,7 @@ def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Ru
         comm=Alone(),
         resume=state,
         validate=_validator(job, data),
+        judge=_judge(job, data),
         build_index=lambda vectors: Exact(vectors, job.how.memory_budget),
         memory_budget=job.how.memory_budget,
     )
@@ -239,21 +236,49 @@ def _device(name: str) -> torch.device:
     return torch.device(found if name == "auto" else name)
 
 
-def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
-    """A function that scores a model on (a sample of) the validation queries."""
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """(A sample of) the validation queries, drawn by the seed."""
+
+    queries: Tensor
+    truth: Interactions
+    seen: Interactions
+    metric: MetricSpec
+
+    @property
+    def depth(self) -> int:
+        return self.metric.k
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        return self.seen.select(queries)
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        judged = judge(ids.cpu(), self.truth.select(queries))
+        return METRICS[self.metric.name](judged, self.metric.k)
+
+
+def _judge(job: Job, data: Dataset) -> _Judge | None:
     if data.validation is None:
         return None
-    truth, seen = data.split("validation"), data.seen("validation")
+    truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
     if len(rows) > job.how.validation_queries:
         rng = torch.Generator().manual_seed(job.how.seed)
         sample = torch.randperm(len(rows), generator=rng)[: job.how.validation_queries]
         rows = rows[sample.sort().values]
-    spec = parse(job.how.metric)
+    return _Judge(rows, truth, data.seen("validation"), parse(job.how.metric))
+
+
+def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
+    """A function that scores a model on the judge's queries."""
+    found = _judge(job, data)
+    if found is None:
+        return None
+    how: dict[str, Any] = {"train": data.split("train"), "memory_budget": job.how.memory_budget}
 
     def validate(model: Model) -> float:
-        per_query, _ = score(model, truth, seen, rows, [spec], memory_budget=job.how.memory_budget)
-        return float(per_query[str(spec)].mean())
+        per_query, _ = score(model, found.truth, found.seen, found.queries, [found.metric], **how)
+        return float(per_query[str(found.metric)].mean())
 
     return validate
 
@@ -269,8 +294,12 @@ def _finish(job: Job, course: Course) -> Ranker:
         "seed": job.how.seed,
         "data": job.data.fingerprint,
     }
-    tensors = {name: tensor.cpu() for name, tensor in course.model.tensors.items()}
-    model = replace(course.model, tensors=tensors, notes=notes)
+    model = course.model
+    if job.method.settle is not None:
+        data = job.whole if course.phase == "refit" else job.data
+        model = job.method.settle(model, data.split("train").to(_device(job.how.device)))
+    tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
+    model = replace(model, tensors=tensors, notes=notes)
     seen = replace(job.data, excluded=None).seen("test")
     ranker = Ranker(model, job.data.queries, job.data.candidates, seen, job.data.excluded)
     if job.out is not None:

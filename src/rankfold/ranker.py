@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold import store
-from rankfold.data.folder import from_tensors, to_tensors, vocabulary
+from rankfold.answering import Answers, histories, to_history
+from rankfold.data.folder import check_pairs, from_tensors, to_tensors, vocabulary
+from rankfold.data.matching import arrange, merge, news, renumber, rows_of
+from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.types import Interactions, Key, Model, TopK, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Key, Model, TopK, Vocabulary, from_pairs
+
+PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
 
 
 class Ranking(NamedTuple):
@@ -37,6 +42,10 @@ class Ranker:
     candidates: Vocabulary
     seen: Interactions  # not returned unless asked for
     excluded: Interactions | None = None  # never returned
+    answers: Answers = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", Answers(self.model, self.seen))
 
     def search(
         self,
@@ -51,7 +60,8 @@ class Ranker:
 
         Args:
             queries: keys of known queries.
-            history: candidates that a new query chose: one list is returned.
+            history: candidates that a new query chose: one list is returned; the most popular
+                candidates if it chose none.
             candidates: keys of candidates, each answered by those most like it (by cosine).
             k: the length of a list.
             include_seen: also return what the query chose before.
@@ -91,32 +101,22 @@ class Ranker:
 
     def top_k(self, rows: Tensor, k: int, exclude: Interactions | None) -> TopK:
         """The best candidates of known queries, as rows; row b of ``exclude`` is not in list b."""
-        vectors = self.model.tensors["queries"][rows]
-        return Exact(self.model.tensors["candidates"]).search(vectors, k, exclude)
+        return self.answers.of_queries(rows, k, exclude)
 
     def _from_history(self, history: list[Key], k: int, *, include_seen: bool) -> Ranking:
-        fold_in = METHODS[self.model.method].fold_in
-        if fold_in is None:
-            raise UserError(
-                f"{self.model.method} cannot rank for a new query",
-                hint="search with a known query, or fit another method",
-            )
-        if not history:
-            raise UserError("the history is empty", hint="give at least one candidate")
         chosen = self.candidates.rows(history, "candidate").unique()
-        n = len(self.candidates)
-        rows = from_pairs(torch.zeros_like(chosen), chosen, None, (1, n))
-        vectors = fold_in(self.model, rows)
-        index = Exact(self.model.tensors["candidates"])
-        return self._in_keys(index.search(vectors, k, None if include_seen else rows))
+        rows = from_pairs(torch.zeros_like(chosen), chosen, None, (1, len(self.candidates)))
+        found = self.answers.of_histories(rows, k, None if include_seen else rows)
+        return self._in_keys(found)
 
     def _similar(self, rows: Tensor, k: int) -> Ranking:
-        if self.model.tensors["candidates"].shape[1] == 1:
+        candidates = self.model.tensors.get("candidates")
+        if candidates is None or candidates.shape[1] == 1:
             raise UserError(
                 f"{self.model.method} knows no likeness between candidates",
                 hint="fit a method with vectors, say rg2-plain",
             )
-        vectors = torch.nn.functional.normalize(self.model.tensors["candidates"], dim=1)
+        vectors = torch.nn.functional.normalize(candidates, dim=1)
         itself = Interactions(
             torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(self.candidates)
         )
@@ -131,6 +131,76 @@ class Ranker:
             for row, length in enumerate(known.sum(dim=1))
         ]
         return Ranking(lists, found.scores.numpy())
+
+    def add(self, data: Any) -> Ranker:
+        """A ranker that also knows the training pairs of ``data``, without fitting again.
+
+        A query with a new pair, known or not, gets a vector from all that it has chosen; the other
+        queries and all candidates stay as they are. Pairs with candidates that the model does not
+        know are left out; ``notes["added"]`` counts what was added and what was not.
+
+        Args:
+            data: prepared data or its folder; or a table or matrix of pairs, as ``fit`` takes it.
+        """
+        check_grows(self.model.method)
+        data = as_data(data)
+        train, excluded = _in_candidates(data, self.candidates)
+        having = pl.Series((train.counts() > 0).numpy())
+        grown = self._arranged(merge(self.queries, data.queries.keys.filter(having)))
+        rows = data.queries.find(grown.queries.keys)
+        more = arrange(train, rows)
+        seen, changed = grown.seen.union(more), news(grown.seen, more)
+        hidden = grown.excluded
+        if excluded is not None:
+            theirs = arrange(excluded, rows)
+            hidden = theirs if hidden is None else hidden.union(theirs)
+        new = len(grown.queries) - len(self.queries)
+        entry = {
+            "data": data.fingerprint,
+            "queries": new,
+            "changed": len(changed) - new,
+            "pairs": seen.n_pairs - self.seen.n_pairs,
+            "left_out": data.split("train").n_pairs - train.n_pairs,
+            "unknown_candidates": _distinct(data.split("train")) - _distinct(train),
+        }
+        notes = {**self.model.notes, "added": [*self.model.notes.get("added", []), entry]}
+        model = replace(_folded_in(grown.model, seen, changed), notes=notes)
+        return Ranker(model, grown.queries, self.candidates, seen, hidden)
+
+    def remove(self, queries: Sequence[Key]) -> Ranker:
+        """A ranker that does not know ``queries``: their keys, vectors and pairs are gone.
+
+        What the candidates' vectors have learnt from them stays until the next fit.
+        """
+        left = torch.ones(len(self.queries), dtype=torch.bool)
+        left[self.queries.rows(_listed(queries), "query")] = False
+        if not bool(left.any()):
+            raise UserError(
+                f"the model has no other than these {len(left):,} queries",
+                hint="leave one, or remove the model's folder",
+            )
+        keys = self.queries.take(left.nonzero().flatten())
+        fewer = self._arranged(Vocabulary(len(keys), lambda: keys))
+        removed = self.model.notes.get("removed", 0) + int((~left).sum())
+        model = replace(fewer.model, notes={**fewer.model.notes, "removed": removed})
+        return replace(fewer, model=model)
+
+    def _arranged(self, queries: Vocabulary) -> Ranker:
+        """The same with the rows of ``queries``: new ones are empty, others are gone."""
+        rows = self.queries.find(queries.keys)
+        tensors = dict(self.model.tensors)
+        for name in PER_QUERY & tensors.keys():
+            tensors[name] = tensors[name][rows.clamp(min=0)]
+            tensors[name][rows < 0] = 0
+        if METHODS[self.model.method].search is not None:
+            tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
+        return Ranker(
+            replace(self.model, tensors=tensors),
+            queries,
+            self.candidates,
+            arrange(self.seen, rows),
+            None if self.excluded is None else arrange(self.excluded, rows),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing the model that is there."""
@@ -149,6 +219,52 @@ class Ranker:
         if self.excluded is not None:
             files["excluded"] = to_tensors(self.excluded)
         store.write(Path(path), "model", meta, files)
+
+
+def check_grows(method: str) -> None:
+    """A UserError for a method that takes in no pairs without fitting again."""
+    if METHODS[method].fold_in is None and METHODS[method].search is None:
+        raise UserError(
+            f"{method} cannot take in pairs without fitting again",
+            hint="fit it again on all of the data, or fit another method",
+        )
+
+
+def _in_candidates(
+    data: Dataset, candidates: Vocabulary
+) -> tuple[Interactions, Interactions | None]:
+    """The training pairs and the excluded pairs of data, as far as their candidates are known."""
+    check_pairs(data)
+    rows, n = rows_of(candidates, data.candidates), len(candidates)
+    train = renumber(data.split("train"), rows, n)
+    if train.n_pairs == 0:
+        raise UserError(
+            "the model knows no candidate of the pairs to add",
+            hint="are the columns of queries and candidates the right ones?",
+        )
+    return train, None if data.excluded is None else renumber(data.excluded, rows, n)
+
+
+def _distinct(pairs: Interactions) -> int:
+    """How many candidates have a pair."""
+    return int((pairs.candidate_counts() > 0).sum())
+
+
+def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
+    """The model in which the rows ``changed`` answer by all that they have seen."""
+    if len(changed) == 0:
+        return model
+    method, tensors = METHODS[model.method], dict(model.tensors)
+    is_changed = torch.zeros(seen.n_queries, dtype=torch.bool).index_fill(0, changed, value=True)
+    if method.search is not None:
+        now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
+        known = histories(model, seen.n_candidates)
+        tensors |= to_history(known.union(replace(now, grades=None)))
+    elif method.fold_in is not None:
+        vectors = method.fold_in(model, seen.select(changed)).to(tensors["queries"])
+        tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
+    tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
+    return replace(model, tensors=tensors)
 
 
 def load(path: str | Path) -> Ranker:

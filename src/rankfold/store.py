@@ -70,6 +70,12 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         _replace(folder / MANIFEST, _dump(manifest))
 
 
+def sweep(path: Path) -> None:
+    """Remove now what earlier writes left; who opened the folder before them may miss it."""
+    with _writing(path), _locked(path):
+        _sweep(path)
+
+
 def check_writable(path: Path, kind: str) -> None:
     """A UserError if ``write`` must not replace ``path``; worth asking before long work."""
     with _writing(path):

@@ -77,6 +77,13 @@ class Interactions:
         grades = None if self.grades is None else self.grades[places]
         return Interactions(offsets, self.candidates[places], grades, self.n_candidates)
 
+    def part(self, start: int, stop: int) -> Interactions:
+        """The rows from ``start`` to ``stop``; the pairs are shared, not copied."""
+        offsets = self.offsets[start : stop + 1]
+        pairs = slice(int(offsets[0]), int(offsets[-1]))
+        grades = None if self.grades is None else self.grades[pairs]
+        return Interactions(offsets - offsets[0], self.candidates[pairs], grades, self.n_candidates)
+
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
         order = torch.argsort(self.candidates, stable=True)
@@ -301,6 +308,28 @@ class Index(Protocol):
         ...
 
 
+class Judge(Protocol):
+    """The validation queries of a run, for a method that ranks them itself."""
+
+    @property
+    def queries(self) -> Tensor:
+        """Rows of the data, ascending; [n]."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many candidates of a query are looked at."""
+        ...
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        """What may not be returned for some of the queries."""
+        ...
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        """The metric for some of the queries, given what they got [B, K], -1 pads; [B]."""
+        ...
+
+
 class Comm(Protocol):
     """The processes of a run. One by default."""
 
@@ -322,7 +351,8 @@ class Model:
     """All that training leaves behind: plain data.
 
     A score is the inner product of a row of ``tensors["queries"]`` and a row of
-    ``tensors["candidates"]``.
+    ``tensors["candidates"]``. A method that brings its own ``search`` keeps instead the pairs that
+    it was fitted on, as ``tensors["offsets"]`` [M + 1], ``tensors["candidates_of_queries"]`` [nnz].
     """
 
     method: str
@@ -342,6 +372,7 @@ class Run:
         None  # ``state()`` of the step to go on after, and "number"
     )
     validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
+    judge: Judge | None = None  # likewise
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
     memory_budget: int = 2**30  # bytes, for blocks
 
@@ -366,5 +397,8 @@ class Method:
     data_kind: Kind
     fit: Callable[[Dataset, Any, Run], Iterator[Step]]
     fold_in: Callable[[Model, Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
+    search: Callable[[Model, Interactions, int, Interactions | None], TopK] | None = None
+    """``(model, histories, k, exclude)``, a row per query: where scores are no inner products."""
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
+    settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept

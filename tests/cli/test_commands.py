@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from rankfold.cli import COMMANDS
+
 Command = Callable[..., Any]
 
 
@@ -72,6 +74,70 @@ def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> N
     assert int(like["results"][0]["candidate"].removeprefix("item-")) % 3 == 2
 
 
+def test_search_without_history_says_that_it_shows_the_popular(
+    rankfold: Command, model: Path
+) -> None:
+    done = rankfold("search", model, "--history", "", "-k", "30", "--json")
+    assert done.code == 0
+    assert done.err == "no history: these are the most popular\n"
+    found = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
+    table = pl.read_csv(model.with_name("ratings.csv"))
+    assert found == sorted(found)
+    assert len(found) == table["item"].n_unique() == 30
+    shown = rankfold("search", model, "--history", "", "-k", "1")
+    assert "these are the most popular" in shown.err
+    assert found[0][1] in shown.err
+    assert rankfold("search", model, "--history", "", "--json", "--quiet").err == ""
+
+
+def test_fit_adds_pairs_to_a_model_that_is_there(
+    rankfold: Command, model: Path, tmp_path: Path
+) -> None:
+    rows = [("newcomer", "item-1"), ("newcomer", "item-4"), ("user-3", "item-1"), ("user-3", "hat")]
+    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "more.csv")
+    more = tmp_path / "more"
+    rankfold("prepare", tmp_path / "more.csv", "--out", more, "--split", "1,0,0")
+    data = model.with_name("data")
+    asked = ("search", model, "--history", "item-1,item-4", "--json")
+    expected = json.loads(rankfold(*asked).out)["results"]
+    done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
+    assert done.code == 0
+    assert "is there: it is added to, not fitted again" in done.err
+    assert "new queries: 1;" in done.err
+    assert "pairs left out: 1 (candidates: 1), unknown to the model" in done.err
+    found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
+    assert [entry["candidate"] for entry in found] == [entry["candidate"] for entry in expected]
+    assert "61 queries" in rankfold("info", model).err
+    assert "added pairs: " in rankfold("info", model).err
+    assert rankfold("evaluate", model, data, "--json").code == 0
+    again = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more, "--json")
+    assert again.err == ""
+    first, second = json.loads(again.out)["notes"]["added"]
+    assert (first["queries"], second["queries"], second["pairs"]) == (1, 0, 0)
+
+
+def test_fit_adds_to_a_model_that_it_fits_first(
+    rankfold: Command, model: Path, tmp_path: Path
+) -> None:
+    data, out = model.with_name("data"), tmp_path / "new"
+    done = rankfold("fit", "popularity", data, "--out", out, "--add", data, "--json")
+    assert done.code == 0
+    [entry] = json.loads(done.out)["notes"]["added"]
+    assert (entry["queries"], entry["pairs"], entry["left_out"]) == (0, 0, 0)
+    assert rankfold("search", out, "--query", "user-3").code == 0
+
+
+def test_forget_removes_queries(rankfold: Command, model: Path) -> None:
+    done = rankfold("forget", model, "user-3", "user-7", "--json")
+    assert done.code == 0
+    assert done.err == ""
+    assert json.loads(done.out) == {"model": str(model), "forgotten": 2, "queries": 58}
+    assert "58 queries" in rankfold("info", model).err
+    assert rankfold("search", model, "--query", "user-3").code == 2
+    assert rankfold("search", model, "--query", "user-4").code == 0
+    assert "1 forgotten, 57 queries left" in rankfold("forget", model, "user-4").err
+
+
 def test_predict_writes_a_row_per_result(rankfold: Command, model: Path, tmp_path: Path) -> None:
     pl.DataFrame({"user": ["user-5", "nobody", "user-1"]}).write_csv(tmp_path / "who.csv")
     done = rankfold(
@@ -119,7 +185,7 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
 
 
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("width = 4\nsweeps = 2\n")
+    (tmp_path / "c.toml").write_text('width = 4\nsolver = "als"\nsweeps = 2\n')
     words = ("fit", "rg2-plain", model.with_name("data"), "--out", tmp_path / "m2", "--json")
     done = rankfold(*words, "--config", tmp_path / "c.toml", "--set", "sweeps=3")
     assert done.code == 0
@@ -152,6 +218,11 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@10"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
         (("search", "model"), "takes one question", "--query"),
+        (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
+        (("fit", "rg2-plain", "data", "--out", "m", "--add", "nowhere"), "no folder", "prepare"),
+        (("fit", "rg2-plain", "data", "--out", "data", "--add", "data"), "is a data", "info"),
+        (("forget", "model", "user-x"), "unknown query 'user-x'", "user-"),
+        (("forget", "data", "user-1"), "is a data folder, not a model", "info"),
         (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
     ],
 )
@@ -188,8 +259,9 @@ def test_help_names_every_command_and_version_works() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rankfold", "--help"], capture_output=True, text=True, check=True
     )
-    for name in ("demo", "prepare", "fit", "evaluate", "search", "predict", "info", "verify"):
+    for name in COMMANDS:
         assert name in done.stdout
+    assert COMMANDS.keys() >= {"demo", "prepare", "fit", "evaluate", "search", "predict", "forget"}
     done = subprocess.run(
         [sys.executable, "-m", "rankfold", "--version"], capture_output=True, text=True, check=True
     )

@@ -7,7 +7,7 @@ import pytest
 import rankfold as rf
 from rankfold.types import Dataset
 
-SETTINGS = {"width": 16, "reg": 3.0, "sweeps": 4, "validation_queries": 500}
+SETTINGS = {"solver": "als", "width": 16, "reg": 3.0, "sweeps": 4, "validation_queries": 500}
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +30,5 @@ def test_preparation(data: Dataset) -> None:
 def test_fit_and_evaluation(data: Dataset, tmp_path: Path) -> None:
     ranker = rf.fit("rg2-plain", data, out=tmp_path / "model", **SETTINGS)
     result = rf.evaluate(rf.load(tmp_path / "model"), data, metrics=["ndcg@10", "recall@20"])
-    assert dict(result.metrics) == pytest.approx({"ndcg@10": 0.2923, "recall@20": 0.3742}, abs=2e-3)
+    assert dict(result.metrics) == pytest.approx({"ndcg@10": 0.2885, "recall@20": 0.3703}, abs=2e-3)
     assert ranker.model.notes["history"][-1]["loss"] == pytest.approx(246.4645, rel=1e-4)

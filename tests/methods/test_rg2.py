@@ -17,7 +17,7 @@ def random_pairs(seed: int) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_objective_never_rises(seed: int) -> None:
-    ranker = rf.fit("rg2-plain", random_pairs(seed), width=4, reg=0.01, sweeps=12)
+    ranker = rf.fit("rg2-plain", random_pairs(seed), solver="als", width=4, reg=0.01, sweeps=12)
     losses = [entry["loss"] for entry in ranker.model.notes["history"]]
     assert len(losses) == 12
     assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(losses))
@@ -27,9 +27,9 @@ def test_objective_never_rises(seed: int) -> None:
 def test_starts_reach_the_same_optimum() -> None:
     """With this objective every local minimum is global: seeds agree once converged."""
     losses = [
-        rf.fit("rg2-plain", random_pairs(0), width=4, reg=0.05, sweeps=400, seed=seed).model.notes[
-            "history"
-        ][-1]["loss"]
+        rf.fit(
+            "rg2-plain", random_pairs(0), solver="als", width=4, reg=0.05, sweeps=400, seed=seed
+        ).model.notes["history"][-1]["loss"]
         for seed in range(3)
     ]
     assert max(losses) - min(losses) < 1e-4 * abs(min(losses))

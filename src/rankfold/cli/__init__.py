@@ -10,6 +10,7 @@ from rankfold.cli import (
     demo,
     evaluate,
     fit,
+    forget,
     info,
     methods,
     predict,
@@ -27,6 +28,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "search": search,
     "predict": predict,
+    "forget": forget,
     "info": info,
     "verify": verify,
 }

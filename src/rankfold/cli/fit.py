@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, Quiet, Tell, console, print_json, progress
+from rankfold.cli.info import describe_addition
 
 if TYPE_CHECKING:
     from rankfold.fitting import Report
@@ -32,6 +33,10 @@ def command(
     refit: Annotated[
         bool, typer.Option("--refit", help="Then fit again on train and validation.")
     ] = False,
+    add: Annotated[
+        Path | None,
+        typer.Option(help="Then add these pairs; a MODEL that is there is not fitted again."),
+    ] = None,
     metric: Annotated[str, typer.Option(help="The validation score.")] = "ndcg@10",
     patience: Annotated[int, typer.Option(help="Steps without a better score.")] = 3,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
@@ -42,6 +47,7 @@ def command(
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
     from rankfold.fitting import find_method, fit
+    from rankfold.growing import exists, fit_and_add
     from rankfold.training.checkpoint import path_of
 
     options: dict[str, Any] = settings.read(config) if config else {}
@@ -49,7 +55,9 @@ def command(
     settings.check_names(find_method(method).config, options)
     kept = path_of(out)
     say = console(quiet=quiet or json)
-    if kept.exists() and not resume:
+    if add is not None and exists(out):
+        say.print(f"{out} is there: it is added to, not fitted again")
+    elif kept.exists() and not resume:
         say.print(f"{kept} is left from an unfinished fit and will be replaced", style="yellow")
     elif resume and not kept.exists():
         say.print(f"there is no checkpoint {kept}: starting at the beginning")
@@ -59,7 +67,8 @@ def command(
             how |= {"metric": metric, "patience": patience, "report": reporter(tell, metric)}
             how |= {"validation_queries": validation_queries}
             how |= {"checkpoint_seconds": checkpoint_seconds}
-            ranker = fit(method, data, out=out, **how, **options)
+            how |= {"out": out, **options}
+            ranker = fit_and_add(method, data, add, **how) if add else fit(method, data, **how)
     except KeyboardInterrupt:
         go_on = f"go on from {kept} with --resume"
         say.print(f"stopped: {go_on if kept.exists() else 'there is nothing to resume yet'}")
@@ -68,6 +77,8 @@ def command(
     if json:
         print_json({"model": str(out), "method": method, "notes": dict(notes)})
         return
+    if add is not None:
+        say.print(describe_addition(notes["added"][-1]))
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
     best = f", validation {metric} {max(scores):.4f}" if scores else ""
     say.print(f"{out}: {method}, step {notes['chosen']}{best}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,9 +78,21 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
+    for entry in notes.get("added", []):
+        out.print(f"  {describe_addition(entry)}")
+    if "removed" in notes:
+        out.print(f"  {notes['removed']:,} queries were removed")
     if scores:
         best = max(scores, key=lambda entry: float(entry["score"]))
         out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")
+
+
+def describe_addition(entry: Mapping[str, Any]) -> str:
+    """One entry of the notes on what was added, for people."""
+    queries = f"new queries: {entry['queries']:,}; known ones that changed: {entry['changed']:,}"
+    unknown = f"pairs left out: {entry['left_out']:,} (candidates: {entry['unknown_candidates']:,})"
+    left_out = f"; {unknown}, unknown to the model" if entry["left_out"] else ""
+    return f"added pairs: {entry['pairs']:,}; {queries}{left_out}"
 
 
 def _bytes(n: float) -> str:

@@ -16,7 +16,8 @@ def command(
     history: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a new query chose; again for a key with a comma.", metavar="KEY,KEY"
+            help="What a new query chose; again for a key with a comma; may be empty.",
+            metavar="KEY,KEY",
         ),
     ] = None,
     candidate: Annotated[
@@ -43,6 +44,9 @@ def command(
     if len(asked) != 1:
         raise UserError("search takes one question", hint="give --query, --history or --candidate")
     ranking = load(model).search(**asked, k=k, include_seen=include_seen)
+    say = console(quiet=quiet)
+    if asked.get("history") == []:
+        say.print("no history: these are the most popular")
     question = query or candidate or ",".join(history or [])
     found = list(zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False))
     if json:
@@ -50,4 +54,5 @@ def command(
         print_json({"query": question, "results": results})
         return
     rows = [[str(place), str(key), f"{score:.4f}"] for place, (key, score) in enumerate(found, 1)]
-    print_table(f"for {question}", ["", "candidate", "score"], rows, console(quiet=quiet), left=2)
+    title = f"for {question}" if question else "the most popular"
+    print_table(title, ["", "candidate", "score"], rows, say, left=2)

@@ -85,6 +85,17 @@ def prepare(
     return folder.load(out)
 
 
+def as_data(data: Any) -> Dataset:
+    """Prepared data or its folder as it is; any other table or matrix as pairs to train on."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str | Path):
+        return folder.load(data)
+    if memory.is_sparse(data):
+        return memory.from_sparse(data)
+    return prepare(data, split=(1.0, 0.0, 0.0))
+
+
 def _checked(plan: Preparation) -> Preparation:
     for name, value, known in (
         ("source", plan.source, SOURCES),

@@ -1,9 +1,18 @@
 """The methods. To add one: one file (or a recipe in its family's), one line here, one test."""
 
-from rankfold.methods import popularity, rg2
+from rankfold.methods import alternating, ease, plain, popularity, rg2
 from rankfold.types import Method
 
 METHODS: dict[str, Method] = {
     "popularity": popularity.METHOD,
-    "rg2-plain": rg2.PLAIN,
+    "rg2": rg2.METHOD,
+    "rg2-plain": plain.PLAIN,
+    "rg2-weighted": alternating.RG2_WEIGHTED,
+    "rg2-sampled": alternating.RG2_SAMPLED,
+    "rgx": alternating.RGX,
+    "rgx-sampled": alternating.RGX_SAMPLED,
+    "wrmf": alternating.WRMF,
+    "ials": alternating.IALS,
+    "puresvd": plain.PURESVD,
+    "ease": ease.METHOD,
 }

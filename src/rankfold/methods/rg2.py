@@ -1,82 +1,317 @@
-"""RG2: the softmax ranking loss made quadratic and solved in closed form; [rg2]."""
+"""RG2: the softmax ranking loss made quadratic, solved for every rank and threshold at once; [rg2].
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+One decomposition for each pair of exponents gives a path of solutions. All of it is scored on a
+sample of the validation queries; where that leaves doubt, the best two on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.kernels.sparse import csr
-from rankfold.objectives.rg2 import rg2_value
-from rankfold.solvers.als import candidate_step, query_step
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.kernels.topk import LARGEST_BLOCK, top_k
+from rankfold.methods.spectral import (
+    Factors,
+    factors,
+    fold,
+    from_tensors,
+    to_tensors,
+    training_rows,
+)
+from rankfold.objectives.quadratic import Objective
+from rankfold.objectives.rg import rg2, row_sizes, target_line
+from rankfold.solvers.path import Point, path_scores
+from rankfold.solvers.spectral import Decomposition, Target, decompose
+from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step
+
+EXPONENTS = ((-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.375, 0.425))  # plain, weighted
+RANKS = (0.25, 0.5, 0.75, 1.0)  # shares of the width
+THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
+DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
+DEFAULTS = {
+    "query_exponent": -0.375,
+    "candidate_exponent": 0.35,
+    "threshold": 0.5,
+    "discount": 0.15,
+}
+QUERIES = 128  # ranked at a time: their score blocks stay in a CPU's cache
+DOUBT = 1.0  # standard errors within which the second best is scored on all validation queries too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainConfig:
-    """The paper's objective, by alternating least squares."""
+class Config:
+    """What is not given is chosen on validation; without validation pairs, the stated defaults."""
 
-    width: int = 64
-    reg: float = 0.3  # lambda
-    sweeps: int = 30  # at most; validation stops earlier
+    width: int = 256  # the largest rank
+    query_exponent: float | None = None  # -.5 is the paper's; default -.375
+    candidate_exponent: float | None = None  # 0 is the paper's; default .35
+    rank: int | None = None  # default: the width
+    threshold: float | None = None  # a share of the last kept singular value; default .5
+    discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
+    tolerance: float = 0.07  # of the decomposition's residual
+    path_queries: int = 800  # validation queries that score the whole path
+    weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
 
     def __post_init__(self) -> None:
-        for name in ("width", "sweeps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
-        if not 0 <= self.reg < float("inf"):
-            raise UserError(f"reg is {self.reg}", hint="reg is 0 or more, usually .001 to 1")
+        for name in ("width", "rank", "path_queries"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise UserError(f"{name} is {given}", hint="it is at least 1")
+        if not 0 < self.tolerance < 1:
+            raise UserError(f"tolerance is {self.tolerance}", hint="it lies between 0 and 1")
+        if self.threshold is not None and not 0 <= self.threshold < 1:
+            raise UserError(f"threshold is {self.threshold}", hint="it is 0 or more, below 1")
+        for name in ("query_exponent", "candidate_exponent", "discount"):
+            given = getattr(self, name)
+            if given is not None and not -2 <= given <= 2:
+                raise UserError(f"{name} is {given}", hint="it lies between -2 and 2")
 
 
-def fit_plain(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
-    """Alternate the exact candidate and query steps, yielding after each sweep.
+class Entry(NamedTuple):
+    """A point of the path and its score on the sample."""
 
-    The query step comes last, so that a fitted row is what ``fold_in`` gives for its history.
-    """
-    rows = data.split("train").to(run.device)
-    matrix, transposed = csr(rows), csr(rows.transpose())
-    if run.resume is None:
-        candidates = torch.randn(rows.n_candidates, config.width, generator=run.rng).to(run.device)
-        start = 0
-    else:
-        candidates, start = run.resume["candidates"].to(run.device), int(run.resume["number"])
-    queries = query_step(rows, matrix @ candidates, candidates, config.reg)
-    for number in range(start + 1, config.sweeps + 1):
-        began = perf_counter()
-        candidates = candidate_step(rows, transposed @ queries, queries, config.reg)
-        sums = matrix @ candidates
-        queries = query_step(rows, sums, candidates, config.reg)
-        loss = rg2_value(rows, sums, queries, candidates, config.reg)
-        yield _step(number, loss, perf_counter() - began, queries, candidates, config)
+    place: int  # of its exponents
+    rank: int
+    threshold: float
+    discount: float
+    score: float = 0.0  # 0 without validation
+    error: float = 0.0  # standard error of the score
 
 
-def _step(
-    number: int,
-    loss: float,
-    seconds: float,
-    queries: Tensor,
-    candidates: Tensor,
-    config: PlainConfig,
-) -> Step:
-    tensors = {"queries": queries, "candidates": candidates}
-    model = Model("rg2-plain", asdict(config), tensors)
-    final = number == config.sweeps
-    return Step(number, loss, seconds, model, lambda: {"candidates": candidates}, final)
+class Solved(NamedTuple):
+    """One decomposition and the best point of its path."""
+
+    found: Decomposition
+    best: Entry
+    values: Tensor  # of the metric there, for each sampled query
+
+
+def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
+    """Decompose for each pair of exponents, choose on validation; a step per pass."""
+    search = Search(training_rows(data, config.weights, run.device), config, run)
+    number, first, inside = 0, 0, run.resume
+    if inside is not None:
+        number, first = int(inside["number"]), int(inside["place"])
+    began = perf_counter()
+    for place in range(first, len(search.exponents)):
+        for found in search.passes(place, inside):
+            if found.vectors is None:
+                number += 1
+                state = {"place": torch.tensor(place), **found.state}
+                seconds = perf_counter() - began
+                yield Step(number, found.residual, seconds, None, state.copy, final=False)
+                began = perf_counter()
+        search.take(place, found)
+        inside = None
+    for place in range(first):  # solved before the fit was stopped
+        *_, found = search.passes(place, None)
+        search.take(place, found)
+    model = search.best()
+    residual = model.notes["residual"]
+    yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
 
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    candidates = model.tensors["candidates"]
-    return query_step(rows, csr(rows) @ candidates, candidates, model.config["reg"])
+    if model.config["weights"] == "none":
+        rows = replace(rows, grades=None)
+    found = from_tensors(model.tensors)
+    return _fold(found, rows.to(found.candidates.device), model.config["query_exponent"])
 
 
-PLAIN = Method(
-    summary="softmax ranking loss to second order, by alternating least squares",
-    config=PlainConfig,
+METHOD = Method(
+    summary="softmax ranking loss to second order: the path of its global optima, best kept",
+    config=Config,
     data_kind="interactions",
-    fit=fit_plain,
+    fit=fit,
     fold_in=fold_in,
     paper="rg2",
+    selects_itself=True,
 )
+
+
+class Search:
+    """The data, the settings, what is to be tried and what was found."""
+
+    def __init__(self, rows: Interactions, config: Config, run: Run) -> None:
+        self.rows, self.run = rows, run
+        self.config = config if run.judge is not None else _with_defaults(config)
+        self.counts = rows.candidate_counts().clamp(min=1).double()
+        self.exponents = _exponents(self.config)
+        self.entries: list[Entry] = []
+        self.solved: list[Solved] = []  # the best two
+
+    def objective(self, place: int) -> Objective:
+        e, beta = self.exponents[place]
+        return rg2(self.rows, 0.0, exponent=e, candidate_exponent=beta)
+
+    def passes(self, place: int, inside: Mapping[str, Tensor] | None) -> Iterator[Decomposition]:
+        target = Target(self.objective(place), self.run.memory_budget)
+        rng = torch.Generator().manual_seed(self.run.rng.initial_seed() + place)
+        tolerance = self.config.tolerance
+        return decompose(target, self.config.width, rng, tolerance=tolerance, resume=inside)
+
+    def take(self, place: int, found: Decomposition) -> None:
+        """Score the path of a decomposition at a middle discount; keep the best two."""
+        points, discounts = self.points(len(found.values)), self.discounts()
+        discount = discounts[len(discounts) // 2]
+        alone = len(points) * len(discounts) * len(self.exponents) == 1
+        if self.run.judge is None or alone or len(found.values) == 0:
+            self.solved = [Solved(found, Entry(place, *points[-1], discount), torch.zeros(1))]
+            self.entries = [self.solved[0].best]
+            return
+        values = self.along_path(place, found, points, discount, self.run.judge)
+        entries = [Entry(place, *point, discount, *_mean(v)) for point, v in values.items()]
+        best = max(entries, key=lambda entry: entry.score)
+        self.entries += entries
+        self.solved.append(Solved(found, best, values[Point(best.rank, best.threshold)]))
+        self.solved = sorted(self.solved, key=lambda solved: -solved.best.score)[:2]
+
+    def points(self, largest: int) -> list[Point]:
+        largest, rank, threshold = max(1, largest), self.config.rank, self.config.threshold
+        ranks = [max(1, round(share * largest)) for share in RANKS]
+        sizes = sorted(set(ranks)) if rank is None else [min(rank, largest)]
+        thresholds = THRESHOLDS if threshold is None else [threshold]
+        return [Point(size, threshold) for size in sizes for threshold in thresholds]
+
+    def discounts(self) -> list[float]:
+        return list(DISCOUNTS) if self.config.discount is None else [self.config.discount]
+
+    def along_path(
+        self, place: int, found: Decomposition, points: list[Point], discount: float, judge: Judge
+    ) -> dict[Point, Tensor]:
+        """The metric of every sampled query at every point."""
+        assert found.vectors is not None
+        objective = self.objective(place)
+        target = Target(objective, self.run.memory_budget)
+        scale = objective.candidate_weight.rsqrt() * self.counts**-discount
+        candidates = found.vectors * scale.float()[:, None]
+        singular = found.values.to(candidates.device)
+        values: dict[Point, list[Tensor]] = {point: [] for point in points}
+        for some in self.sample(judge).split(QUERIES):
+            here = some.to(candidates.device)
+            products = target.times(found.vectors, self.rows.select(here), here)
+            hidden = _hidden(judge.hidden(some).to(candidates.device))
+            for point, scores in path_scores(products, singular, candidates, points, hidden):
+                ids = top_k(scores, min(judge.depth, len(candidates))).ids
+                values[point].append(judge.values(some, ids))
+        return {point: torch.cat(parts) for point, parts in values.items()}
+
+    def sample(self, judge: Judge) -> Tensor:
+        """The validation queries that score the path, evenly from all."""
+        step = max(1, len(judge.queries) // self.config.path_queries)
+        return judge.queries[step // 2 :: step]
+
+    def discounted(self, solved: Solved, judge: Judge) -> Entry:
+        """The best discount at the best point of a path: it only scales the scores' columns."""
+        solution, n = self.solution(solved.best, solved.found), len(self.counts)
+        e, _ = self.exponents[solved.best.place]
+        values: dict[float, list[Tensor]] = {discount: [] for discount in self.discounts()}
+        for some in self.sample(judge).split(QUERIES):
+            vectors = _fold(solution, self.rows.select(some.to(self.rows.offsets.device)), e)
+            scores = _hidden(judge.hidden(some).to(vectors.device))
+            scores[:, :n].addmm_(vectors, solution.candidates.T)
+            for discount, parts in values.items():
+                now = scores.clone()
+                now[:, :n] *= (self.counts ** (solved.best.discount - discount)).float()
+                parts.append(judge.values(some, top_k(now, min(judge.depth, n)).ids))
+        entries = [
+            Entry(*solved.best[:3], discount, *_mean(torch.cat(parts)))
+            for discount, parts in values.items()
+        ]
+        self.entries += [one for one in entries if one.discount != solved.best.discount]
+        return max(entries, key=lambda entry: entry.score)
+
+    def best(self) -> Model:
+        """The best point; where a second is hardly worse, the better on all validation queries."""
+        first, *others = self.solved
+        gaps = [_mean(first.values - other.values) for other in others]
+        doubtful = [
+            other for other, (gap, error) in zip(others, gaps, strict=True) if gap <= DOUBT * error
+        ]
+        judge, several = self.run.judge, len(self.discounts()) > 1
+        models = [
+            self.model(self.discounted(s, judge) if judge and several else s.best, s.found)
+            for s in (first, *doubtful)
+        ]
+        if self.run.validate is None or len(models) == 1:
+            return models[0]
+        scores = [self.run.validate(model) for model in models]
+        return models[scores.index(max(scores))]
+
+    def solution(self, entry: Entry, found: Decomposition) -> Factors:
+        assert found.vectors is not None
+        values, vectors = found.values[: entry.rank], found.vectors[:, : entry.rank]
+        tau = entry.threshold * float(values[-1:].sum())
+        over = self.counts**entry.discount
+        return factors(self.objective(entry.place), values, vectors, tau, over)
+
+    def model(self, entry: Entry, found: Decomposition) -> Model:
+        solution = self.solution(entry, found)
+        e, beta = self.exponents[entry.place]
+        chosen = replace(
+            self.config,
+            query_exponent=e,
+            candidate_exponent=beta,
+            rank=entry.rank,
+            threshold=entry.threshold,
+            discount=entry.discount,
+        )
+        notes = {
+            "path": [self.note(one) for one in self.entries],
+            "chosen_by": "the defaults" if self.run.judge is None else "validation",
+            "residual": found.residual,
+            "columns": found.columns,
+        }
+        tensors = {"queries": _fold(solution, self.rows, e), **to_tensors(solution)}
+        return Model("rg2", asdict(chosen), tensors, notes)
+
+    def note(self, entry: Entry) -> dict[str, Any]:
+        e, beta = self.exponents[entry.place]
+        rest = {name: value for name, value in entry._asdict().items() if name != "place"}
+        return {"query_exponent": e, "candidate_exponent": beta, **rest}
+
+
+def _with_defaults(config: Config) -> Config:
+    """Without validation: what is not given is what is usually good."""
+    given = {name: value for name, value in asdict(config).items() if value is not None}
+    return Config(**{"rank": config.width, **DEFAULTS, **given})
+
+
+def _exponents(config: Config) -> list[tuple[float, float]]:
+    """The pairs to try: those that agree with what is given, or what is given alone."""
+    e, beta = config.query_exponent, config.candidate_exponent
+    if e is not None and beta is not None:
+        return [(e, beta)]
+    free = [pair for pair in EXPONENTS if e in (None, pair[0]) and beta in (None, pair[1])]
+    whole = _with_defaults(config)
+    assert whole.query_exponent is not None
+    assert whole.candidate_exponent is not None
+    return free or [(whole.query_exponent, whole.candidate_exponent)]
+
+
+def _fold(found: Factors, rows: Interactions, exponent: float) -> Tensor:
+    slope, power = target_line(row_sizes(rows), rows.n_candidates, exponent)
+    return fold(found, rows, slope, -power)
+
+
+def _mean(values: Tensor) -> tuple[float, float]:
+    """The mean and its standard error."""
+    spread = float(values.double().std()) if len(values) > 1 else 0.0
+    return float(values.double().mean()), spread / len(values) ** 0.5
+
+
+def _hidden(seen: Interactions) -> Tensor:
+    """Zeros, and -inf for the pairs and beyond the last candidate; [B, whole blocks]."""
+    n = seen.n_candidates
+    length = -(-n // LARGEST_BLOCK) * LARGEST_BLOCK
+    hidden = torch.zeros(seen.n_queries, length, device=seen.offsets.device)
+    hidden[:, n:] = -torch.inf
+    hidden[seen.query_of_pair().long(), seen.candidates.long()] = -torch.inf
+    return hidden

@@ -1,73 +1,257 @@
-"""Alternating least squares with one Gram matrix for all rows: the exact minimiser over one side.
+"""Alternating least squares: the minimiser over one side's vectors, the other side's held fixed.
 
-Weights that depend on the query alone cancel in its own step, so that all queries share one D x D
-system, and so do all candidates; [rg2], section 4.2. A half-sweep costs O(|D| D + (M + N) D^2).
+In the basis in which the Gram matrix that all rows share is diagonal, a row's system is a diagonal
+plus the Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division.
+With it, conjugate gradients preconditioned by the diagonal need a few steps, each of them two
+sparse products for a whole block of rows. Cholesky's factorisation per row is the reference.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.kernels.sparse import blocks, pair_products, row_sums
+from rankfold.objectives.quadratic import (
+    Half,
+    Objective,
+    candidate_half,
+    in_dtype,
+    query_half,
+)
 from rankfold.types import Interactions
 
+ENTRIES = 2**20  # of a block of vectors: a few of them stay in a CPU's cache
+PAIRS = 2**18  # of a block, likewise
+TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
 
-def query_step(rows: Interactions, sums: Tensor, candidates: Tensor, reg: float) -> Tensor:
-    """The query vectors that minimise RG2 for fixed candidate vectors; [rg2], Alg. 1.
 
-    With S_xy = r_xy N/|I_x| - 1, never formed::
+class System(NamedTuple):
+    """The systems of a block of rows, in the basis of the shared Gram matrix.
 
-        P = S Q (Q^T Q + reg N I)^-1,   S Q = N diag(|I_x|)^-1 (R Q) - 1 (1^T Q)
-
-    Departs from the paper: Alg. 1 line 7 prints 1/N where N is meant.
-
-    Args:
-        rows: R, [M, N].
-        sums: R Q, [M, D].
-        candidates: Q, [N, D].
-        reg: lambda, at least 0.
-
-    Returns:
-        P [M, D]; zeros for a query without candidates.
+    Row i: (diag(diagonal_i) + extra sum_{j in rows_i} g_ij Y_j Y_j^T
+    - cross (sums_i whole^T + whole sums_i^T)) X_i = right_i.
     """
-    n = rows.n_candidates
-    counts = rows.counts().to(candidates.dtype)[:, None]
-    targets = sums * (n / counts.clamp(min=1)) - candidates.sum(dim=0)
-    return torch.where(counts > 0, targets @ _inverse(_gram(candidates), reg * n, candidates), 0.0)
+
+    rows: Interactions  # [B, m]
+    others: Tensor  # Y [m, D]
+    squares: Tensor  # of its entries, [m, D]
+    diagonal: Tensor  # [B, D]
+    right: Tensor  # [B, D]
+    extra: float
+    cross: float
+    whole: Tensor  # sum_j Y_j, [D]
+
+    def product(self, x: Tensor) -> Tensor:
+        """The systems' matrices times the rows of x [B, D]."""
+        weights = pair_products(self.rows, x, self.others).mul_(self.extra)
+        if self.rows.grades is not None:
+            weights *= self.rows.grades
+        result = row_sums(self.rows, self.others, weights).addcmul_(self.diagonal, x)
+        if self.cross != 0:
+            sums = row_sums(self.rows, self.others)
+            along = torch.linalg.vecdot(sums, x)[:, None]
+            result -= self.cross * (sums * (x @ self.whole)[:, None] + along * self.whole)
+        return result
 
 
-def candidate_step(rows: Interactions, sums: Tensor, queries: Tensor, reg: float) -> Tensor:
-    """The candidate vectors that minimise RG2 for fixed query vectors; [rg2], Alg. 1.
+Solve = Callable[[System, Tensor | None], Tensor]
+"""Solves a block's systems; given vectors to start from, it may."""
 
-    With W = diag(|I_x|)::
 
-        Q = S^T W P (P^T W P + reg |D| I)^-1,   S^T W P = N R^T P - 1 (1^T W P)
+def query_step(o: Objective, candidates: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
+    """The query vectors that minimise the objective for these candidate vectors; [M, D]."""
+    return half_step(query_half(o), candidates, solve, start)
 
-    Args:
-        rows: R, [M, N].
-        sums: R^T P, [N, D].
-        queries: P, [M, D].
-        reg: lambda, at least 0.
 
-    Returns:
-        Q [N, D].
+def candidate_step(
+    o: Objective, columns: Interactions, queries: Tensor, solve: Solve, start: Tensor | None
+) -> Tensor:
+    """The candidate vectors that minimise the objective for these query vectors; [N, D].
+
+    ``columns`` is ``o.rows`` transposed.
     """
-    counts = rows.counts().to(queries.dtype)[:, None]
-    targets = sums * rows.n_candidates - (counts * queries).sum(dim=0)
-    gram = _gram(queries, counts)
-    return targets @ _inverse(gram, reg * rows.n_pairs, queries)
+    return candidate_half_step(candidate_half(o, columns), o.rows, queries, solve, start)
 
 
-def _gram(vectors: Tensor, weights: Tensor | None = None) -> Tensor:
-    """sum_i w_i v_i v_i^T in float64; [D, D]."""
-    weighted = vectors if weights is None else vectors * weights
-    return (vectors.T @ weighted).double()
+def candidate_half_step(
+    half: Half, rows: Interactions, queries: Tensor, solve: Solve, start: Tensor | None
+) -> Tensor:
+    """The same from its half, each candidate by itself or, where they are coupled, together."""
+    if half.centre != 0 or half.cross != 0:
+        return coupled_step(half, rows, queries, start)
+    return half_step(half, queries, solve, start)
 
 
-def _inverse(gram: Tensor, ridge: float, like: Tensor) -> Tensor:
-    """(gram + ridge I)^-1, the pseudo-inverse where that is singular; computed in float64."""
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    factor, info = torch.linalg.cholesky_ex(gram + ridge * eye)
-    if info == 0 and bool((factor.diagonal() > 1e-7 * factor.diagonal().max()).all()):
-        inverse = torch.cholesky_inverse(factor)
+def half_step(half: Half, others: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
+    """Solve every row's system, block by block; rows without a determined vector get zeros."""
+    half = in_dtype(half, others.dtype)
+    values, basis = eigenbasis(others, half.gram_other, half.centre)
+    turned = others @ basis
+    whole = turned.sum(dim=0)
+    squares = turned**2
+    line = half.line_other @ turned
+    pulled = turned * half.pull_other[:, None]
+    found: Tensor = others.new_empty(half.rows.n_queries, others.shape[1])
+    for first, last in blocks(half.rows, max(64, ENTRIES // others.shape[1]), PAIRS):
+        part, own = half.rows.part(first, last), slice(first, last)
+        diagonal = half.gram_own[own, None] * values + half.reg[own, None]
+        right = row_sums(part, pulled, _pull_weights(part, half.offset))
+        right *= half.pull_own[own, None]
+        right.addcmul_(half.line_own[own, None], line)
+        if half.extra == 0 and half.cross == 0:
+            solution = right.mul_(inverse(diagonal))
+        else:
+            system = System(part, turned, squares, diagonal, right, half.extra, half.cross, whole)
+            solution = solve(system, None if start is None else start[own] @ basis)
+        torch.mm(solution, basis.T, out=found[own])
+    return found
+
+
+def by_conjugate_gradients(steps: int) -> Solve:
+    """So many steps for every row at once, each preconditioned by the diagonal of its system."""
+
+    def solve(system: System, start: Tensor | None) -> Tensor:
+        squares = row_sums(system.rows, system.squares, system.rows.grades)
+        scale = inverse(squares.mul_(system.extra).add_(system.diagonal))
+        return conjugate_gradients(
+            system.product,
+            system.right,
+            start,
+            lambda residual: residual * scale,
+            lambda x, y: torch.linalg.vecdot(x, y)[:, None],
+            steps,
+        )
+
+    return solve
+
+
+def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
+    """Form and factor the matrix of every row; the pseudo-inverse where that is singular."""
+    rows, others = system.rows, system.others
+    grades = 1.0 if rows.grades is None else rows.grades
+    matrices = torch.diag_embed(system.diagonal).double()
+    for column in range(others.shape[1]):
+        weights = (others[:, column][rows.candidates] * system.extra * grades).contiguous()
+        matrices[:, column] += row_sums(rows, others, weights)
+    sums = row_sums(rows, others).double()[:, :, None] * system.whole.double()
+    matrices -= system.cross * (sums + sums.mT)
+    factors, info = torch.linalg.cholesky_ex(matrices)
+    pivots = factors.diagonal(dim1=1, dim2=2)
+    good = (info == 0) & (pivots.amin(dim=1) > TINY**0.5 * pivots.amax(dim=1))
+    right = system.right.double()[:, :, None]
+    solution = torch.empty_like(right)
+    solution[good] = torch.cholesky_solve(right[good], factors[good])
+    solution[~good] = torch.linalg.pinv(matrices[~good], hermitian=True, rtol=TINY) @ right[~good]
+    return solution[:, :, 0].to(others.dtype)
+
+
+def coupled_step(
+    half: Half, rows: Interactions, queries: Tensor, start: Tensor | None, steps: int = 20
+) -> Tensor:
+    """The candidate step of RGx, where candidates depend on each other through their sum z.
+
+    With A = sum_x a_x P_x P_x^T, the gradient's linear part at Q is, for candidate y::
+
+        A Q_y + reg_y Q_y + extra sum_{x in U_y} P_x (P_x . Q_y) - centre A z
+        - cross ( sum_{x in U_y} P_x (P_x . z) + sum_x P_x (P_x . sum_{y' in I_x} Q_y') )
+
+    Conjugate gradients on all candidates at once, preconditioned by the inverse of all but the
+    terms of ``extra`` and ``cross``, which [sherman1950] give in closed form; without these two
+    terms that is the solution.
+    """
+    half = in_dtype(half, queries.dtype)
+    values, basis = eigenbasis(queries, half.gram_other)
+    turned = queries @ basis
+    line = half.line_other @ turned
+    pulled = turned * half.pull_other[:, None]
+    right = row_sums(half.rows, pulled, _pull_weights(half.rows, half.offset)) + line
+    diagonal = values + half.reg[:, None]
+    columns, extra, cross = half.rows, half.extra, half.cross
+    squares = row_sums(columns, turned**2, columns.grades)
+    scale = inverse(diagonal + extra * squares)
+    pulls = half.centre * values
+    room = 1 - pulls * scale.sum(dim=0)  # 0 where nothing holds the sum: then it is left out
+    through = torch.where(room > TINY, pulls / room, 0.0)
+
+    def precondition(residual: Tensor) -> Tensor:
+        scaled = residual * scale
+        return scaled.addcmul_(scale, through * scaled.sum(dim=0))
+
+    def product(x: Tensor) -> Tensor:
+        z = x.sum(dim=0)
+        weights = pair_products(columns, x, turned).mul_(extra)
+        if columns.grades is not None:
+            weights *= columns.grades
+        if cross != 0:
+            weights -= cross * (turned @ z)[columns.candidates]
+        result = row_sums(columns, turned, weights).addcmul_(diagonal, x).sub_(pulls * z)
+        if cross != 0:
+            along = torch.linalg.vecdot(turned, row_sums(rows, x))
+            result -= cross * (along @ turned)
+        return result
+
+    if extra == 0 and cross == 0:
+        return precondition(right) @ basis.T
+    begin = None if start is None else start @ basis
+    return conjugate_gradients(product, right, begin, precondition, _dot, steps) @ basis.T
+
+
+def conjugate_gradients(
+    product: Callable[[Tensor], Tensor],
+    right: Tensor,
+    start: Tensor | None,
+    precondition: Callable[[Tensor], Tensor],
+    dot: Callable[[Tensor, Tensor], Tensor],
+    steps: int,
+) -> Tensor:
+    """An approximate solution of ``product(x) = right`` for a positive definite product.
+
+    With ``dot`` row by row, every row is a system of its own. A direction along which the product
+    vanishes is not taken. ``start`` is overwritten.
+    """
+    if start is None:
+        x, residual = torch.zeros_like(right), right.clone()
     else:
-        inverse = torch.linalg.pinv(gram + ridge * eye, hermitian=True, rtol=1e-6)
-    return inverse.to(like.dtype)
+        x, residual = start, right - product(start)
+    direction = precondition(residual)
+    size = dot(residual, direction)
+    for step in range(1, steps + 1):
+        moved = product(direction)
+        along = dot(direction, moved)
+        length = torch.where(along > 0, size / along, 0.0)
+        x.addcmul_(length, direction)
+        if step == steps:
+            break
+        residual.addcmul_(length, moved, value=-1)
+        conditioned = precondition(residual)
+        before, size = size, dot(residual, conditioned)
+        direction = conditioned.addcmul_(torch.where(before > 0, size / before, 0.0), direction)
+    return x
+
+
+def eigenbasis(vectors: Tensor, weights: Tensor, centre: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T."""
+    gram = (vectors.T @ (vectors * weights[:, None])).double()
+    if centre != 0:
+        whole = vectors.sum(dim=0, dtype=torch.float64)
+        gram -= centre * torch.outer(whole, whole)
+    values, basis = torch.linalg.eigh(gram)
+    return values.clamp(min=0).to(vectors.dtype), basis.to(vectors.dtype)
+
+
+def inverse(diagonal: Tensor) -> Tensor:
+    """1 / d, and 0 where that is tiny beside the largest of its row."""
+    largest = diagonal.amax(dim=1, keepdim=True)
+    return torch.where(diagonal > TINY * largest, 1 / diagonal, 0.0)
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum(dtype=torch.float64).to(x.dtype)
+
+
+def _pull_weights(rows: Interactions, offset: float) -> Tensor | None:
+    return None if rows.grades is None else rows.grades + offset

@@ -18,6 +18,7 @@ class Course:
     number: int = 0  # of the step whose model is kept
     score: float | None = None  # of that model
     model: Model | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # chosen by the fit, for the refit
 
     def note(self, step: Step, score: float | None) -> None:
         """Enter a step and, if it was scored, its score."""

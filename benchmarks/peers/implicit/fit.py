@@ -1,0 +1,57 @@
+"""Fit implicit's ALS: a JSON job per line comes in, a JSON answer per line goes out.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/peers/implicit/fit.py < jobs
+
+A job has ``train`` (a CSR matrix as scipy saves it), ``width``, ``seed``, ``settings`` (``alpha``
+and ``regularization``), ``iterations`` and ``out``, a folder that gets ``queries.npy`` and
+``candidates.npy``. The answer has the seconds of the fit alone. One thread for BLAS is what the
+library itself asks for: it has threads of its own.
+"""
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from implicit.cpu.als import AlternatingLeastSquares
+from implicit.recommender_base import ModelFitError
+from scipy import sparse
+
+THREADS = 2
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def answer(job: dict[str, Any]) -> dict[str, float]:
+    train = sparse.load_npz(job["train"])
+    cpu, wall = process_time(), perf_counter()
+    model = fit(train, job)
+    seconds = {"cpu_seconds": process_time() - cpu, "wall_seconds": perf_counter() - wall}
+    out = Path(job["out"])
+    np.save(out / "queries.npy", model.user_factors.astype(np.float32))
+    np.save(out / "candidates.npy", model.item_factors.astype(np.float32))
+    return seconds
+
+
+def fit(train: sparse.csr_matrix, job: dict[str, Any]) -> AlternatingLeastSquares:
+    model = AlternatingLeastSquares(
+        factors=job["width"],
+        **job["settings"],
+        use_cg=True,
+        iterations=job["iterations"],
+        num_threads=THREADS,
+        random_state=job["seed"],
+    )
+    with suppress(ModelFitError):  # vectors that overflowed: whoever reads them sees it
+        model.fit(train, show_progress=False)
+    return model
+
+
+if __name__ == "__main__":
+    main()

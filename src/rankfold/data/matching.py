@@ -1,0 +1,66 @@
+"""Two row spaces: the pairs of one in the rows of the other, matched by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from rankfold.types import Interactions, Vocabulary, from_pairs
+
+
+def same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
+    return len(ours) == len(theirs) and ours.keys.equals(theirs.keys)
+
+
+def rows_of(ours: Vocabulary, theirs: Vocabulary) -> Tensor:
+    """Our row of each of their keys; the unknown ones come after all ours."""
+    rows = ours.find(theirs.keys)
+    unknown = rows < 0
+    rows[unknown] = len(ours) + torch.arange(int(unknown.sum()))
+    return rows
+
+
+def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
+    """Our keys and the new ones among ``keys``; integers beside words become words."""
+    new = keys.filter(pl.Series((ours.find(keys) < 0).numpy()))
+    if len(new) == 0:
+        return ours
+    parts = [ours.keys, new]
+    if len({part.dtype for part in parts}) > 1:
+        parts = [part.cast(pl.String) for part in parts]
+    merged = pl.concat(parts).sort()
+    return Vocabulary(len(merged), lambda: merged)
+
+
+def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
+    """Candidate y becomes ``rows[y]``; those that become n or more are left out."""
+    candidates = rows[pairs.candidates]
+    kept = torch.nonzero(candidates < n).flatten()
+    keys = pairs.query_of_pair().long()[kept] * n + candidates[kept]
+    keys, order = torch.sort(keys)
+    grades = None if pairs.grades is None else pairs.grades[kept][order]
+    return from_pairs(keys // n, keys % n, grades, (pairs.n_queries, n))
+
+
+def arrange(pairs: Interactions, rows: Tensor) -> Interactions:
+    """Row i is the row ``rows[i]`` of ``pairs``, empty where that is -1."""
+    empty = pairs.n_queries  # one row more
+    padded = replace(pairs, offsets=torch.cat([pairs.offsets, pairs.offsets[-1:]]))
+    return padded.select(torch.where(rows < 0, empty, rows))
+
+
+def news(known: Interactions, more: Interactions) -> Tensor:
+    """The rows of ``more`` with a pair that is not among the known ones, or has another grade."""
+    n = known.n_candidates
+    ours, theirs = (p.query_of_pair().long() * n + p.candidates for p in (known, more))
+    ours = torch.cat([ours, ours.new_full((1,), -1)])  # what comes after all is none of ours
+    places = torch.searchsorted(ours[:-1], theirs)
+    new = ours[places] != theirs
+    one = torch.ones(())
+    before = one if known.grades is None else torch.cat([known.grades, one[None]])[places]
+    new |= before != (one if more.grades is None else more.grades)
+    rows: Tensor = (theirs[new] // n).unique()
+    return rows

@@ -1,0 +1,271 @@
+"""Methods solved by alternating least squares: WRMF, iALS, weighted and sampled RG2 and RGx.
+
+They differ in their objective alone. A sweep is a candidate step and a query step, each by a few
+steps of conjugate gradients from where the last sweep ended, or exactly by Cholesky.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.methods.spectral import factors, training_rows
+from rankfold.objectives.implicit import ials, wrmf
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
+from rankfold.objectives.released import released_candidate_half, released_query_half
+from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx, rgx_sampled
+from rankfold.solvers.als import (
+    Solve,
+    by_cholesky,
+    by_conjugate_gradients,
+    candidate_half_step,
+    half_step,
+)
+from rankfold.solvers.spectral import Target, decompose
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+
+FOLD_STEPS = 20  # of conjugate gradients, for the vectors that are kept and for new queries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeping:
+    """What all of them have."""
+
+    width: int = 64
+    sweeps: int = 16  # at most; validation stops earlier
+    inner: Literal["cg", "cholesky"] = "cg"
+    steps: int = 2  # of conjugate gradients
+    start: Literal["random", "spectral"] = "random"
+    weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
+
+    def __post_init__(self) -> None:
+        for name in ("width", "sweeps", "steps", "negatives"):
+            if getattr(self, name, 1) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
+        for name in ("reg", "alpha", "background", "nu", "beta"):
+            if not 0 <= getattr(self, name, 0.0) < float("inf"):
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IalsConfig(Sweeping):
+    """A square for each pair, a small one for all."""
+
+    reg: float = 0.003  # lambda
+    background: float = 0.03  # a0, the weight of a pair that was not chosen
+    nu: float = 1.0  # the regulariser's power of a row's weight; 0: plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrmfConfig(Sweeping):
+    """Weight 1 + alpha for a pair, 1 for all others."""
+
+    reg: float = 1.0  # lambda
+    alpha: float = 40.0
+    nu: float = 0.0  # the regulariser's power of a row's weight; 0: plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedConfig(Sweeping):
+    """RG2 or RGx with extra weight on the pairs."""
+
+    reg: float = 0.003  # lambda
+    alpha: float = 0.015  # extra weight of a pair
+    regulariser: Literal["frequency", "weighted", "plain", "matrix"] = "frequency"
+    nu: float = 1.0  # the power of the frequency regulariser
+    start: Literal["random", "spectral"] = "spectral"
+    variant: Literal["exact", "released"] = "exact"  # released: as in the authors' code
+    beta: float = 0.1  # of the released variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledConfig(Sweeping):
+    """RG2 or RGx of the sampled softmax, in expectation."""
+
+    reg: float = 0.03  # lambda
+    negatives: int = 1000
+    start: Literal["random", "spectral"] = "spectral"
+
+
+class Problem(NamedTuple):
+    """An objective and its two halves; a released variant's are not quite the objective's."""
+
+    objective: Objective
+    query_half: Half
+    candidate_half: Callable[[Interactions], Half]  # of the transposed pairs
+
+
+Make = Callable[[Interactions, Any], Problem]
+"""The problem of a method, for pairs and settings."""
+
+
+def exact(o: Objective) -> Problem:
+    return Problem(o, query_half(o), lambda columns: candidate_half(o, columns))
+
+
+def released(o: Objective, reg: float, beta: float) -> Problem:
+    half = released_query_half(o, reg, beta)
+    return Problem(o, half, lambda columns: released_candidate_half(o, columns, beta))
+
+
+def make_ials(rows: Interactions, config: IalsConfig) -> Problem:
+    return exact(ials(rows, config.reg, config.background, config.nu))
+
+
+def make_wrmf(rows: Interactions, config: WrmfConfig) -> Problem:
+    return exact(wrmf(rows, config.reg, config.alpha, config.nu))
+
+
+def make_rg2_weighted(rows: Interactions, config: WeightedConfig) -> Problem:
+    o = _weighted(rows, config)
+    return exact(o) if config.variant == "exact" else released(o, config.reg, config.beta)
+
+
+def make_rgx(rows: Interactions, config: WeightedConfig) -> Problem:
+    o = rgx(_weighted(rows, config))
+    return exact(o) if config.variant == "exact" else released(o, config.reg, config.beta)
+
+
+def _weighted(rows: Interactions, config: WeightedConfig) -> Objective:
+    regulariser, nu = config.regulariser, config.nu
+    return rg2_weighted(rows, config.reg, config.alpha, regulariser=regulariser, nu=nu)
+
+
+def make_rg2_sampled(rows: Interactions, config: SampledConfig) -> Problem:
+    return exact(rg2_sampled(rows, config.reg, config.negatives))
+
+
+def make_rgx_sampled(rows: Interactions, config: SampledConfig) -> Problem:
+    return exact(rgx_sampled(rows, config.reg, config.negatives))
+
+
+def make_plain(rows: Interactions, config: Any) -> Problem:
+    return exact(rg2(rows, config.reg))
+
+
+def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: str) -> Method:
+    """A method from its objective."""
+
+    def fit(data: Dataset, settings: Sweeping, run: Run) -> Iterator[Step]:
+        return alternate(name, make, data, settings, run)
+
+    def fold_in(model: Model, rows: Interactions) -> Tensor:
+        return folded(make, config(**model.config), model.tensors["candidates"], rows)
+
+    def settle(model: Model, rows: Interactions) -> Model:
+        queries = fold_in(model, rows)
+        return replace(model, tensors={**model.tensors, "queries": queries})
+
+    return Method(
+        summary=summary,
+        config=config,
+        data_kind="interactions",
+        fit=fit,
+        fold_in=fold_in,
+        paper=paper,
+        settle=settle,
+    )
+
+
+def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) -> Iterator[Step]:
+    """Sweep until ``config.sweeps``, yielding after each; the query step comes last."""
+    rows = training_rows(data, config.weights, run.device)
+    problem = make(rows, config)
+    halves = problem.query_half, problem.candidate_half(rows.transpose())
+    solve = _solve(config, config.steps)
+    if run.resume is None:
+        number, candidates = 0, starting_candidates(rows, config, run)
+        queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None)
+    else:
+        number = int(run.resume["number"])
+        queries, candidates = (
+            run.resume[name].to(run.device) for name in ("queries", "candidates")
+        )
+    while number < config.sweeps:
+        began = perf_counter()
+        candidates = candidate_half_step(halves[1], rows, queries, solve, candidates)
+        queries = half_step(halves[0], candidates, solve, queries)
+        loss = value(problem.objective, queries, candidates) / max(1, rows.n_pairs)
+        tensors = {"queries": queries, "candidates": candidates}
+        number += 1
+        seconds, final = perf_counter() - began, number == config.sweeps
+        model = Model(name, asdict(config), tensors)
+        yield Step(number, loss, seconds, model, tensors.copy, final)
+
+
+def starting_candidates(rows: Interactions, config: Sweeping, run: Run) -> Tensor:
+    """Small random vectors, or those of the spectral RG2 scaled alike; [N, D]."""
+    if config.start == "random":
+        scale = torch.tensor(0.1 / config.width**0.5)
+        return (torch.randn(rows.n_candidates, config.width, generator=run.rng) * scale).to(
+            run.device
+        )
+    objective = rg2(rows, 0.0, exponent=-0.375, candidate_exponent=0.35)
+    target = Target(objective, run.memory_budget)
+    *_, found = decompose(target, config.width, run.rng, tolerance=0.07)
+    assert found.vectors is not None
+    candidates = factors(objective, found.values, found.vectors, 0.0).candidates
+    size = float(candidates.norm(dim=1).mean())
+    return candidates * (0.5 / max(size, 1e-30))
+
+
+def folded(make: Make, config: Sweeping, candidates: Tensor, rows: Interactions) -> Tensor:
+    """Vectors of queries from their candidates: the query step from nothing; [B, D]."""
+    if config.weights == "none":
+        rows = replace(rows, grades=None)
+    half = make(rows.to(candidates.device), config).query_half
+    return half_step(half, candidates, _solve(config, FOLD_STEPS), None)
+
+
+def _solve(config: Sweeping, steps: int) -> Solve:
+    return by_cholesky if config.inner == "cholesky" else by_conjugate_gradients(steps)
+
+
+IALS = method(
+    "ials",
+    make_ials,
+    IalsConfig,
+    "a square for each pair and a small one for all others, by alternating least squares",
+    "rendle2022",
+)
+WRMF = method(
+    "wrmf",
+    make_wrmf,
+    WrmfConfig,
+    "weighted matrix factorisation with confidence 1 + alpha, by alternating least squares",
+    "hu2008",
+)
+RG2_WEIGHTED = method(
+    "rg2-weighted",
+    make_rg2_weighted,
+    WeightedConfig,
+    "rg2 with extra weight on the pairs: weighted sweeps from the spectral solution",
+    "rg2",
+)
+RGX = method(
+    "rgx",
+    make_rgx,
+    WeightedConfig,
+    "softmax to second order with its interaction term, exactly, extra weight on the pairs",
+    "rg2",
+)
+RG2_SAMPLED = method(
+    "rg2-sampled",
+    make_rg2_sampled,
+    SampledConfig,
+    "rg2 of the sampled softmax, in expectation over the negatives",
+    "rg2",
+)
+RGX_SAMPLED = method(
+    "rgx-sampled",
+    make_rgx_sampled,
+    SampledConfig,
+    "rgx of the sampled softmax, in expectation over the negatives",
+    "rg2",
+)

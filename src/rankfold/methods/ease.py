@@ -1,0 +1,96 @@
+"""EASE: a candidate's score is a linear function of what the query chose; [steck2019].
+
+A strong baseline for few candidates: it holds and inverts an N x N matrix, the one place where
+that is the method itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.kernels.sparse import blocks, row_sums
+from rankfold.kernels.topk import top_k
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
+
+QUERIES = 1024  # scored at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One regularisation."""
+
+    reg: float = 300.0
+    largest: int = 20_000  # candidates: their matrix takes 4 N^2 bytes, its inverse N^3 steps
+
+    def __post_init__(self) -> None:
+        if not 0 < self.reg < float("inf"):
+            raise UserError(f"reg is {self.reg}", hint="it is more than 0, usually 50 to 1000")
+
+
+def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
+    """The weights B that predict each row of R from itself without a diagonal.
+
+    With G = R^T R + reg I and P = G^-1: B_ij = -P_ij / P_jj, B_jj = 0.
+    """
+    began = perf_counter()
+    rows = data.split("train").to(run.device)
+    n = rows.n_candidates
+    if n > config.largest:
+        raise UserError(
+            f"ease needs a matrix of {n} x {n} numbers, {4 * n * n / 2**30:.1f} GiB",
+            hint=f"up to {config.largest} candidates are allowed; fit rg2, or set largest={n}",
+        )
+    gram = torch.zeros(n, n, device=run.device)
+    for start, stop in blocks(rows, QUERIES, 2**22):
+        part = _dense(rows.part(start, stop))
+        gram.addmm_(part.T, part)
+    gram.diagonal().add_(config.reg)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+    del gram
+    weights = inverse.div_(-inverse.diagonal().clone())
+    weights.fill_diagonal_(0.0)
+    kept = {"offsets": rows.offsets, "candidates_of_queries": rows.candidates}
+    model = Model("ease", asdict(config), {"weights": weights, **kept})
+    yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
+
+
+def search(model: Model, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
+    """The k best candidates for each history: the sum of the weights of what it chose."""
+    weights = model.tensors["weights"]
+    found = [
+        _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
+        for a, b in blocks(rows, QUERIES, 2**22)
+    ]
+    width = min(k, rows.n_candidates)
+    none = TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
+    ids, scores = zip(*(found or [none]), strict=True)
+    return TopK(torch.cat(ids), torch.cat(scores))
+
+
+def _search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
+    scores = row_sums(rows, weights)
+    if exclude is not None:
+        scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
+    return top_k(scores, k)
+
+
+def _dense(rows: Interactions) -> Tensor:
+    matrix = torch.zeros(rows.n_queries, rows.n_candidates, device=rows.offsets.device)
+    matrix[rows.query_of_pair().long(), rows.candidates.long()] = 1.0
+    return matrix
+
+
+METHOD = Method(
+    summary="a linear model between candidates in closed form, up to 20,000 of them",
+    config=Config,
+    data_kind="interactions",
+    fit=fit,
+    search=search,
+    paper="steck2019",
+)

@@ -1,0 +1,136 @@
+"""One quadratic objective for RG2, RGx, their sampled forms, WRMF and iALS: plain data.
+
+Its shape decides how it can be solved: with weights that separate and regularisers in proportion to
+them spectrally, without ``extra`` with one Gram matrix for all rows, otherwise row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.sparse import blocks, pair_products, row_sums
+from rankfold.types import Interactions
+
+ROWS = 8192  # whose vectors are worked on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A weighted least-squares problem in the scores o = P Q^T, up to ``constant``.
+
+    With D the pairs and g their grades (1 without)::
+
+        F = sum_x a_x sum_y b_y o_xy^2  -  2 sum_x l_x sum_y b_y o_xy
+            + sum_{(x,y) in D} (g_xy extra o_xy^2 - 2 (g_xy + offset) pull_x b_y o_xy)
+            - centre sum_x a_x (sum_y o_xy)^2  -  2 cross sum_x (sum_{y in I_x} o_xy)(sum_y o_xy)
+            + sum_x query_reg_x |P_x|^2  +  sum_y candidate_reg_y |Q_y|^2  +  constant
+
+    ``centre`` and ``cross`` (RGx) go with b_y = 1 and without grades.
+    """
+
+    rows: Interactions  # D; its grades weigh the pairs, None: all 1
+    query_weight: Tensor  # a [M]
+    candidate_weight: Tensor  # b [N]
+    background: Tensor  # l [M]
+    pull: Tensor  # [M]
+    query_reg: Tensor  # [M]
+    candidate_reg: Tensor  # [N]
+    extra: float = 0.0
+    offset: float = 0.0
+    centre: float = 0.0
+    cross: float = 0.0
+    constant: float = 0.0
+
+
+def value(objective: Objective, queries: Tensor, candidates: Tensor) -> float:
+    """F at P [M, D] and Q [N, D], without forming the scores; accumulated in float64."""
+    o = objective
+    q = candidates.double()
+    b = o.candidate_weight.double()
+    gram = q.T @ (q * b[:, None])
+    weighted_sum, plain_sum = q.T @ b, q.sum(dim=0)
+    total = o.constant + float(o.candidate_reg.double() @ (q**2).sum(dim=1))
+    for start, stop in blocks(o.rows, ROWS, 2**22):
+        part, p = o.rows.part(start, stop), queries[start:stop].double()
+        a, pull = o.query_weight[start:stop].double(), o.pull[start:stop].double()
+        squares = ((p @ gram) * p).sum(dim=1) @ a
+        line = (p @ weighted_sum) @ o.background[start:stop].double()
+        centred = o.centre * ((p @ plain_sum) ** 2 @ a)
+        penalty = (p**2).sum(dim=1) @ o.query_reg[start:stop].double()
+        total += float(squares - 2 * line - centred + penalty)
+        total += _of_pairs(o, part, p, pull, candidates, plain_sum)
+    return total
+
+
+def _of_pairs(
+    o: Objective, part: Interactions, p: Tensor, pull: Tensor, candidates: Tensor, whole: Tensor
+) -> float:
+    """The terms of a block of queries that only their own pairs have."""
+    scores = pair_products(part, p.to(candidates.dtype), candidates).double()
+    grades = torch.ones_like(scores) if part.grades is None else part.grades.double()
+    pulls = torch.repeat_interleave(pull, part.counts()) * o.candidate_weight[part.candidates]
+    total = float(grades @ (o.extra * scores**2) - 2 * (grades + o.offset) @ (pulls * scores))
+    if o.cross != 0:
+        sums = row_sums(part, candidates).double()
+        total -= 2 * o.cross * float((p * sums).sum(dim=1) @ (p @ whole))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The objective as a function of one side's vectors X, the other side's Y held fixed.
+
+    Row i minimises X_i^T G_i X_i - 2 X_i . B_i with, for the pairs (i, j) of ``rows``::
+
+        G_i = gram_own_i sum_j gram_other_j Y_j Y_j^T + extra sum_{j in rows_i} g_ij Y_j Y_j^T
+              + reg_i I
+        B_i = line_own_i sum_j line_other_j Y_j
+              + pull_own_i sum_{j in rows_i} (g_ij + offset) pull_other_j Y_j
+
+    to which ``solvers.als`` adds the terms of ``centre`` and ``cross`` as in ``Objective``.
+    """
+
+    rows: Interactions
+    gram_own: Tensor
+    gram_other: Tensor
+    line_own: Tensor
+    line_other: Tensor
+    pull_own: Tensor
+    pull_other: Tensor
+    reg: Tensor
+    extra: float
+    offset: float
+    centre: float
+    cross: float
+
+
+def query_half(o: Objective) -> Half:
+    a, b = o.query_weight, o.candidate_weight
+    return Half(
+        o.rows, a, b, o.background, b, o.pull, b, o.query_reg, o.extra, o.offset, o.centre, o.cross
+    )
+
+
+def candidate_half(o: Objective, columns: Interactions) -> Half:
+    """``columns`` is ``o.rows`` transposed."""
+    a, b = o.query_weight, o.candidate_weight
+    return Half(
+        columns, b, a, b, o.background, b, o.pull, o.candidate_reg, o.extra, o.offset, o.centre,
+        o.cross,
+    )  # fmt: skip
+
+
+def in_dtype(half: Half, dtype: torch.dtype) -> Half:
+    """The same numbers in another precision, the grades too."""
+    tensors = {f.name: getattr(half, f.name) for f in fields(half)}
+    changed: dict[str, Any] = {
+        name: value.to(dtype) for name, value in tensors.items() if isinstance(value, Tensor)
+    }
+    rows = half.rows
+    if rows.grades is not None:
+        rows = replace(rows, grades=rows.grades.to(dtype))
+    return replace(half, rows=rows, **changed)

@@ -1,0 +1,32 @@
+"""The steps of the RG authors' released code where these differ from the objective; [rg2].
+
+Off by default: a way to compare with results that were made with that code. It differs from the
+weighted RG2 and RGx in four ways: the background enters the candidate step with the wrong sign;
+RGx is not centred, instead its background Gram matrix is multiplied by 1 - beta; and RG2's query
+step adds lambda once more. Without extra weight its fixed points are RG2's with scores times
+1/(1 - beta), up to that sign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half
+from rankfold.types import Interactions
+
+
+def released_query_half(o: Objective, reg: float, beta: float) -> Half:
+    """RG2: reg + lambda. RGx (``o.centre`` > 0): (1 - beta) times the background's Gram matrix."""
+    half = query_half(o)
+    if o.centre == 0:
+        return replace(half, reg=half.reg + reg)
+    return replace(half, gram_own=half.gram_own * (1 - beta), centre=0.0)
+
+
+def released_candidate_half(o: Objective, columns: Interactions, beta: float) -> Half:
+    """The sign of the background's right side turned, and RGx's Gram matrix as above."""
+    half = candidate_half(o, columns)
+    half = replace(half, line_other=-half.line_other)
+    if o.centre == 0:
+        return half
+    return replace(half, gram_own=half.gram_own * (1 - beta), centre=0.0)

@@ -1,0 +1,198 @@
+"""The global optimum of a separable quadratic objective: a truncated singular value decomposition.
+
+With weights W_xy = a_x b_y and regularisers in proportion to them, the minimiser of every rank and
+every regularisation is the soft-thresholded SVD of one matrix that is sparse plus rank one. It is
+found by block Krylov iteration, which only multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.sparse import Blocks, row_sums
+from rankfold.objectives.quadratic import Objective
+from rankfold.types import Interactions
+
+LARGEST_SPACE = 6  # times the width: where an unconverged iteration ends
+
+
+class Target:
+    """T' = diag(1/sqrt a) (l 1^T + diag(pull) R) diag(sqrt b): the matrix to decompose; [M, N].
+
+    Its best approximation of rank D gives the objective's minimiser; never formed.
+    """
+
+    def __init__(self, objective: Objective, memory_budget: int) -> None:
+        if objective.extra or objective.centre or objective.cross:
+            raise ValueError("only an objective without extra, centre and cross is separable")
+        self._rows, self._memory_budget = objective.rows, memory_budget
+        root = objective.query_weight.clamp(min=0).sqrt()
+        inverse = torch.where(root > 0, 1 / root, 0.0)
+        self.pull = (objective.pull * inverse).float()[:, None]
+        self.line = (objective.background * inverse).float()[:, None]
+        self.root = objective.candidate_weight.sqrt().float()[:, None]  # sqrt b
+
+    @cached_property
+    def pairs(self) -> Blocks:
+        return Blocks(self._rows, self._memory_budget)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.pull), len(self.root)
+
+    def times(self, vectors: Tensor, rows: Interactions, queries: slice | Tensor) -> Tensor:
+        """T' V for some queries; [B, K]."""
+        scaled = self.root * vectors
+        sums = row_sums(rows, scaled, rows.grades)
+        return self.pull[queries] * sums + self.line[queries] * scaled.sum(dim=0)
+
+    def normal(self, vectors: Tensor) -> Tensor:
+        """T'^T T' V, block by block of queries; [N, K]."""
+        total = torch.zeros_like(vectors)
+        line = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
+        for block in self.pairs:
+            product = self.times(vectors, block.rows, block.queries)
+            line += (self.line[block.queries] * product).sum(dim=0, dtype=torch.float64)
+            total += row_sums(
+                block.columns, product.mul_(self.pull[block.queries]), block.columns.grades
+            )
+        return self.root * (total + line.to(total.dtype))
+
+
+class Decomposition(NamedTuple):
+    """The largest singular values and right singular vectors, as far as they are found."""
+
+    values: Tensor  # sigma [K], descending
+    vectors: Tensor | None  # V [N, K]; None before the last pass
+    residual: float  # |T'^T T' V - V sigma^2| / |sigma^2|, Frobenius norms; 1 where not measured
+    columns: int  # of the Krylov space
+    state: dict[str, Tensor]  # from which ``decompose`` goes on
+
+
+def decompose(
+    target: Target,
+    width: int,
+    rng: torch.Generator,
+    *,
+    tolerance: float,
+    resume: Mapping[str, Tensor] | None = None,
+) -> Iterator[Decomposition]:
+    """Block Krylov iteration on T'^T T', a decomposition per pass, until the residual is small.
+
+    Every pass multiplies a block of columns, adds to the space what the product has outside of it,
+    and, once the space is twice as wide as asked for, takes the best vectors in it (Rayleigh-Ritz
+    on the candidates' side); [musco2015]. Their residual is the part of the last product that lies
+    outside. The iteration ends when this is at most ``tolerance``, when the space is exhausted, or
+    at ``LARGEST_SPACE`` times the width, whatever comes first.
+
+    Fewer than ``width`` columns come back where the matrix has a smaller rank.
+    """
+    n, width = target.shape[1], min(width, *target.shape)
+    block = min(max(16, width // 4), n)
+    space = _Space(n, min(n, max(LARGEST_SPACE * width, 4 * block)), target.root.device)
+    if resume is None:
+        start = torch.randn(n, block, generator=rng).to(target.root.device)
+        outside = target.normal(start)
+    else:
+        outside = space.load(resume)
+    while True:
+        fresh = orthonormal(outside, space.columns, space.floor)[:, : space.room]
+        if fresh.shape[1] == 0:
+            yield space.decomposition(width, outside=None)
+            return
+        outside = space.add(fresh, target.normal(fresh))
+        if space.size < min(2 * width, space.largest):
+            nothing = outside.new_empty(0)
+            yield Decomposition(nothing, None, 1.0, space.size, space.state(outside))
+            continue
+        found = space.decomposition(width, outside)
+        if found.residual <= tolerance or space.room == 0:
+            yield found
+            return
+        yield found._replace(vectors=None)
+
+
+class _Space:
+    """An orthonormal basis that grows, and T'^T T' projected on it."""
+
+    def __init__(self, n: int, largest: int, device: torch.device) -> None:
+        self.largest, self.size, self.last = largest, 0, 0
+        self._basis = torch.empty(n, largest, device=device)
+        self._projected = torch.zeros(largest, largest, dtype=torch.float64, device=device)
+
+    @property
+    def room(self) -> int:
+        return self.largest - self.size
+
+    @property
+    def floor(self) -> float:
+        """The length below which what lies outside is rounding."""
+        return 1e-5 * float(self._projected.diagonal().max())
+
+    @property
+    def columns(self) -> Tensor:
+        return self._basis[:, : self.size]
+
+    def add(self, fresh: Tensor, product: Tensor) -> Tensor:
+        """Take in ``fresh`` and its product; returns what of the product lies outside."""
+        new = slice(self.size, self.size + fresh.shape[1])
+        self._basis[:, new] = fresh
+        self.last, self.size = fresh.shape[1], new.stop
+        inner = self.columns.T @ product
+        self._projected[: self.size, new] = inner.double()
+        self._projected[new, : self.size] = inner.double().T
+        return product.addmm_(self.columns, inner, alpha=-1)
+
+    def decomposition(self, width: int, outside: Tensor | None) -> Decomposition:
+        """The best vectors in the space; their residual is what lies outside of it."""
+        values, basis = _ritz(self._projected[: self.size, : self.size], width)
+        residual = 0.0
+        if outside is not None:
+            rest = outside @ basis[self.size - self.last :].to(outside.dtype)
+            residual = float(rest.norm() / (values**2).norm().clamp(min=1e-30))
+        vectors = self.columns @ basis.to(self._basis.dtype)
+        state = {} if outside is None else self.state(outside)
+        return Decomposition(values.float(), vectors, residual, self.size, state)
+
+    def state(self, outside: Tensor) -> dict[str, Tensor]:
+        projected = self._projected[: self.size, : self.size]
+        return {"space": self.columns, "projected": projected, "outside": outside}
+
+    def load(self, state: Mapping[str, Tensor]) -> Tensor:
+        self.size = len(state["projected"])
+        self.columns.copy_(state["space"])
+        self._projected[: self.size, : self.size] = state["projected"].to(self._projected)
+        return state["outside"].to(self._basis)
+
+
+def _ritz(projected: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    values, basis = torch.linalg.eigh((projected + projected.T) / 2)
+    values, basis = values.flip(0)[:width], basis.flip(1)[:, :width]
+    kept = values > 1e-12 * values[:1]
+    return values[kept].clamp(min=0).sqrt(), basis[:, kept]
+
+
+def orthonormal(columns: Tensor, space: Tensor, floor: float = 0.0) -> Tensor:
+    """Orthonormal columns that span what the given ones have outside of the space.
+
+    Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
+    columns is made orthogonal to the space again, as dividing by little magnifies the rounding.
+    """
+    while True:
+        columns = columns - space @ (space.T @ columns)
+        gram = (columns.T @ columns).double()
+        lengths = gram.diagonal().sqrt()
+        kept = lengths > floor
+        lengths = lengths[kept]
+        values, basis = torch.linalg.eigh(gram[kept][:, kept] / torch.outer(lengths, lengths))
+        good = values > 1e-6
+        turn = basis[:, good] * values[good].rsqrt() / lengths[:, None]
+        columns = columns[:, kept] @ turn.to(columns.dtype)
+        if len(values) == 0 or values[0] > 1e-2:
+            return columns
+        floor = 0.5

@@ -1,0 +1,384 @@
+"""A model takes in pairs and forgets queries: what changes changes by key, the rest not a bit."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+from torch import Tensor
+
+import rankfold as rf
+from rankfold import store
+from rankfold.answering import histories
+from rankfold.errors import UserError
+from rankfold.growing import fit_and_add, forget
+from rankfold.methods import METHODS
+from rankfold.ranker import Ranker
+from rankfold.types import Dataset, Interactions
+
+pytestmark = pytest.mark.usefixtures("extra_methods")
+
+PAIRS = (
+    ["bob", "bob", "dot", "dot", "fay", "fay", "hal"],
+    ["tea", "ink", "tea", "pen", "ink", "jam", "tea"],
+)
+MORE = (["ann", "ann", "dot", "eve", "zoe", "eve"], ["tea", "ink", "jam", "pen", "pen", "wax"])
+
+
+def vectors_of(ranker: Ranker) -> dict[Any, Tensor]:
+    return dict(zip(ranker.queries.keys.to_list(), ranker.model.tensors["queries"], strict=True))
+
+
+def rows_of(ranker: Ranker, pairs: Interactions | None = None) -> dict[Any, list[Any]]:
+    """The candidates of each query, in keys; those it has seen unless others are given."""
+    pairs = ranker.seen if pairs is None else pairs
+    keys = ranker.candidates.take(pairs.candidates).to_list()
+    ends = pairs.offsets.tolist()
+    names = ranker.queries.keys.to_list()
+    return {name: keys[ends[row] : ends[row + 1]] for row, name in enumerate(names)}
+
+
+def same(left: Ranker, right: Ranker) -> bool:
+    """Whether all but the notes is equal to the bit."""
+    ours, theirs = left.model.tensors, right.model.tensors
+    return (
+        ours.keys() == theirs.keys()
+        and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        and left.queries.keys.equals(right.queries.keys)
+        and rows_of(left) == rows_of(right)
+    )
+
+
+@pytest.fixture
+def ranker() -> Ranker:
+    return rf.fit("sums", PAIRS)
+
+
+def test_new_queries_get_the_vector_of_their_history(ranker: Ranker) -> None:
+    grown = ranker.add(MORE)
+    assert grown.queries.keys.to_list() == ["ann", "bob", "dot", "eve", "fay", "hal", "zoe"]
+    before, after = vectors_of(ranker), vectors_of(grown)
+    assert torch.equal(after["ann"], before["bob"])  # tea and ink, both of them
+    names = dict(zip(ranker.candidates.keys, ranker.model.tensors["candidates"], strict=True))
+    assert torch.equal(after["eve"], names["pen"])
+    assert torch.equal(after["dot"], names["tea"] + names["pen"] + names["jam"])
+    for key in ("bob", "fay", "hal"):
+        assert torch.equal(after[key], before[key])
+    candidates = [model.tensors["candidates"] for model in (ranker.model, grown.model)]
+    assert torch.equal(*candidates)
+
+
+def test_seen_pairs_are_those_of_before_and_the_new_ones(ranker: Ranker) -> None:
+    grown = ranker.add(MORE)
+    assert rows_of(grown) == {
+        "ann": ["ink", "tea"],
+        "bob": ["ink", "tea"],
+        "dot": ["jam", "pen", "tea"],
+        "eve": ["pen"],
+        "fay": ["ink", "jam"],
+        "hal": ["tea"],
+        "zoe": ["pen"],
+    }
+    assert sorted(grown.search(["dot"]).keys[0]) == ["ink"]
+    assert grown.search(history=[]).scores.tolist() == [[4.0, 3.0, 3.0, 2.0]]  # all count
+
+
+def test_notes_count_what_was_added_and_what_was_left_out(ranker: Ranker) -> None:
+    grown = ranker.add(MORE)
+    [entry] = grown.model.notes["added"]
+    counts = {"queries": 3, "changed": 1, "pairs": 5, "left_out": 1, "unknown_candidates": 1}
+    assert {name: entry[name] for name in counts} == counts
+    assert grown.model.notes["data"] == ranker.model.notes["data"]
+    assert "added" not in ranker.model.notes
+
+
+@pytest.mark.parametrize("method", ["sums", "neighbours", "popularity", "rg2-plain"])
+def test_adding_twice_changes_the_notes_alone(method: str) -> None:
+    once = rf.fit(method, PAIRS).add(MORE)
+    twice = once.add(MORE)
+    assert same(once, twice)
+    first, second = twice.model.notes["added"]
+    assert (first["queries"], first["changed"], first["pairs"]) == (3, 1, 5)
+    assert (second["queries"], second["changed"], second["pairs"]) == (0, 0, 0)
+    own = once.add(PAIRS)
+    assert same(once, own)
+
+
+def test_a_fold_in_is_that_of_the_fit() -> None:
+    """A query added with the history of a fitted one answers as that one does."""
+    ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=20)
+    after = vectors_of(ranker.add(MORE))
+    torch.testing.assert_close(after["ann"], vectors_of(ranker)["bob"], atol=1e-4, rtol=1e-4)
+    assert torch.equal(after["hal"], vectors_of(ranker)["hal"])
+
+
+def test_a_known_query_is_folded_in_with_all_that_it_has_seen() -> None:
+    """Its validation pairs among them, though they were not fitted on."""
+    parts = [
+        pl.DataFrame({"query": ["a", "b"], "candidate": ["x", "y"]}),
+        pl.DataFrame({"query": ["a", "b"], "candidate": ["y", "z"]}),
+    ]
+    data = rf.prepare(train=parts[0], validation=parts[1])
+    ranker = rf.fit("sums", data)
+    x, y, z = ranker.model.tensors["candidates"]
+    after = vectors_of(ranker.add((["a"], ["z"])))
+    assert torch.equal(vectors_of(ranker)["a"], x)
+    assert torch.equal(after["a"], x + y + z)
+    assert torch.equal(after["b"], y)
+
+
+def test_tables_matrices_data_and_folders_can_be_added(tmp_path: Path) -> None:
+    ranker = rf.fit("sums", ([0, 1, 2, 5], [0, 1, 2, 1]))
+    queries, candidates = [1, 4, 9], [2, 0, 1]
+    frame = pl.DataFrame({"query": queries, "candidate": candidates})
+    matrix = scipy.sparse.csr_matrix(([1.0] * 3, (queries, candidates)), shape=(12, 3))
+    data = rf.prepare(frame, split=(1.0, 0.0, 0.0), out=tmp_path / "data")
+    expected = ranker.add((queries, candidates))
+    assert expected.queries.keys.to_list() == [0, 1, 2, 4, 5, 9]  # not the matrix' empty rows
+    for more in (frame, frame.to_pandas(), frame.to_arrow(), matrix, data, tmp_path / "data"):
+        assert same(ranker.add(more), expected)
+
+
+def test_only_training_pairs_of_data_are_added() -> None:
+    parts = [pl.DataFrame({"query": ["new"], "candidate": [c]}) for c in ("tea", "ink", "pen")]
+    data = rf.prepare(train=parts[0], validation=parts[1], test=parts[2])
+    assert rows_of(rf.fit("sums", PAIRS).add(data))["new"] == ["tea"]
+
+
+def test_words_among_integers_move_every_row() -> None:
+    """As words 10 comes before 2: all that has a row per query goes along."""
+    ranker = rf.fit("sums", ([2, 2, 10, 30], ["a", "b", "c", "a"]))
+    grown = ranker.add((["x"], ["c"]))
+    assert grown.queries.keys.to_list() == ["10", "2", "30", "x"]
+    before, after = vectors_of(ranker), vectors_of(grown)
+    assert all(torch.equal(after[str(key)], before[key]) for key in (2, 10, 30))
+    assert rows_of(grown) == {"10": ["c"], "2": ["a", "b"], "30": ["a"], "x": ["c"]}
+    assert grown.search([10]).keys == ranker.search([10]).keys
+
+
+def test_excluded_pairs_move_and_those_of_the_data_are_added() -> None:
+    links = (["b", "b", "d"], ["d", "c", "b"])
+    ranker = rf.fit("popularity", rf.prepare(links, split=(1.0, 0.0, 0.0), exclude_self=True))
+    more = rf.prepare((["c", "d"], ["d", "c"]), split=(1.0, 0.0, 0.0), exclude_self=True)
+    for grown in (ranker.add(more), ranker.add(more).add(more)):
+        assert grown.excluded is not None
+        assert rows_of(grown, grown.excluded) == {"b": ["b"], "c": ["c"], "d": ["d"]}
+        assert sorted(grown.search(["c"], include_seen=True).keys[0]) == ["b", "d"]
+    plain = rf.fit("popularity", links).add(more)
+    assert plain.excluded is not None
+    assert rows_of(plain, plain.excluded) == {"b": [], "c": ["c"], "d": ["d"]}
+    assert ranker.add((["a"], ["b"])).search(["b"], include_seen=True).keys == [["c", "d"]]
+
+
+def test_own_search_takes_in_the_pairs(tmp_path: Path) -> None:
+    ranker = rf.fit("neighbours", PAIRS)
+    ranker.add(MORE).save(tmp_path / "model")
+    grown = rf.load(tmp_path / "model")
+    assert rows_of(grown, histories(grown.model, 4)) == rows_of(grown)
+    assert grown.search(["ann"]).keys == ranker.search(["bob"]).keys
+    whole = ["jam", "pen", "tea"]
+    assert grown.search(["dot"]).keys == ranker.search(history=whole).keys
+    assert torch.equal(grown.model.tensors["likeness"], ranker.model.tensors["likeness"])
+    fewer = grown.remove(["bob", "dot"])
+    assert rows_of(fewer, histories(fewer.model, 4)) == rows_of(fewer)
+    assert fewer.search(["ann"]).keys == grown.search(["ann"]).keys
+
+
+def test_comes_back_from_disk_as_it_was(ranker: Ranker, tmp_path: Path) -> None:
+    grown = ranker.add(MORE)
+    grown.save(tmp_path / "model")
+    again = rf.load(tmp_path / "model")
+    assert same(again, grown)
+    assert again.model.notes == grown.model.notes
+    keys = grown.queries.keys.to_list()
+    assert again.search(keys).keys == grown.search(keys).keys
+    assert same(again.add(MORE), grown)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((["ann"], ["wax"]), "knows no candidate of the pairs"),
+        (([["ann"]],), "cannot read"),
+        ("nowhere", "there is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(ranker: Ranker, more: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ranker.add(more)
+
+
+def test_graded_rows_and_methods_that_cannot_are_refused(
+    ranker: Ranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="graded rows"):
+        ranker.add(rf.prepare(source="retinamnist"))
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    with pytest.raises(UserError, match="sums cannot take in pairs") as caught:
+        ranker.add(MORE)
+    assert "fit it again" in caught.value.hint
+
+
+# ---------------------------------------------------------------------------------- remove
+
+
+def test_removed_queries_are_gone_and_the_others_as_before(ranker: Ranker) -> None:
+    fewer = ranker.remove(["dot", "hal", "dot"])
+    assert fewer.queries.keys.to_list() == ["bob", "fay"]
+    before, after = vectors_of(ranker), vectors_of(fewer)
+    assert all(torch.equal(after[key], before[key]) for key in ("bob", "fay"))
+    assert rows_of(fewer) == {"bob": ["ink", "tea"], "fay": ["ink", "jam"]}
+    assert fewer.model.notes["removed"] == 2
+    assert fewer.remove("bob").model.notes["removed"] == 3
+    with pytest.raises(UserError, match="unknown query 'dot'"):
+        fewer.search(["dot"])
+
+
+def test_a_query_can_be_added_again_after_it_was_removed(ranker: Ranker) -> None:
+    again = ranker.remove(["dot"]).add((["dot", "dot"], ["tea", "pen"]))
+    assert same(replace(again, model=_without_flags(again)), ranker)
+
+
+def _without_flags(ranker: Ranker) -> Any:
+    kept = {k: t for k, t in ranker.model.tensors.items() if k != "folded_in"}
+    return replace(ranker.model, tensors=kept)
+
+
+def test_excluded_pairs_of_removed_queries_are_gone() -> None:
+    links = (["b", "b", "c", "d"], ["d", "c", "b", "b"])
+    ranker = rf.fit("popularity", rf.prepare(links, split=(1.0, 0.0, 0.0), exclude_self=True))
+    fewer = ranker.remove(["b"])
+    assert rows_of(fewer, fewer.excluded) == {"c": ["c"], "d": ["d"]}
+
+
+def test_unknown_queries_and_all_queries_are_not_removed(ranker: Ranker) -> None:
+    with pytest.raises(UserError, match="unknown query 'bo'") as caught:
+        ranker.remove(["dot", "bo"])
+    assert "'bob'" in caught.value.hint
+    with pytest.raises(UserError, match="no other than these 4 queries"):
+        ranker.remove(["bob", "dot", "fay", "hal"])
+
+
+# ---------------------------------------------------------------------------------- leaks
+
+
+def pairs_in(data: Dataset, part: Interactions) -> set[tuple[Any, Any]]:
+    queries = data.queries.take(part.query_of_pair().long()).to_list()
+    return set(zip(queries, data.candidates.take(part.candidates).to_list(), strict=True))
+
+
+@pytest.mark.parametrize("method", ["sums", "neighbours"])
+def test_pairs_learnt_since_the_fit_are_counted(method: str) -> None:
+    """Of validation: those of the queries that were folded in; of test: those that were added."""
+    pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
+    data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
+    ranker = rf.fit(method, data)
+    test = sorted(pairs_in(data, data.split("test")))
+    known = sorted(pairs_in(data, data.split("train")))
+    more = [*test[-3:], *known[:9], (99, 1), (99, 2)]
+    grown = ranker.add(_columns(more))
+    touched = {query for query, _ in test[-3:]}
+    validation = pairs_in(data, data.split("validation"))
+    expected = sum(query in touched for query, _ in validation)
+    assert 0 < expected < len(validation)
+
+    def leaks(model: Ranker, split: Any, data: Dataset = data) -> int:
+        return rf.evaluate(model, data, split=split, metrics="ndcg@3").trained_on
+
+    assert leaks(ranker, "test") == leaks(ranker, "validation") == 0
+    assert leaks(grown, "test") == 3
+    assert leaks(grown, "validation") == expected
+    for moved in (grown.remove([0]), grown.add(([-1], [2]))):  # the rows of those counted move
+        assert (leaks(moved, "test"), leaks(moved, "validation")) == (3, expected)
+    last = test[-1][0]
+    assert leaks(grown.remove([last]), "test") == sum(query != last for query, _ in test[-3:])
+    assert leaks(ranker.remove([0]), "test") == leaks(ranker.remove([0]), "validation") == 0
+    other = rf.prepare(pl.DataFrame(more, schema=["query", "candidate"], orient="row"), seed=3)
+    tested = pairs_in(other, other.split("test"))
+    assert leaks(grown, "test", other) == len(tested) > 0
+
+
+def test_a_refit_has_learnt_validation_also_after_a_removal() -> None:
+    pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
+    data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
+    ranker = rf.fit("sums", data, refit=True).remove([3])
+    left = [pair for pair in pairs_in(data, data.split("validation")) if pair[0] != 3]
+    found = rf.evaluate(ranker, data, split="validation", metrics="ndcg@3")
+    assert found.trained_on == len(left)
+    assert found.unknown == 1
+    assert rf.evaluate(ranker, data, metrics="ndcg@3").trained_on == 0
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [query for query, _ in pairs], [candidate for _, candidate in pairs]
+
+
+# ---------------------------------------------------------------------------------- on disk
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Prepared ``data`` and ``more``."""
+    whole = {"split": (1.0, 0.0, 0.0)}
+    rf.prepare(PAIRS, out=tmp_path / "data", **whole)
+    rf.prepare(MORE, out=tmp_path / "more", **whole)
+    return tmp_path
+
+
+def test_a_model_is_fitted_once_and_then_added_to(home: Path) -> None:
+    out = home / "model"
+    first = fit_and_add("sums", home / "data", home / "more", out)
+    assert same(first, rf.fit("sums", PAIRS).add(MORE))
+    assert same(rf.load(out), first)
+    fitted = []
+    again = fit_and_add(
+        "sums", home / "data", home / "more", out, report=lambda *_: fitted.append(1)
+    )
+    assert fitted == []
+    assert same(again, first)
+    assert len(rf.load(out).model.notes["added"]) == 2
+
+
+def test_a_model_of_another_fit_is_left_alone(home: Path) -> None:
+    out = home / "model"
+    rf.fit("sums", home / "data", out=out)
+    before = store.open_folder(out).manifest
+    for method, data, message in (
+        ("popularity", "data", "was fitted by sums, not by popularity"),
+        ("sums", "more", "was fitted on other data than .*more"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            fit_and_add(method, home / data, home / "more", out)
+        assert "nothing was changed" in caught.value.hint
+    with pytest.raises(UserError, match="is a data folder"):
+        fit_and_add("sums", home / "data", home / "more", home / "more")
+    assert store.open_folder(out).manifest == before
+
+
+def test_what_cannot_be_added_is_told_before_a_fit(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="there is no folder"):
+        fit_and_add("sums", home / "data", home / "nowhere", home / "model")
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    with pytest.raises(UserError, match="cannot take in pairs"):
+        fit_and_add("sums", home / "data", home / "more", home / "model")
+    assert not (home / "model").exists()
+
+
+def test_no_file_of_the_folder_holds_a_forgotten_query(home: Path) -> None:
+    out = home / "model"
+    keys = ["someone-in-particular", "bob"]
+    rf.fit("sums", (keys, ["tea", "ink"])).save(out)
+
+    def holding() -> list[Path]:
+        return [path for path in out.iterdir() if keys[0].encode() in path.read_bytes()]
+
+    assert holding() != []
+    assert forget(out, keys[:1]).queries.keys.to_list() == ["bob"]
+    assert rf.load(out).queries.keys.to_list() == ["bob"]
+    assert holding() == []
+    assert len(list(out.iterdir())) == 5  # the manifest and what it names
