@@ -2,9 +2,23 @@
 
 import pytest
 import torch
-from dense import OBJECTIVES, Case, random_rows
+from dense import (
+    OBJECTIVES,
+    Case,
+    dense_ials,
+    dense_rg2,
+    dense_sampled,
+    dense_weighted,
+    dense_wrmf,
+    random_rows,
+)
+from torch import Tensor
 
+from rankfold.kernels.sparse import blocks
+from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import value
+from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx
+from rankfold.solvers import als
 from rankfold.solvers.als import (
     Solve,
     by_cholesky,
@@ -49,3 +63,122 @@ def test_a_few_cg_steps_never_raise_the_objective(case: Case) -> None:
         now = value(objective, p, q)
         assert now <= before * (1 + 1e-5)
         before = now
+
+
+LARGER = [
+    Case("ials", lambda rows: ials(rows, 0.003, 0.03), dense_ials),
+    Case("wrmf-graded", lambda rows: wrmf(rows, 1.0, 10.0), dense_wrmf, graded=True),
+    Case("weighted", lambda rows: rg2_weighted(rows, 0.003, 0.015), dense_weighted("weighted")),
+    Case("sampled", lambda rows: rg2_sampled(rows, 0.03, 100), dense_sampled),
+]
+
+
+@pytest.mark.parametrize("case", LARGER, ids=lambda case: case.name)
+def test_enough_cg_steps_are_cholesky_in_single_precision(case: Case) -> None:
+    rows, _ = random_rows(5, m=300, n=200, graded=case.graded)
+    objective, columns = case.build(rows), rows.transpose()
+    rng = torch.Generator().manual_seed(6)
+    p, q = torch.randn(300, 16, generator=rng), torch.randn(200, 16, generator=rng)
+    p[0] = 0  # a query without pairs
+    many = by_conjugate_gradients(40)
+    for step, others, start in (
+        (lambda *how: query_step(objective, *how), q, p),
+        (lambda *how: candidate_step(objective, columns, *how), p, q),
+    ):
+        expected = step(others, by_cholesky, None)
+        tight = {"rtol": 1e-4, "atol": 1e-4 * float(expected.abs().max())}
+        torch.testing.assert_close(step(others, many, None), expected, **tight)
+        torch.testing.assert_close(step(others, many, start.clone()), expected, **tight)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("case", LARGER, ids=lambda case: case.name)
+def test_more_cg_steps_than_needed_do_no_harm(case: Case, seed: int) -> None:
+    """Once a row is solved its residual is rounding: dividing by it must not move the row."""
+    rows, _ = random_rows(seed, m=300, n=200, graded=case.graded)
+    objective = case.build(rows)
+    rng = torch.Generator().manual_seed(6)
+    p, q = torch.randn(300, 8, generator=rng), torch.randn(200, 8, generator=rng)
+    p[0] = 0  # a query without pairs
+    expected = query_step(objective, q, by_cholesky, None)
+    tight = {"rtol": 1e-4, "atol": 1e-4 * float(expected.abs().max())}
+    for start in (None, p):
+        found = query_step(objective, q, by_conjugate_gradients(100), start)
+        torch.testing.assert_close(found, expected, **tight)
+
+
+@each_solver
+def test_rows_without_a_determined_vector_get_zeros_whatever_the_start(solve: Solve) -> None:
+    rows, _ = random_rows(5)
+    rng = torch.Generator().manual_seed(6)
+    p, q = torch.randn(9, 3, generator=rng), torch.randn(7, 3, generator=rng)
+    found = query_step(rg2_weighted(rows, 0.003, 0.015), q, solve, p)
+    assert not found[0].any()  # the query without pairs has weight and regulariser 0
+    assert found[1:].any(dim=1).all()
+
+
+@each_solver
+@each_case
+def test_size_of_the_blocks_changes_nothing(
+    case: Case, solve: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = random_rows(6, m=50, n=30, graded=case.graded)
+    objective, columns = case.build(rows), rows.transpose()
+    rng = torch.Generator().manual_seed(1)
+    q = torch.randn(30, 3, generator=rng, dtype=torch.float64)
+    p = torch.randn(50, 3, generator=rng, dtype=torch.float64)
+
+    def both() -> tuple[Tensor, Tensor]:
+        first = query_step(objective, q, solve, p.clone())
+        return first, candidate_step(objective, columns, first, solve, q.clone())
+
+    expected = both()
+    monkeypatch.setattr(als, "blocks", lambda rows, *_: blocks(rows, 7, 100))
+    for found, whole in zip(both(), expected, strict=True):
+        torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
+
+
+@each_solver
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("rg2", lambda rows: rg2(rows, 0.0), dense_rg2(-0.5, 0.0)),
+        Case("ials", lambda rows: ials(rows, 0.0, 0.2), dense_ials),
+        Case("wrmf-graded", lambda rows: wrmf(rows, 0.0, 0.4), dense_wrmf, graded=True),
+        Case("rgx", lambda rows: rgx(rg2_weighted(rows, 0.0, 0.4)), dense_weighted("weighted")),
+        Case("sampled", lambda rows: rg2_sampled(rows, 0.0, 3), dense_sampled),
+    ],
+    ids=lambda case: case.name,
+)
+def test_without_reg_equal_components_share_alike(case: Case, solve: Solve) -> None:
+    """A singular Gram matrix: of all minimisers the shortest, found by leaving the copy out."""
+    rows, _ = random_rows(9, m=20, n=15, graded=case.graded)
+    objective, columns = case.build(rows), rows.transpose()
+    rng = torch.Generator().manual_seed(2)
+    q = torch.randn(15, 2, generator=rng, dtype=torch.float64)
+    p = query_step(objective, q, solve, None)
+    twice = query_step(objective, q[:, [0, 1, 1]], solve, None)
+    torch.testing.assert_close(twice, p[:, [0, 1, 1]] / torch.tensor([1.0, 2.0, 2.0]))
+    y = candidate_step(objective, columns, p, solve, None)
+    again = candidate_step(objective, columns, p[:, [0, 1, 1]], solve, None)
+    torch.testing.assert_close(again, y[:, [0, 1, 1]] / torch.tensor([1.0, 2.0, 2.0]))
+    assert twice.isfinite().all()
+    assert again.isfinite().all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_matrix_regulariser_gives_the_steps_of_appendix_a6(seed: int) -> None:
+    """Without extra weight; on the objective's scale 1/2N the appendix's lambda is 2N reg."""
+    rows, r = random_rows(seed)
+    n, sizes, reg = 7, r.sum(dim=1), 0.05
+    objective = rg2_weighted(rows, reg, 0.0, regulariser="matrix")
+    w, s = torch.diag(sizes), n * r / sizes.clamp(min=1)[:, None] - 1
+    lam = 2 * n * reg
+    rng = torch.Generator().manual_seed(seed)
+    q = torch.randn(7, 3, generator=rng, dtype=torch.float64)
+    p = query_step(objective, q, by_cholesky, None)
+    left = torch.linalg.inv(w + lam * torch.eye(9, dtype=torch.float64))
+    torch.testing.assert_close(p, left @ w @ s @ q @ torch.linalg.inv(q.T @ q))
+    found = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
+    gram = lam * p.T @ p + p.T @ w @ p
+    torch.testing.assert_close(found, s.T @ w @ p @ torch.linalg.inv(gram))

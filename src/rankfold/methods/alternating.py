@@ -24,8 +24,8 @@ from rankfold.solvers.als import (
     Solve,
     by_cholesky,
     by_conjugate_gradients,
-    candidate_half_step,
     half_step,
+    sweep,
 )
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
@@ -189,8 +189,7 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
         )
     while number < config.sweeps:
         began = perf_counter()
-        candidates = candidate_half_step(halves[1], rows, queries, solve, candidates)
-        queries = half_step(halves[0], candidates, solve, queries)
+        queries, candidates = sweep(halves, queries, candidates, solve)
         loss = value(problem.objective, queries, candidates) / max(1, rows.n_pairs)
         tensors = {"queries": queries, "candidates": candidates}
         number += 1

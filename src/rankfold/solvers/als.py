@@ -24,8 +24,9 @@ from rankfold.objectives.quadratic import (
 )
 from rankfold.types import Interactions
 
-ENTRIES = 2**20  # of a block of vectors: a few of them stay in a CPU's cache
-PAIRS = 2**18  # of a block, likewise
+ENTRIES = {"cpu": 2**20}  # of a block of vectors: a few of them stay in a CPU's cache
+PAIRS = {"cpu": 2**18}  # of a block, likewise
+LARGEST = 2**26  # of either, elsewhere
 TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
 
 
@@ -38,7 +39,7 @@ class System(NamedTuple):
 
     rows: Interactions  # [B, m]
     others: Tensor  # Y [m, D]
-    squares: Tensor  # of its entries, [m, D]
+    square: Tensor  # a pair's mean square of each entry of Y, [D]
     diagonal: Tensor  # [B, D]
     right: Tensor  # [B, D]
     extra: float
@@ -74,49 +75,90 @@ def candidate_step(
 
     ``columns`` is ``o.rows`` transposed.
     """
-    return candidate_half_step(candidate_half(o, columns), o.rows, queries, solve, start)
-
-
-def candidate_half_step(
-    half: Half, rows: Interactions, queries: Tensor, solve: Solve, start: Tensor | None
-) -> Tensor:
-    """The same from its half, each candidate by itself or, where they are coupled, together."""
-    if half.centre != 0 or half.cross != 0:
-        return coupled_step(half, rows, queries, start)
+    half = candidate_half(o, columns)
+    if is_coupled(half):
+        return coupled_step(half, o.rows, queries, start)
     return half_step(half, queries, solve, start)
 
 
+def is_coupled(half: Half) -> bool:
+    """True where a candidate's best vector depends on the other candidates'."""
+    return half.centre != 0 or half.cross != 0
+
+
+def sweep(
+    halves: tuple[Half, Half],
+    queries: Tensor,
+    candidates: Tensor,
+    solve: Solve,
+) -> tuple[Tensor, Tensor]:
+    """A candidate step, then a query step, from these vectors; new query and candidate vectors.
+
+    Scores do not change where both sides are turned alike, so that each step leaves both in the
+    basis it worked in.
+
+    Args:
+        halves: of the queries and of the candidates.
+        queries: P, [M, D].
+        candidates: Q, [N, D].
+        solve: how a row's system is solved.
+    """
+    of_queries, of_candidates = halves
+    if is_coupled(of_candidates):
+        candidates = coupled_step(of_candidates, of_queries.rows, queries, candidates)
+    else:
+        candidates, queries, _ = _turned_step(of_candidates, queries, solve, candidates)
+    queries, candidates, _ = _turned_step(of_queries, candidates, solve, queries)
+    return queries, candidates
+
+
 def half_step(half: Half, others: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
-    """Solve every row's system, block by block; rows without a determined vector get zeros."""
+    """Solve every row's system for these vectors of the other side; [n, D].
+
+    A row without a determined vector gets the shortest.
+    """
+    found, _, basis = _turned_step(half, others, solve, start)
+    return found @ basis.T
+
+
+def _turned_step(
+    half: Half, others: Tensor, solve: Solve, start: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Block by block; the rows' vectors and the others' in the basis, and the basis [D, D]."""
     half = in_dtype(half, others.dtype)
     values, basis = eigenbasis(others, half.gram_other, half.centre)
     turned = others @ basis
-    whole = turned.sum(dim=0)
-    squares = turned**2
+    whole, square = turned.sum(dim=0), mean_square(half.rows, turned)
     line = half.line_other @ turned
     pulled = turned * half.pull_other[:, None]
     found: Tensor = others.new_empty(half.rows.n_queries, others.shape[1])
-    for first, last in blocks(half.rows, max(64, ENTRIES // others.shape[1]), PAIRS):
+    kind, width = others.device.type, others.shape[1]
+    most = max(64, ENTRIES.get(kind, LARGEST) // width), PAIRS.get(kind, LARGEST)
+    for first, last in blocks(half.rows, *most):
         part, own = half.rows.part(first, last), slice(first, last)
         diagonal = half.gram_own[own, None] * values + half.reg[own, None]
         right = row_sums(part, pulled, _pull_weights(part, half.offset))
         right *= half.pull_own[own, None]
         right.addcmul_(half.line_own[own, None], line)
         if half.extra == 0 and half.cross == 0:
-            solution = right.mul_(inverse(diagonal))
+            found[own] = right.mul_(inverse(diagonal))
         else:
-            system = System(part, turned, squares, diagonal, right, half.extra, half.cross, whole)
-            solution = solve(system, None if start is None else start[own] @ basis)
-        torch.mm(solution, basis.T, out=found[own])
-    return found
+            system = System(part, turned, square, diagonal, right, half.extra, half.cross, whole)
+            found[own] = solve(system, None if start is None else start[own] @ basis)
+    return found, turned, basis
 
 
 def by_conjugate_gradients(steps: int) -> Solve:
-    """So many steps for every row at once, each preconditioned by the diagonal of its system."""
+    """So many steps for every row at once, preconditioned by about the diagonal of its system.
+
+    What a row's own pairs add to the diagonal is taken as their number times the mean.
+    """
 
     def solve(system: System, start: Tensor | None) -> Tensor:
-        squares = row_sums(system.rows, system.squares, system.rows.grades)
-        scale = inverse(squares.mul_(system.extra).add_(system.diagonal))
+        sizes = system.extra * system.rows.counts().to(system.right.dtype)[:, None]
+        scale = inverse(torch.addcmul(system.diagonal, sizes, system.square))
+        if start is not None:
+            start *= scale > 0  # nothing holds the rest: it is left at 0
         return conjugate_gradients(
             system.product,
             system.right,
@@ -171,8 +213,8 @@ def coupled_step(
     right = row_sums(half.rows, pulled, _pull_weights(half.rows, half.offset)) + line
     diagonal = values + half.reg[:, None]
     columns, extra, cross = half.rows, half.extra, half.cross
-    squares = row_sums(columns, turned**2, columns.grades)
-    scale = inverse(diagonal + extra * squares)
+    sizes = extra * columns.counts().to(right.dtype)[:, None]
+    scale = inverse(torch.addcmul(diagonal, sizes, mean_square(columns, turned)))
     pulls = half.centre * values
     room = 1 - pulls * scale.sum(dim=0)  # 0 where nothing holds the sum: then it is left out
     through = torch.where(room > TINY, pulls / room, 0.0)
@@ -241,6 +283,12 @@ def eigenbasis(vectors: Tensor, weights: Tensor, centre: float = 0.0) -> tuple[T
         gram -= centre * torch.outer(whole, whole)
     values, basis = torch.linalg.eigh(gram)
     return values.clamp(min=0).to(vectors.dtype), basis.to(vectors.dtype)
+
+
+def mean_square(rows: Interactions, others: Tensor) -> Tensor:
+    """The mean square of each entry of Y over the pairs; [D]."""
+    counts = rows.candidate_counts().to(others.dtype)
+    return (counts @ others**2) / counts.sum().clamp(min=1)
 
 
 def inverse(diagonal: Tensor) -> Tensor:

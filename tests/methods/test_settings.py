@@ -1,0 +1,56 @@
+"""Every method refuses settings that mean nothing, before it begins, with a hint."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+
+NONSENSE: dict[str, list[Any]] = {
+    "width": [0, -3],
+    "sweeps": [0],
+    "steps": [0],
+    "negatives": [0, -1],
+    "rank": [0],
+    "path_queries": [0],
+    "largest": [],  # any limit is one
+    "reg": [-1.0, float("nan"), float("inf")],
+    "alpha": [-0.1, float("nan"), float("inf")],
+    "background": [-0.1, float("nan")],
+    "nu": [-1.0, float("nan")],
+    "beta": [-0.1, float("nan"), 1.5],  # beyond 1 the Gram matrix is negative
+    "threshold": [1.0, -0.1, float("nan")],
+    "tolerance": [0.0, 1.0, -1.0, float("nan")],
+    "query_exponent": [float("nan"), float("inf"), 7.0],
+    "candidate_exponent": [float("nan"), float("-inf"), 7.0],
+    "discount": [float("nan"), 7.0],
+    "inner": ["lu"],
+    "start": ["warm"],
+    "solver": ["magic"],
+    "weights": ["heavy"],
+    "regulariser": ["none"],
+    "variant": ["other"],
+}
+CASES = [
+    pytest.param(name, {field.name: value}, id=f"{name}-{field.name}-{value}")
+    for name, method in METHODS.items()
+    for field in fields(method.config)
+    for value in NONSENSE.get(field.name, [])
+]
+
+
+def test_every_setting_has_its_nonsense() -> None:
+    """A new option must be added above."""
+    options = {field.name for method in METHODS.values() for field in fields(method.config)}
+    assert options == NONSENSE.keys()
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_settings_that_mean_nothing_are_refused(name: str, settings: dict[str, Any]) -> None:
+    (option,) = settings
+    with pytest.raises(UserError, match=rf"^{option} (is|cannot be) ") as error:
+        rf.fit(name, ([1, 2], [3, 4]), **settings)
+    assert error.value.hint

@@ -1,0 +1,31 @@
+"""Data with groups to be found, for tests of whole methods."""
+
+import polars as pl
+import torch
+
+import rankfold as rf
+from rankfold.types import Dataset, Interactions
+
+
+def groups(seed: int = 0, m: int = 120, n: int = 60, *, graded: bool = False) -> pl.DataFrame:
+    """Queries and candidates in six groups; most choices stay within the group."""
+    rng = torch.Generator().manual_seed(seed)
+    same = (torch.arange(m)[:, None] % 6) == (torch.arange(n)[None, :] % 6)
+    chosen = torch.rand(m, n, generator=rng) < torch.where(same, 0.6, 0.05)
+    pairs = chosen.nonzero()
+    columns = {"query": pairs[:, 0].numpy(), "candidate": pairs[:, 1].numpy()}
+    if graded:
+        columns["grade"] = torch.randint(1, 6, (len(pairs),), generator=rng).float().numpy()
+    return pl.DataFrame(columns)
+
+
+def split_groups(seed: int = 0, *, graded: bool = False) -> Dataset:
+    return rf.prepare(groups(seed, graded=graded))
+
+
+def dense(rows: Interactions) -> torch.Tensor:
+    """Its grades, or ones, in float64."""
+    matrix = torch.zeros(rows.n_queries, rows.n_candidates, dtype=torch.float64)
+    values = torch.ones(rows.n_pairs) if rows.grades is None else rows.grades
+    matrix[rows.query_of_pair().long(), rows.candidates.long()] = values.double()
+    return matrix
