@@ -3,7 +3,7 @@
     import rankfold as rf
 
     data = rf.prepare("ratings.parquet", query="user", candidate="item", kcore=5)
-    model = rf.fit("rg2-plain", data)
+    model = rf.fit("rg2", data)
     model.search(["alice"], k=10)
 
 Everything below is imported when it is first used, so that ``import rankfold`` costs nothing.

@@ -110,10 +110,7 @@ def _fit(job: Job) -> Ranker:
     if course.phase == "fit":
         _run(job, job.data, course, state)
         if job.how.refit and job.data.validation is not None:
-            assert course.model is not None
-            chosen = dict(course.model.config)
-            course = Course("refit", course.number, course.history, settings=chosen)
-            state = None
+            course, state = course.refit(), None
     if course.phase == "refit":
         again = replace(job, settings=config.build(job.method.config, course.settings))
         _run(again, again.whole, course, state)
@@ -287,11 +284,13 @@ def _finish(job: Job, course: Course) -> Ranker:
     """The ranker of the model that was kept; on disk too, if there is a place."""
     assert course.model is not None
     notes = {
+        **course.notes,
         **course.model.notes,
         "history": course.history,
         "chosen": course.number,
         "refit": course.phase == "refit",
         "seed": job.how.seed,
+        "metric": job.how.metric,
         "data": job.data.fingerprint,
     }
     model = course.model

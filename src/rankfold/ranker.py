@@ -114,7 +114,7 @@ class Ranker:
         if candidates is None or candidates.shape[1] == 1:
             raise UserError(
                 f"{self.model.method} knows no likeness between candidates",
-                hint="fit a method with vectors, say rg2-plain",
+                hint="fit a method with vectors, say rg2",
             )
         vectors = torch.nn.functional.normalize(candidates, dim=1)
         itself = Interactions(

@@ -10,7 +10,7 @@ from torch import Tensor
 from rankfold.objectives.quadratic import Half, candidate_half, query_half
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2, rg2_weighted, rgx
-from rankfold.solvers.als import by_cholesky, by_conjugate_gradients, candidate_half_step, half_step
+from rankfold.solvers.als import by_cholesky, by_conjugate_gradients, half_step
 from rankfold.types import Interactions
 
 BETA, M, N, D = 0.3, 9, 7, 3
@@ -61,7 +61,7 @@ def test_candidate_step(seed: int, solve: object, *, centred: bool) -> None:
     """Plus h where the objective has minus; RGx's Gram matrix as in the query step."""
     rows, r = random_rows(seed)
     p, a = vectors(M, seed), r.sum(dim=1) / (2 * N)
-    found = candidate_half_step(halves(rows, ALPHA, centred=centred)[1], rows, p, solve, None)
+    found = half_step(halves(rows, ALPHA, centred=centred)[1], p, solve, None)
     background = (1 - BETA if centred else 1) * p.T @ (a[:, None] * p)
     reg = REG * (r.sum() / (2 * N) + ALPHA * M)
     for y in range(N):

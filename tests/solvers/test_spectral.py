@@ -145,7 +145,7 @@ def test_residual_falls_from_pass_to_pass_and_is_1_before_it_is_measured() -> No
 def test_an_unconverged_iteration_ends_at_the_largest_space() -> None:
     rows, _ = random_rows(3, m=400, n=300)
     found = passes(rg2(rows, 0.0), 20, 1e-12)[-1]
-    assert found.columns == 120  # 6 times the width
+    assert found.columns == 112  # whole blocks, about 6 times the width
     assert found.residual > 1e-12
     assert found.vectors is not None
     assert found.vectors.shape == (300, 20)
@@ -157,7 +157,7 @@ def test_residual_is_measured_whole_where_the_space_is_full(width: int) -> None:
     rows, r = random_rows(3, m=400, n=300)
     found = passes(puresvd(rows), width, 1e-12)[-1]
     assert found.vectors is not None
-    assert found.columns == 6 * width
+    assert 5 * width < found.columns <= 6 * width
     values, vectors = found.values.double(), found.vectors.double()
     rest = r.T @ (r @ vectors) - vectors * values**2
     assert found.residual == pytest.approx(float(rest.norm() / (values**2).norm()), rel=0.02)
@@ -339,7 +339,7 @@ def test_no_alternating_run_is_better_and_the_best_comes_close(case: Case) -> No
 @pytest.mark.parametrize("seed", range(2))
 def test_rgx_has_the_optimum_of_rg2(seed: int) -> None:
     """With the weighted regulariser and no extra weight, on the scale 1/2N."""
-    rows, r = random_rows(seed, m=14, n=10)
+    rows, _ = random_rows(seed, m=14, n=10)
     plain = rg2(rows, REG)
     tau = REG * float(plain.query_weight.sum() * 10) ** 0.5
     p, q = solution(plain, 3, tau)

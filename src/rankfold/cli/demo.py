@@ -10,7 +10,7 @@ from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
 
 PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
-METHODS: dict[str, dict[str, Any]] = {"popularity": {}, "rg2-plain": {"reg": 3.0}}
+METHODS: dict[str, dict[str, Any]] = {"popularity": {}, "ials": {}, "rg2": {}}
 METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
 
 
@@ -19,7 +19,7 @@ def command(
     out: Annotated[Path, typer.Option(help="Where the folders go.", metavar="DIR")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Prepare the bundled Debian package graph, fit two methods, compare, show ranked lists."""
+    """Prepare the bundled Debian package graph, fit three methods, compare, show ranked lists."""
     from rankfold.data.prepare import prepare
     from rankfold.evaluation import evaluate
     from rankfold.fitting import fit
@@ -46,4 +46,4 @@ def command(
     for package, keys in zip(PACKAGES, found.keys, strict=True):
         say.print(f"{package}: {', '.join(map(str, keys))}")
     say.rule()
-    say.print(f"Go on by yourself: rankfold search {out / 'rg2-plain'} --query vlc")
+    say.print(f"Go on by yourself: rankfold search {out / 'rg2'} --query vlc")

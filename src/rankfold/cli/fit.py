@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,11 +80,20 @@ def command(
         return
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
+    say.print(f"{out}: {method}, {describe_choice(notes, ranker.model.config, metric)}")
+
+
+def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:
+    """What was kept, and why, for people."""
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
-    best = f", validation {metric} {max(scores):.4f}" if scores else ""
-    say.print(f"{out}: {method}, step {notes['chosen']}{best}")
-    if not scores:
-        say.print("without validation pairs nothing was chosen: the last step is kept")
+    if "chosen_by" in notes:
+        names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+        chosen = ", ".join(f"{name} {config[name]:g}" for name in names)
+        tried = f" from {len(notes['path'])} points" if "path" in notes else ""
+        return f"chosen by {notes['chosen_by']}{tried}: {chosen}"
+    if scores:
+        return f"step {notes['chosen']}, validation {metric} {max(scores):.4f}"
+    return f"step {notes['chosen']}, the last: there are no validation pairs to choose by"
 
 
 def reporter(tell: Tell, metric: str) -> Report:

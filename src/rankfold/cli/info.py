@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, console, print_json
+from rankfold.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,12 +18,19 @@ if TYPE_CHECKING:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR")], *, json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    *,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw what a spectral fit tried.", metavar="F.svg")
+    ] = None,
+    json: AsJson = False,
 ) -> None:
     """Tell what a data, model or checkpoint folder holds."""
     from rankfold import store
 
     manifest = dict(store.open_folder(folder).manifest)
+    if plot is not None:
+        _plot(manifest, folder, plot)
     if json:
         print_json(manifest)
         return
@@ -34,6 +42,21 @@ def command(
         _describe_summary(manifest["summary"], out)
     elif manifest["kind"] == "model":
         _describe_model(manifest, out)
+
+
+def _plot(manifest: dict[str, Any], folder: Path, out: Path) -> None:
+    from rankfold.report.path import path_svg
+
+    path = manifest.get("notes", {}).get("path", [])
+    if len(path) < 2:
+        raise UserError(
+            f"{folder} has no path to draw", hint="fit rg2 on data with validation pairs"
+        )
+    svg = path_svg(path, manifest["config"], manifest["notes"].get("metric", "score"))
+    try:
+        out.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}", hint="name another file") from None
 
 
 def describe_data(data: Dataset, name: str, out: Console) -> None:
@@ -82,6 +105,8 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         out.print(f"  {describe_addition(entry)}")
     if "removed" in notes:
         out.print(f"  {notes['removed']:,} queries were removed")
+    if notes.get("path"):
+        out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points of its path")
     if scores:
         best = max(scores, key=lambda entry: float(entry["score"]))
         out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")

@@ -48,9 +48,14 @@ class Sweeping:
         for name in ("width", "sweeps", "steps", "negatives"):
             if getattr(self, name, 1) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
-        for name in ("reg", "alpha", "background", "nu", "beta"):
+        for name in ("reg", "alpha", "background", "nu"):
             if not 0 <= getattr(self, name, 0.0) < float("inf"):
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        if not 0 <= getattr(self, "beta", 0.0) <= 1:
+            raise UserError(f"beta is {getattr(self, 'beta', 0.0)}", hint="it lies between 0 and 1")
+        if not 0 < getattr(self, "tolerance", 0.5) < 1:
+            found = getattr(self, "tolerance", 0.5)
+            raise UserError(f"tolerance is {found}", hint="it lies between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,10 @@ def make_rg2_sampled(rows: Interactions, config: SampledConfig) -> Problem:
 
 
 def make_rgx_sampled(rows: Interactions, config: SampledConfig) -> Problem:
+    if rows.grades is not None:
+        raise UserError(
+            "rgx-sampled knows no grades", hint="leave weights=none, or fit rg2-sampled"
+        )
     return exact(rgx_sampled(rows, config.reg, config.negatives))
 
 

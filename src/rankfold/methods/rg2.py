@@ -98,6 +98,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     number, first, inside = 0, 0, run.resume
     if inside is not None:
         number, first = int(inside["number"]), int(inside["place"])
+    for place in range(first):  # solved before the fit was stopped
+        *_, found = search.passes(place, None)
+        search.take(place, found)
     began = perf_counter()
     for place in range(first, len(search.exponents)):
         for found in search.passes(place, inside):
@@ -109,9 +112,6 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                 began = perf_counter()
         search.take(place, found)
         inside = None
-    for place in range(first):  # solved before the fit was stopped
-        *_, found = search.passes(place, None)
-        search.take(place, found)
     model = search.best()
     residual = model.notes["residual"]
     yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
@@ -142,6 +142,7 @@ class Search:
     def __init__(self, rows: Interactions, config: Config, run: Run) -> None:
         self.rows, self.run = rows, run
         self.config = config if run.judge is not None else _with_defaults(config)
+        self.defaulted = self.config != config
         self.counts = rows.candidate_counts().clamp(min=1).double()
         self.exponents = _exponents(self.config)
         self.entries: list[Entry] = []
@@ -263,12 +264,12 @@ class Search:
             threshold=entry.threshold,
             discount=entry.discount,
         )
-        notes = {
-            "path": [self.note(one) for one in self.entries],
-            "chosen_by": "the defaults" if self.run.judge is None else "validation",
-            "residual": found.residual,
-            "columns": found.columns,
-        }
+        notes: dict[str, Any] = {"residual": found.residual, "columns": found.columns}
+        if self.run.judge is not None and len(self.entries) > 1:
+            path = [self.note(one) for one in self.entries]
+            notes |= {"chosen_by": "validation", "path": path}
+        elif self.defaulted:
+            notes |= {"chosen_by": "the defaults"}
         tensors = {"queries": _fold(solution, self.rows, e), **to_tensors(solution)}
         return Model("rg2", asdict(chosen), tensors, notes)
 

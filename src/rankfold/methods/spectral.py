@@ -32,8 +32,22 @@ def training_rows(data: Dataset, weights: str, device: torch.device) -> Interact
     """The training pairs, with their grades only if these count as weights."""
     rows = data.split("train").to(device)
     if weights == "grade":
+        check_grades(rows)
         return rows
     return Interactions(rows.offsets, rows.candidates, None, rows.n_candidates)
+
+
+def check_grades(rows: Interactions) -> None:
+    """A UserError where a grade cannot be a weight."""
+    if rows.grades is None:
+        return
+    good = rows.grades.isfinite() & (rows.grades > 0)
+    if not bool(good.all()):
+        bad = float(rows.grades[~good][0])
+        raise UserError(
+            f"{int((~good).sum())} pairs have grades like {bad:g}, which are no weights",
+            hint="a weight is more than 0; prepare the data again with --min-grade",
+        )
 
 
 def factors(

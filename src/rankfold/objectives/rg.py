@@ -73,7 +73,7 @@ def rg2_weighted(
         frequency   reg sum_x (|I_x|/2 + alpha |I_x|)^nu |P_x|^2
                     + reg sum_y (|D|/2N + alpha c_y)^nu |Q_y|^2, the sum of the weights that count
         plain       reg sum_x |P_x|^2 + reg sum_y |Q_y|^2
-        matrix      reg |P Q^T|^2; [rg2], appendix A.6
+        matrix      reg |P Q^T|^2; [rg2], appendix A.6, whose lambda is 2N times this reg
     """
     sizes, columns, n = row_sizes(rows), column_sizes(rows), rows.n_candidates
     a, mass = sizes / (2 * n), float(sizes.sum()) / (2 * n)

@@ -253,7 +253,7 @@ def conjugate_gradients(
     """An approximate solution of ``product(x) = right`` for a positive definite product.
 
     With ``dot`` row by row, every row is a system of its own. A direction along which the product
-    vanishes is not taken. ``start`` is overwritten.
+    vanishes is not taken, nor any once what is left is rounding. ``start`` is overwritten.
     """
     if start is None:
         x, residual = torch.zeros_like(right), right.clone()
@@ -261,10 +261,11 @@ def conjugate_gradients(
         x, residual = start, right - product(start)
     direction = precondition(residual)
     size = dot(residual, direction)
+    rounding = size * torch.finfo(right.dtype).eps ** 2
     for step in range(1, steps + 1):
         moved = product(direction)
         along = dot(direction, moved)
-        length = torch.where(along > 0, size / along, 0.0)
+        length = torch.where((along > 0) & (size > rounding), size / along, 0.0)
         x.addcmul_(length, direction)
         if step == steps:
             break

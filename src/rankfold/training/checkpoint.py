@@ -39,7 +39,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
         "course": [course.phase, course.steps, course.history, course.number, course.score],
-        "settings": course.settings,
+        "chosen": [course.settings, course.notes, course.in_passes],
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
     }
     files: dict[str, store.Content] = {"state": dict(checkpoint.state)}
@@ -61,7 +61,7 @@ def _checkpoint(folder: store.Folder) -> Checkpoint:
         method, config, notes = meta["model"]
         model = Model(method, config, _copied(folder, "model"), notes)
     phase, steps, history, number, score = meta["course"]
-    course = Course(phase, steps, history, number, score, model, meta["settings"])
+    course = Course(phase, steps, history, number, score, model, *meta["chosen"])
     return Checkpoint(meta["identity"], course, _copied(folder, "state"))
 
 

@@ -19,6 +19,8 @@ class Course:
     score: float | None = None  # of that model
     model: Model | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # chosen by the fit, for the refit
+    notes: dict[str, Any] = field(default_factory=dict)  # of the fit's model, likewise
+    in_passes: bool = False  # the steps lead to one model, rather than having one each
 
     def note(self, step: Step, score: float | None) -> None:
         """Enter a step and, if it was scored, its score."""
@@ -29,6 +31,7 @@ class Course:
             "seconds": step.seconds,
         }
         self.history.append(entry if score is None else {**entry, "score": score})
+        self.in_passes = self.in_passes or step.model is None
         if score is None or self.score is None or score > self.score:
             self.number, self.score, self.model = step.number, score, step.model
 
@@ -36,3 +39,14 @@ class Course:
         """True after the last step, and after ``patience`` steps without a better score."""
         stalled = self.score is not None and step.number - self.number >= patience
         return step.final or step.number == self.steps or stalled
+
+    def refit(self) -> Course:
+        """What comes after the fit: as many steps, or the passes it takes, with what was chosen."""
+        assert self.model is not None
+        return Course(
+            "refit",
+            None if self.in_passes else self.number,
+            self.history,
+            settings=dict(self.model.config),
+            notes=dict(self.model.notes),
+        )
