@@ -45,7 +45,7 @@ SEEDS = (0, 1, 2)
 PATIENCE = 2
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.001, 0.003, 0.01, 0.03)}
+WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.003, 0.01, 0.03, 0.1)}
 GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: method, points
     "rg2": ("rg2", {}),
     "rg2-plain-path": (

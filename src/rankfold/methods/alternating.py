@@ -80,8 +80,8 @@ class WrmfConfig(Sweeping):
 class WeightedConfig(Sweeping):
     """RG2 or RGx with extra weight on the pairs."""
 
-    reg: float = 0.003  # lambda
-    alpha: float = 0.015  # extra weight of a pair
+    reg: float = 0.03  # lambda
+    alpha: float = 0.02  # extra weight of a pair
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = "frequency"
     nu: float = 1.0  # the power of the frequency regulariser
     start: Literal["random", "spectral"] = "spectral"
@@ -189,7 +189,7 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
     halves = problem.query_half, problem.candidate_half(rows.transpose())
     solve = _solve(config, config.steps)
     if run.resume is None:
-        number, candidates = 0, starting_candidates(rows, config, run)
+        number, candidates = 0, starting_candidates(problem.objective, config, run)
         queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None)
     else:
         number = int(run.resume["number"])
@@ -207,20 +207,25 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
         yield Step(number, loss, seconds, model, tensors.copy, final)
 
 
-def starting_candidates(rows: Interactions, config: Sweeping, run: Run) -> Tensor:
-    """Small random vectors, or those of the spectral RG2 scaled alike; [N, D]."""
+def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
+    """Small random vectors, or those of the spectral RG2, as long as the targets ask for; [N, D].
+
+    Both sides take the square root of a pair's target, pull / (extra + a): were one side too short,
+    the regularisers would hold the scores down until the sides have the same length.
+    """
+    target: float = float(o.pull.mean() / (o.extra + o.query_weight.mean()))
+    length = max(target, 0.0) ** 0.5
     if config.start == "random":
-        scale = torch.tensor(0.1 / config.width**0.5)
-        return (torch.randn(rows.n_candidates, config.width, generator=run.rng) * scale).to(
-            run.device
-        )
-    objective = rg2(rows, 0.0, exponent=-0.375, candidate_exponent=0.35)
-    target = Target(objective, run.memory_budget)
-    *_, found = decompose(target, config.width, run.rng, tolerance=0.07)
+        scale = torch.tensor(0.1 * length / config.width**0.5)
+        random = torch.randn(o.rows.n_candidates, config.width, generator=run.rng)
+        return (random * scale).to(run.device)
+    separable = rg2(o.rows, 0.0, exponent=-0.375, candidate_exponent=0.35)
+    passes = decompose(Target(separable, run.memory_budget), config.width, run.rng, tolerance=0.07)
+    *_, found = passes
     assert found.vectors is not None
-    candidates = factors(objective, found.values, found.vectors, 0.0).candidates
-    size = float(candidates.norm(dim=1).mean())
-    return candidates * (0.5 / max(size, 1e-30))
+    candidates = factors(separable, found.values, found.vectors, 0.0).candidates
+    size = candidates.norm(dim=1).mean().clamp(min=1e-30)
+    return candidates.mul_(0.5 * length / size)
 
 
 def folded(make: Make, config: Sweeping, candidates: Tensor, rows: Interactions) -> Tensor:

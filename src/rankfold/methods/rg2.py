@@ -31,7 +31,7 @@ from rankfold.solvers.spectral import Decomposition, Target, decompose
 from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step
 
 EXPONENTS = ((-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.375, 0.425))  # plain, weighted
-RANKS = (0.25, 0.5, 0.75, 1.0)  # shares of the width
+RANKS = (0.25, 0.5, 1.0)  # shares of the width
 THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
 DEFAULTS = {
@@ -55,7 +55,7 @@ class Config:
     threshold: float | None = None  # a share of the last kept singular value; default .5
     discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
     tolerance: float = 0.07  # of the decomposition's residual
-    path_queries: int = 800  # validation queries that score the whole path
+    path_queries: int = 600  # validation queries that score the whole path
     weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
 
     def __post_init__(self) -> None:
@@ -195,11 +195,12 @@ class Search:
         candidates = found.vectors * scale.float()[:, None]
         singular = found.values.to(candidates.device)
         values: dict[Point, list[Tensor]] = {point: [] for point in points}
-        for some in self.sample(judge).split(QUERIES):
-            here = some.to(candidates.device)
-            products = target.times(found.vectors, self.rows.select(here), here)
+        queries = self.sample(judge)
+        here = queries.to(candidates.device)
+        products = target.times(found.vectors, self.rows.select(here), here)
+        for some, left in zip(queries.split(QUERIES), products.split(QUERIES), strict=True):
             hidden = _hidden(judge.hidden(some).to(candidates.device))
-            for point, scores in path_scores(products, singular, candidates, points, hidden):
+            for point, scores in path_scores(left, singular, candidates, points, hidden):
                 ids = top_k(scores, min(judge.depth, len(candidates))).ids
                 values[point].append(judge.values(some, ids))
         return {point: torch.cat(parts) for point, parts in values.items()}

@@ -24,8 +24,8 @@ from rankfold.objectives.quadratic import (
 )
 from rankfold.types import Interactions
 
-ENTRIES = {"cpu": 2**20}  # of a block of vectors: a few of them stay in a CPU's cache
-PAIRS = {"cpu": 2**18}  # of a block, likewise
+ENTRIES = {"cpu": 2**18}  # of a block of vectors: a few of them stay in a CPU's cache
+PAIRS = {"cpu": 2**16}  # of a block, likewise
 LARGEST = 2**26  # of either, elsewhere
 TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
 
@@ -34,29 +34,44 @@ class System(NamedTuple):
     """The systems of a block of rows, in the basis of the shared Gram matrix.
 
     Row i: (diag(diagonal_i) + extra sum_{j in rows_i} g_ij Y_j Y_j^T
-    - cross (sums_i whole^T + whole sums_i^T)) X_i = right_i.
+    - cross (sums_i whole^T + whole sums_i^T)) X_i = line_i + sum_{j in rows_i} pull_ij Y_j,
+    with sums_i = sum_{j in rows_i} Y_j.
     """
 
     rows: Interactions  # [B, m]
     others: Tensor  # Y [m, D]
     square: Tensor  # a pair's mean square of each entry of Y, [D]
     diagonal: Tensor  # [B, D]
-    right: Tensor  # [B, D]
+    line: Tensor  # [B, D]
+    pulls: Tensor  # one per pair
     extra: float
     cross: float
     whole: Tensor  # sum_j Y_j, [D]
 
+    def right(self) -> Tensor:
+        """The right sides; [B, D]."""
+        return row_sums(self.rows, self.others, self.pulls).add_(self.line)
+
     def product(self, x: Tensor) -> Tensor:
         """The systems' matrices times the rows of x [B, D]."""
+        result = row_sums(self.rows, self.others, self._weights(x)).addcmul_(self.diagonal, x)
+        return result if self.cross == 0 else result.sub_(self._crossed(x))
+
+    def residual(self, x: Tensor) -> Tensor:
+        """``right() - product(x)``, with one sum over the pairs; [B, D]."""
+        weights = self.pulls - self._weights(x)
+        result = row_sums(self.rows, self.others, weights).add_(self.line)
+        result.addcmul_(self.diagonal, x, value=-1)
+        return result if self.cross == 0 else result.add_(self._crossed(x))
+
+    def _weights(self, x: Tensor) -> Tensor:
         weights = pair_products(self.rows, x, self.others).mul_(self.extra)
-        if self.rows.grades is not None:
-            weights *= self.rows.grades
-        result = row_sums(self.rows, self.others, weights).addcmul_(self.diagonal, x)
-        if self.cross != 0:
-            sums = row_sums(self.rows, self.others)
-            along = torch.linalg.vecdot(sums, x)[:, None]
-            result -= self.cross * (sums * (x @ self.whole)[:, None] + along * self.whole)
-        return result
+        return weights if self.rows.grades is None else weights.mul_(self.rows.grades)
+
+    def _crossed(self, x: Tensor) -> Tensor:
+        sums = row_sums(self.rows, self.others)
+        along: Tensor = torch.linalg.vecdot(sums, x)[:, None]
+        return (sums * (x @ self.whole)[:, None] + along * self.whole) * self.cross
 
 
 Solve = Callable[[System, Tensor | None], Tensor]
@@ -130,20 +145,25 @@ def _turned_step(
     turned = others @ basis
     whole, square = turned.sum(dim=0), mean_square(half.rows, turned)
     line = half.line_other @ turned
-    pulled = turned * half.pull_other[:, None]
     found: Tensor = others.new_empty(half.rows.n_queries, others.shape[1])
     kind, width = others.device.type, others.shape[1]
     most = max(64, ENTRIES.get(kind, LARGEST) // width), PAIRS.get(kind, LARGEST)
     for first, last in blocks(half.rows, *most):
         part, own = half.rows.part(first, last), slice(first, last)
-        diagonal = half.gram_own[own, None] * values + half.reg[own, None]
-        right = row_sums(part, pulled, _pull_weights(part, half.offset))
-        right *= half.pull_own[own, None]
-        right.addcmul_(half.line_own[own, None], line)
+        system = System(
+            rows=part,
+            others=turned,
+            square=square,
+            diagonal=half.gram_own[own, None] * values + half.reg[own, None],
+            line=half.line_own[own, None] * line,
+            pulls=_pulls(part, half.pull_own[own], half.pull_other, half.offset),
+            extra=half.extra,
+            cross=half.cross,
+            whole=whole,
+        )
         if half.extra == 0 and half.cross == 0:
-            found[own] = right.mul_(inverse(diagonal))
+            found[own] = system.right().mul_(inverse(system.diagonal))
         else:
-            system = System(part, turned, square, diagonal, right, half.extra, half.cross, whole)
             found[own] = solve(system, None if start is None else start[own] @ basis)
     return found, turned, basis
 
@@ -155,15 +175,18 @@ def by_conjugate_gradients(steps: int) -> Solve:
     """
 
     def solve(system: System, start: Tensor | None) -> Tensor:
-        sizes = system.extra * system.rows.counts().to(system.right.dtype)[:, None]
+        sizes = system.extra * system.rows.counts().to(system.others.dtype)[:, None]
         scale = inverse(torch.addcmul(system.diagonal, sizes, system.square))
-        if start is not None:
-            start *= scale > 0  # nothing holds the rest: it is left at 0
+        if start is None:
+            x, residual = torch.zeros_like(system.diagonal), system.right()
+        else:
+            x = start.mul_(scale > 0)  # nothing holds the rest: it is left at 0
+            residual = system.residual(x)
         return conjugate_gradients(
             system.product,
-            system.right,
-            start,
-            lambda residual: residual * scale,
+            residual,
+            x,
+            lambda rest: rest * scale,
             lambda x, y: torch.linalg.vecdot(x, y)[:, None],
             steps,
         )
@@ -184,7 +207,7 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     factors, info = torch.linalg.cholesky_ex(matrices)
     pivots = factors.diagonal(dim1=1, dim2=2)
     good = (info == 0) & (pivots.amin(dim=1) > TINY**0.5 * pivots.amax(dim=1))
-    right = system.right.double()[:, :, None]
+    right = system.right().double()[:, :, None]
     solution = torch.empty_like(right)
     solution[good] = torch.cholesky_solve(right[good], factors[good])
     solution[~good] = torch.linalg.pinv(matrices[~good], hermitian=True, rtol=TINY) @ right[~good]
@@ -209,8 +232,8 @@ def coupled_step(
     values, basis = eigenbasis(queries, half.gram_other)
     turned = queries @ basis
     line = half.line_other @ turned
-    pulled = turned * half.pull_other[:, None]
-    right = row_sums(half.rows, pulled, _pull_weights(half.rows, half.offset)) + line
+    pulls = _pulls(half.rows, half.pull_own, half.pull_other, half.offset)
+    right = row_sums(half.rows, turned, pulls) + line
     diagonal = values + half.reg[:, None]
     columns, extra, cross = half.rows, half.extra, half.cross
     sizes = extra * columns.counts().to(right.dtype)[:, None]
@@ -238,30 +261,28 @@ def coupled_step(
 
     if extra == 0 and cross == 0:
         return precondition(right) @ basis.T
-    begin = None if start is None else start @ basis
-    return conjugate_gradients(product, right, begin, precondition, _dot, steps) @ basis.T
+    x = torch.zeros_like(right) if start is None else start @ basis
+    residual = right if start is None else right - product(x)
+    return conjugate_gradients(product, residual, x, precondition, _dot, steps) @ basis.T
 
 
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor],
-    right: Tensor,
-    start: Tensor | None,
+    residual: Tensor,
+    x: Tensor,
     precondition: Callable[[Tensor], Tensor],
     dot: Callable[[Tensor, Tensor], Tensor],
     steps: int,
 ) -> Tensor:
-    """An approximate solution of ``product(x) = right`` for a positive definite product.
+    """Steps from ``x`` towards the solution, for a positive definite product.
 
     With ``dot`` row by row, every row is a system of its own. A direction along which the product
-    vanishes is not taken, nor any once what is left is rounding. ``start`` is overwritten.
+    vanishes is not taken, nor any once what is left is rounding. ``x`` and ``residual``, which is
+    what the product of x lacks, are overwritten.
     """
-    if start is None:
-        x, residual = torch.zeros_like(right), right.clone()
-    else:
-        x, residual = start, right - product(start)
     direction = precondition(residual)
     size = dot(residual, direction)
-    rounding = size * torch.finfo(right.dtype).eps ** 2
+    rounding = size * torch.finfo(x.dtype).eps ** 2
     for step in range(1, steps + 1):
         moved = product(direction)
         along = dot(direction, moved)
@@ -278,7 +299,7 @@ def conjugate_gradients(
 
 def eigenbasis(vectors: Tensor, weights: Tensor, centre: float = 0.0) -> tuple[Tensor, Tensor]:
     """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T."""
-    gram = (vectors.T @ (vectors * weights[:, None])).double()
+    gram = (vectors.T @ _weighted(vectors, weights)).double()
     if centre != 0:
         whole = vectors.sum(dim=0, dtype=torch.float64)
         gram -= centre * torch.outer(whole, whole)
@@ -298,9 +319,17 @@ def inverse(diagonal: Tensor) -> Tensor:
     return torch.where(diagonal > TINY * largest, 1 / diagonal, 0.0)
 
 
+def _weighted(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Each vector times its weight; the vectors themselves where all weights are 1."""
+    return vectors if bool((weights == 1).all()) else vectors * weights[:, None]
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(dtype=torch.float64).to(x.dtype)
 
 
-def _pull_weights(rows: Interactions, offset: float) -> Tensor | None:
-    return None if rows.grades is None else rows.grades + offset
+def _pulls(rows: Interactions, own: Tensor, other: Tensor, offset: float) -> Tensor:
+    """own_i (g_ij + offset) other_j for each pair."""
+    pulls = torch.repeat_interleave(own, rows.counts(), output_size=rows.n_pairs)
+    pulls = pulls * other[rows.candidates]
+    return pulls if rows.grades is None else pulls * (rows.grades + offset)
