@@ -2,6 +2,7 @@
 
     python benchmarks/quality.py export [--data DIR]     prepared data as plain arrays
     python benchmarks/quality.py run [--data-sets ...] [--widths ...] [--methods ...]
+    python benchmarks/quality.py equal                   ials at irspack's own settings
     python benchmarks/quality.py table                   beside the peers of quality_peers.py
 
 For each method: every point of its grid is fitted on train and scored on all validation queries
@@ -62,7 +63,7 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=["export", "run", "table"])
+    parser.add_argument("task", choices=["export", "run", "equal", "table"])
     parser.add_argument("--data-sets", nargs="+", default=DATA_SETS)
     parser.add_argument("--widths", nargs="+", type=int, default=[64, 256])
     parser.add_argument("--methods", nargs="+", default=list(GRIDS))
@@ -72,6 +73,8 @@ def main() -> None:
         export(args.data_sets)
     elif args.task == "table":
         table(args.data_sets, args.widths)
+    elif args.task == "equal":
+        equal(args.data_sets, args.widths)
     else:
         for width, name, method in product(args.widths, args.data_sets, args.methods):
             study(name, method, width, args.out)
@@ -203,6 +206,24 @@ def study(name: str, method: str, width: int, out: Path) -> None:
     found["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
     keep(path, found, name, method, width)
     print(path.stem, found["chosen"], found["test_mean"], found["on_edge"], flush=True)
+
+
+def equal(names: list[str], widths: list[int]) -> None:
+    """Test ndcg@20 of ``ials`` with what irspack chose, 16 sweeps, beside irspack's."""
+    found = {}
+    for name, width in product(names, widths):
+        theirs = json.loads((RESULTS / f"irspack-{name}-{width}.json").read_text())
+        data = load(name)
+        train = data.split("train").union(data.split("validation"))
+        chosen = theirs["chosen"]
+        settings = {"width": width, "background": chosen["alpha0"], "reg": chosen["reg"]}
+        course = fit("ials", replace(data, train=train, validation=None), settings, 0, 16)
+        assert course.model is not None
+        ours = Judged(replace(data, train=train, validation=None), "test").means(course.model)
+        ratio = ours[SELECTED_BY] / theirs["test_mean"][SELECTED_BY]
+        found[f"{name}-{width}"] = {**settings, "ours": ours[SELECTED_BY], "ratio": ratio}
+        print(name, width, found[f"{name}-{width}"], flush=True)
+    (RESULTS / "equal.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def keep(path: Path, found: dict[str, Any], name: str, method: str, width: int) -> None:

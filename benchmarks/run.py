@@ -18,6 +18,11 @@ PROGRAMS = {
     "startup": ["startup.py", "--write"],
     "topk": ["topk.py", "--write"],
     "prepare": ["prepare_scale.py", "--write"],
+    "quality-peers": ["quality_peers.py"],  # before the next: it prepares the data
+    "quality-export": ["quality.py", "export"],
+    "quality": ["quality.py", "run"],
+    "speed": ["quadratic_speed.py", "--write"],
+    "scale": ["billion.py", "linear", "--write"],
 }
 WITH_PEERS = {"metrics": ("ranx", ["metrics_against_ranx.py"])}
 

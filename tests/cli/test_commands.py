@@ -250,9 +250,9 @@ def test_a_wrong_turn_gets_one_error_with_a_hint(
 def test_demo_compares_and_shows_lists(rankfold: Command, tmp_path: Path) -> None:
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
-    assert "rg2-plain" in done.err
+    assert "rg2" in done.err
     assert "python3-pandas:" in done.err
-    assert (tmp_path / "demo" / "rg2-plain" / "manifest.json").exists()
+    assert (tmp_path / "demo" / "rg2" / "manifest.json").exists()
 
 
 def test_help_names_every_command_and_version_works() -> None:
@@ -284,3 +284,15 @@ def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: 
     done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
     assert done.code == 2
     assert "knows no likeness" in done.err
+
+
+def test_the_path_of_a_fit_can_be_drawn(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    data = model.with_name("data")
+    done = rankfold("fit", "rg2", data, "--out", tmp_path / "m", "--set", "width=4")
+    assert "chosen by validation from" in done.err
+    assert rankfold("info", tmp_path / "m", "--plot", tmp_path / "path.svg").code == 0
+    assert (tmp_path / "path.svg").read_text().startswith("<svg")
+    failed = rankfold("info", model, "--plot", tmp_path / "no.svg")
+    assert failed.code == 2
+    assert "no path to draw" in failed.err
+    assert not (tmp_path / "no.svg").exists()
