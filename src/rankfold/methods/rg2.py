@@ -41,7 +41,7 @@ DEFAULTS = {
     "discount": 0.15,
 }
 QUERIES = 128  # ranked at a time: their score blocks stay in a CPU's cache
-DOUBT = 1.0  # standard errors within which the second best is scored on all validation queries too
+DOUBT = 2.0  # standard errors within which the second best is scored on all validation queries too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Config:
     threshold: float | None = None  # a share of the last kept singular value; default .5
     discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
     tolerance: float = 0.07  # of the decomposition's residual
-    path_queries: int = 600  # validation queries that score the whole path
+    path_queries: int = 800  # validation queries that score the whole path
     weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
 
     def __post_init__(self) -> None:
