@@ -10,11 +10,12 @@ import torch
 from planted import split_groups
 
 import rankfold as rf
+from rankfold.comm import Alone
 from rankfold.methods import METHODS
-from rankfold.methods.rg2 import DEFAULTS, EXPONENTS
+from rankfold.methods.rg2 import DEFAULTS, EXPONENTS, Config, Search
 from rankfold.training import checkpoint
 from rankfold.training.course import Course
-from rankfold.types import Dataset, Model, Step, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Run, Step, Vocabulary, from_pairs
 
 SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
 OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
@@ -68,7 +69,7 @@ def test_the_path_covers_exponents_ranks_and_thresholds_but_no_point_twice(data:
     path = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
     points = [point(entry) for entry in path]
     assert len(points) == len(set(points))
-    whole = {(e, b, r, t) for (e, b), r, t in product(EXPONENTS, (3, 6, 9, 12), (0.0, 0.5, 0.9))}
+    whole = {(e, b, r, t) for (e, b), r, t in product(EXPONENTS, (3, 6, 12), (0.0, 0.5, 0.9))}
     assert {entry[:4] for entry in points} == whole
     assert len({entry[4] for entry in points}) == 4
 
@@ -76,7 +77,32 @@ def test_the_path_covers_exponents_ranks_and_thresholds_but_no_point_twice(data:
 def test_path_is_scored_on_a_sample_of_the_validation_queries(data: Dataset) -> None:
     few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
     many = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
-    assert few[0]["error"] > 2 * many[0]["error"] > 0
+    errors = [max(entry["error"] for entry in path) for path in (few, many)]
+    assert errors[0] > 2 * errors[1] > 0
+
+
+def test_what_comes_close_is_scored_on_other_queries_too(data: Dataset) -> None:
+    run = Run(torch.Generator(), torch.device("cpu"), Alone(), judge=Hundred())
+    search = Search(data.split("train"), Config(path_queries=10), run)
+    sample, further = search.sample(Hundred()), search.further(Hundred())
+    assert len(sample) == 10
+    assert len(further) == 30
+    assert not set(sample.tolist()) & set(further.tolist())
+    few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
+    errors = sorted(entry["error"] for entry in few)
+    assert errors[-1] > 1.5 * errors[0]  # of 10 queries and of 40
+
+
+class Hundred:
+    """A judge of a hundred queries that is only asked for their numbers."""
+
+    queries, depth = torch.arange(100), 10
+
+    def hidden(self, queries: torch.Tensor) -> Interactions:
+        raise NotImplementedError
+
+    def values(self, queries: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """RG2: the softmax ranking loss made quadratic, solved for every rank and threshold at once; [rg2].
 
 One decomposition for each pair of exponents gives a path of solutions. All of it is scored on a
-sample of the validation queries; where that leaves doubt, the best two on all of them.
+sample of the validation queries, and what comes close to the best on four times as many.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ DEFAULTS = {
     "discount": 0.15,
 }
 QUERIES = 128  # ranked at a time: their score blocks stay in a CPU's cache
-DOUBT = 2.0  # standard errors within which the second best is scored on all validation queries too
+DOUBT = 2.0  # standard errors of the difference within which a point comes close to the best
+FURTHER = 3  # times the sample, for those that come close
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +86,11 @@ class Entry(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """One decomposition and the best point of its path."""
+    """One decomposition and the path that it gives."""
 
     found: Decomposition
     best: Entry
-    values: Tensor  # of the metric there, for each sampled query
+    values: dict[Point, Tensor]  # of the metric, for each sampled query
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -164,14 +165,15 @@ class Search:
         discount = discounts[len(discounts) // 2]
         alone = len(points) * len(discounts) * len(self.exponents) == 1
         if self.run.judge is None or alone or len(found.values) == 0:
-            self.solved = [Solved(found, Entry(place, *points[-1], discount), torch.zeros(1))]
+            self.solved = [Solved(found, Entry(place, *points[-1], discount), {})]
             self.entries = [self.solved[0].best]
             return
-        values = self.along_path(place, found, points, discount, self.run.judge)
+        queries = self.sample(self.run.judge)
+        values = self.along_path(place, found, points, discount, self.run.judge, queries)
         entries = [Entry(place, *point, discount, *_mean(v)) for point, v in values.items()]
         best = max(entries, key=lambda entry: entry.score)
         self.entries += entries
-        self.solved.append(Solved(found, best, values[Point(best.rank, best.threshold)]))
+        self.solved.append(Solved(found, best, values))
         self.solved = sorted(self.solved, key=lambda solved: -solved.best.score)[:2]
 
     def points(self, largest: int) -> list[Point]:
@@ -185,9 +187,15 @@ class Search:
         return list(DISCOUNTS) if self.config.discount is None else [self.config.discount]
 
     def along_path(
-        self, place: int, found: Decomposition, points: list[Point], discount: float, judge: Judge
+        self,
+        place: int,
+        found: Decomposition,
+        points: list[Point],
+        discount: float,
+        judge: Judge,
+        queries: Tensor,
     ) -> dict[Point, Tensor]:
-        """The metric of every sampled query at every point."""
+        """The metric of every one of the queries at every point."""
         assert found.vectors is not None
         objective = self.objective(place)
         target = Target(objective, self.run.memory_budget)
@@ -195,7 +203,6 @@ class Search:
         candidates = found.vectors * scale.float()[:, None]
         singular = found.values.to(candidates.device)
         values: dict[Point, list[Tensor]] = {point: [] for point in points}
-        queries = self.sample(judge)
         here = queries.to(candidates.device)
         products = target.times(found.vectors, self.rows.select(here), here)
         for some, left in zip(queries.split(QUERIES), products.split(QUERIES), strict=True):
@@ -209,6 +216,40 @@ class Search:
         """The validation queries that score the path, evenly from all."""
         step = max(1, len(judge.queries) // self.config.path_queries)
         return judge.queries[step // 2 :: step]
+
+    def further(self, judge: Judge) -> Tensor:
+        """More of them, evenly from the rest."""
+        rest = judge.queries[~torch.isin(judge.queries, self.sample(judge))]
+        step = max(1, len(rest) // (FURTHER * self.config.path_queries))
+        return rest[step // 2 :: step]
+
+    def closest(self, judge: Judge) -> Solved:
+        """The best by the sample and, where others come close to it, by more queries.
+
+        Their entries then hold the scores of both together.
+        """
+        leader = self.solved[0]
+        best = leader.values[Point(leader.best.rank, leader.best.threshold)]
+        found = []
+        for solved in self.solved:
+            gaps = {point: _mean(best - values) for point, values in solved.values.items()}
+            close = [point for point, (gap, error) in gaps.items() if gap <= DOUBT * error]
+            found.append((solved, close))
+        queries = self.further(judge)
+        if sum(len(close) for _, close in found) == 1 or len(queries) == 0:
+            return leader
+        raced = [self.race(solved, close, judge, queries) for solved, close in found if close]
+        return max(raced, key=lambda solved: solved.best.score)
+
+    def race(self, solved: Solved, points: list[Point], judge: Judge, queries: Tensor) -> Solved:
+        """The best of some points of a path by more queries."""
+        place, discount = solved.best.place, solved.best.discount
+        more = self.along_path(place, solved.found, points, discount, judge, queries)
+        both = {point: torch.cat([solved.values[point], more[point]]) for point in points}
+        entries = {point: Entry(place, *point, discount, *_mean(v)) for point, v in both.items()}
+        at = {entry[:4]: entry for entry in entries.values()}
+        self.entries = [at.get(entry[:4], entry) for entry in self.entries]
+        return solved._replace(best=max(entries.values(), key=lambda entry: entry.score))
 
     def discounted(self, solved: Solved, judge: Judge) -> Entry:
         """The best discount at the best point of a path: it only scales the scores' columns."""
@@ -231,21 +272,14 @@ class Search:
         return max(entries, key=lambda entry: entry.score)
 
     def best(self) -> Model:
-        """The best point; where a second is hardly worse, the better on all validation queries."""
-        first, *others = self.solved
-        gaps = [_mean(first.values - other.values) for other in others]
-        doubtful = [
-            other for other, (gap, error) in zip(others, gaps, strict=True) if gap <= DOUBT * error
-        ]
-        judge, several = self.run.judge, len(self.discounts()) > 1
-        models = [
-            self.model(self.discounted(s, judge) if judge and several else s.best, s.found)
-            for s in (first, *doubtful)
-        ]
-        if self.run.validate is None or len(models) == 1:
-            return models[0]
-        scores = [self.run.validate(model) for model in models]
-        return models[scores.index(max(scores))]
+        """The model of the best point, at its best discount."""
+        judge, solved = self.run.judge, self.solved[0]
+        if judge is None or not solved.values:
+            return self.model(solved.best, solved.found)
+        solved = self.closest(judge)
+        several = len(self.discounts()) > 1
+        entry = self.discounted(solved, judge) if several else solved.best
+        return self.model(entry, solved.found)
 
     def solution(self, entry: Entry, found: Decomposition) -> Factors:
         assert found.vectors is not None
