@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.methods.spectral import factors, training_rows
+from rankfold.methods.spectral import factors, training_rows, weighed
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half
@@ -230,9 +230,8 @@ def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
 
 def folded(make: Make, config: Sweeping, candidates: Tensor, rows: Interactions) -> Tensor:
     """Vectors of queries from their candidates: the query step from nothing; [B, D]."""
-    if config.weights == "none":
-        rows = replace(rows, grades=None)
-    half = make(rows.to(candidates.device), config).query_half
+    rows = weighed(rows.to(candidates.device), config.weights)
+    half = make(rows, config).query_half
     return half_step(half, candidates, _solve(config, FOLD_STEPS), None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Literal
 
@@ -19,6 +19,7 @@ from rankfold.methods.spectral import (
     from_tensors,
     to_tensors,
     training_rows,
+    weighed,
 )
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
@@ -68,10 +69,8 @@ def fit_puresvd(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    if model.config["weights"] == "none":
-        rows = replace(rows, grades=None)
     candidates = model.tensors["candidates"]
-    rows = rows.to(candidates.device)
+    rows = weighed(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
         return _fold(model.method, from_tensors(model.tensors), rows)
     return folded(make_plain, PlainConfig(**model.config), candidates, rows)

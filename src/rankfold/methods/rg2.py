@@ -23,6 +23,7 @@ from rankfold.methods.spectral import (
     from_tensors,
     to_tensors,
     training_rows,
+    weighed,
 )
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
@@ -120,10 +121,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    if model.config["weights"] == "none":
-        rows = replace(rows, grades=None)
     found = from_tensors(model.tensors)
-    return _fold(found, rows.to(found.candidates.device), model.config["query_exponent"])
+    rows = weighed(rows.to(found.candidates.device), model.config["weights"])
+    return _fold(found, rows, model.config["query_exponent"])
 
 
 METHOD = Method(

@@ -7,6 +7,7 @@ those of new queries: a fitted row is what ``fold_in`` gives for its history.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -30,11 +31,15 @@ class Factors(NamedTuple):
 
 def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
     """The training pairs, with their grades only if these count as weights."""
-    rows = data.split("train").to(device)
+    return weighed(data.split("train").to(device), weights)
+
+
+def weighed(rows: Interactions, weights: str) -> Interactions:
+    """The pairs, with their grades only if these count as weights."""
     if weights == "grade":
         check_grades(rows)
         return rows
-    return Interactions(rows.offsets, rows.candidates, None, rows.n_candidates)
+    return replace(rows, grades=None)
 
 
 def check_grades(rows: Interactions) -> None:
