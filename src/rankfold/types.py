@@ -386,6 +386,7 @@ class Step(NamedTuple):
     model: Model | None
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
+    share: float | None = None  # of the work that is done, about, where steps do not tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ def reporter(tell: Tell, metric: str) -> Report:
         )
         pace = f"{step.seconds:.2g} s a step"
         loss = f"loss {step.loss:.6g}"
-        tell(f"{course.phase}: step {step.number}, {pace}, {loss}{score}", step.number / of)
+        share = step.number / of if step.share is None else step.share
+        tell(f"{course.phase}: step {step.number}, {pace}, {loss}{score}", share)
 
     return report

@@ -24,7 +24,7 @@ from rankfold.methods.spectral import (
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line
-from rankfold.solvers.spectral import Target, decompose
+from rankfold.solvers.spectral import Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
 
 
@@ -107,7 +107,8 @@ def _fit(
         number += 1
         if found.vectors is None:
             seconds = perf_counter() - began
-            yield Step(number, found.residual, seconds, None, found.state.copy, final=False)
+            share = expected_share(found.columns, config.width)
+            yield Step(number, found.residual, seconds, None, found.state.copy, False, share)
             began = perf_counter()
             continue
         solution = factors(objective, found.values, found.vectors, tau)

@@ -28,7 +28,7 @@ from rankfold.methods.spectral import (
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores
-from rankfold.solvers.spectral import Decomposition, Target, decompose
+from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step
 
 EXPONENTS = ((-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.375, 0.425))  # plain, weighted
@@ -110,7 +110,10 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                 number += 1
                 state = {"place": torch.tensor(place), **found.state}
                 seconds = perf_counter() - began
-                yield Step(number, found.residual, seconds, None, state.copy, final=False)
+                share = (place + expected_share(found.columns, config.width)) / len(
+                    search.exponents
+                )
+                yield Step(number, found.residual, seconds, None, state.copy, False, share)
                 began = perf_counter()
         search.take(place, found)
         inside = None

@@ -72,6 +72,11 @@ class Target:
         return self.root * (total + line.to(total.dtype))
 
 
+def expected_share(columns: int, width: int) -> float:
+    """About how far a decomposition is whose space has so many columns."""
+    return min(0.95, columns / (2.5 * width))
+
+
 class Decomposition(NamedTuple):
     """The largest singular values and right singular vectors, as far as they are found."""
 
@@ -124,7 +129,7 @@ def decompose(
             continue
         found = space.decomposition(width, outside)
         if found.residual <= tolerance or space.room == 0:
-            yield found
+            yield found._replace(state={})  # the space can go
             return
         yield found._replace(vectors=None)
 
