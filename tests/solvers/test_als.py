@@ -182,3 +182,22 @@ def test_matrix_regulariser_gives_the_steps_of_appendix_a6(seed: int) -> None:
     found = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
     gram = lam * p.T @ p + p.T @ w @ p
     torch.testing.assert_close(found, s.T @ w @ p @ torch.linalg.inv(gram))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_candidates_of_rgx_are_coupled_through_their_mean_alone(seed: int) -> None:
+    """METHODS 1.3: solve for the mean first, then for each candidate by itself."""
+    rows, r = random_rows(seed)
+    alpha, objective = 0.4, rgx(rg2_weighted(rows, 0.03, 0.4))
+    p = torch.randn(9, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    a = r.sum(dim=1) / (2 * 7)
+    gram, line = p.T @ (a[:, None] * p), a @ p
+    own = torch.einsum("xy,xi,xj->yij", r, p, p)
+    eye = torch.eye(3, dtype=torch.float64)
+    inverses = torch.linalg.inv(gram + alpha * own + objective.candidate_reg[:, None, None] * eye)
+    right = (0.5 + alpha) * r.T @ p - line
+    alone = torch.einsum("yi,yij->yj", right, inverses)
+    mean = torch.linalg.solve((eye - gram @ inverses.mean(dim=0)).T, alone.mean(dim=0))
+    expected = torch.einsum("yi,yij->yj", right + mean @ gram, inverses)
+    found = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
+    torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
