@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.methods.spectral import factors, training_rows, weighed
+from rankfold.methods.spectral import (
+    CANDIDATE_EXPONENT,
+    QUERY_EXPONENT,
+    TOLERANCE,
+    factors,
+    training_rows,
+    weighed,
+)
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half
@@ -213,14 +220,16 @@ def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
     Both sides take the square root of a pair's target, pull / (extra + a): were one side too short,
     the regularisers would hold the scores down until the sides have the same length.
     """
-    target: float = float(o.pull.mean() / (o.extra + o.query_weight.mean()))
-    length = max(target, 0.0) ** 0.5
+    wanted: float = float(o.pull.mean() / (o.extra + o.query_weight.mean()))
+    length = max(wanted, 0.0) ** 0.5
     if config.start == "random":
         scale = torch.tensor(0.1 * length / config.width**0.5)
         random = torch.randn(o.rows.n_candidates, config.width, generator=run.rng)
         return (random * scale).to(run.device)
-    separable = rg2(o.rows, 0.0, exponent=-0.375, candidate_exponent=0.35)
-    passes = decompose(Target(separable, run.memory_budget), config.width, run.rng, tolerance=0.07)
+    exponents = {"exponent": QUERY_EXPONENT, "candidate_exponent": CANDIDATE_EXPONENT}
+    separable = rg2(o.rows, 0.0, **exponents)
+    target = Target(separable, run.memory_budget)
+    passes = decompose(target, config.width, run.rng, tolerance=TOLERANCE)
     *_, found = passes
     assert found.vectors is not None
     candidates = factors(separable, found.values, found.vectors, 0.0).candidates

@@ -17,6 +17,9 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.kernels.topk import LARGEST_BLOCK, top_k
 from rankfold.methods.spectral import (
+    CANDIDATE_EXPONENT,
+    QUERY_EXPONENT,
+    TOLERANCE,
     Factors,
     factors,
     fold,
@@ -36,8 +39,8 @@ RANKS = (0.25, 0.5, 1.0)  # shares of the width
 THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
 DEFAULTS = {
-    "query_exponent": -0.375,
-    "candidate_exponent": 0.35,
+    "query_exponent": QUERY_EXPONENT,
+    "candidate_exponent": CANDIDATE_EXPONENT,
     "threshold": 0.5,
     "discount": 0.15,
 }
@@ -56,7 +59,7 @@ class Config:
     rank: int | None = None  # default: the width
     threshold: float | None = None  # a share of the last kept singular value; default .5
     discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
-    tolerance: float = 0.07  # of the decomposition's residual
+    tolerance: float = TOLERANCE  # of the decomposition's residual
     path_queries: int = 800  # validation queries that score the whole path
     weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
 

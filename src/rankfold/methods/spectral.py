@@ -19,6 +19,8 @@ from rankfold.objectives.quadratic import Objective
 from rankfold.types import Dataset, Interactions
 
 ROWS, PAIRS = 2**16, 2**22  # folded in at a time
+QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # of RG2: usually good
+TOLERANCE = 0.07  # of a decomposition's residual: loose, see docs/concepts/quadratic.md
 
 
 class Factors(NamedTuple):
