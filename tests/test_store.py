@@ -992,21 +992,26 @@ def test_hostile_tensors_are_refused(data: bytes, folder: Path) -> None:
         opened.tensors("numbers")
 
 
-@given(st.data())
-@ONE_FOLDER
-def test_no_table_makes_a_traceback(folder: Path, data: st.DataObject) -> None:
-    """Polars panics at some of these, with an exception that is not an Exception."""
+@pytest.mark.parametrize("value", [0, 255])
+def test_no_table_makes_a_traceback(value: int, folder: Path) -> None:
+    """Polars panics at some of these, with an exception that is not an Exception.
+
+    Every byte in turn takes one value, rather than any: at a page length near ``2**64`` (a false
+    checksum beside it) Polars asks for that much memory and ends the process, which no one catches.
+    """
     keys = content(1)["keys"]
     assert isinstance(keys, pl.DataFrame)
     keys.write_parquet(folder.parent / "keys")
-    changed = bytearray((folder.parent / "keys").read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
-    forge_file(folder, "keys", bytes(changed))
-    try:
-        store.read(folder, "model", full=True).table("keys")
-    except UserError as error:
-        assert "parquet is not readable" in str(error)  # noqa: PT017
+    whole = (folder.parent / "keys").read_bytes()
+    refused = 0
+    for place in range(len(whole)):
+        forge_file(folder, "keys", whole[:place] + bytes([value]) + whole[place + 1 :])
+        try:
+            store.read(folder, "model", full=True).table("keys")
+        except UserError as error:
+            assert "parquet is not readable" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > len(whole) // 3
 
 
 def test_a_panic_in_a_parser_is_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
