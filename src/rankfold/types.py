@@ -293,6 +293,66 @@ class Loss(Protocol):
     ) -> Tensor: ...
 
 
+class FullLoss(Protocol):
+    """A loss over all candidates that never holds B x N scores.
+
+    ``queries`` [B, D] and ``candidates`` [N, D] are vectors, row b of ``positives`` holds the
+    candidates that query b chose. One value per query: the mean over its positives, 0 without any.
+    """
+
+    def __call__(self, queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor: ...
+
+
+class Batch(NamedTuple):
+    """Pairs to learn from: row b is a query and one candidate that it chose."""
+
+    queries: Tensor  # [B] int64
+    candidates: Tensor  # [B] int64
+
+
+class Pool(NamedTuple):
+    """The candidates that a batch is compared with, and how likely one draw proposes each."""
+
+    ids: Tensor  # [C], the same for every query, or [B, C]; int64
+    log_q: Tensor  # like ids
+    positive_log_q: Tensor  # [B], of the batch's own candidates
+
+
+class Drawn(NamedTuple):
+    """What a resampler picked from a pool, in G groups of R picks, with replacement.
+
+    The loss of a query is the sum over groups of the group's share times the loss on its picks.
+    """
+
+    columns: Tensor  # [B, G, R] int64, columns of the pool
+    log_w: Tensor  # [B, G, R], the log-probability with which each was picked
+    shares: tuple[float, ...]  # G of them, which sum to 1
+
+
+class Sampler(Protocol):
+    """Where negatives come from. All state that outlives a step lives here."""
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
+        """``rng`` is on the device of the batch."""
+        ...
+
+    def resample(
+        self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator
+    ) -> Drawn | None:
+        """Pick from the pool by detached ``scores`` [B, C] where ``valid``; None: take it all."""
+        ...
+
+    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
+        """Told once after each step."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """All that ``load`` needs to go on as if nothing had happened."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
+
+
 class TopK(NamedTuple):
     """Results of a search, best first; equal scores by ascending id."""
 
