@@ -136,6 +136,23 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
+class Columns:
+    """What the columns of features mean; travels with a model as plain JSON."""
+
+    numbers: tuple[str, ...]  # names, ascending
+    levels: Mapping[str, tuple[str, ...]]  # of each categorical column, its values, both ascending
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What is known of one side's rows besides their pairs."""
+
+    numbers: Tensor  # [n, F] float32, NaN where missing
+    categories: Tensor  # [n, C] int32, places in the levels, -1 where missing or unknown
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
 class Graded:
     """Rows with features and one ordered grade each."""
 
@@ -255,6 +272,8 @@ class Dataset:
     candidates: Vocabulary  # for graded data the grades, lowest first
     query_texts: Texts | None = None
     candidate_texts: Texts | None = None
+    query_features: Features | None = None
+    candidate_features: Features | None = None
     excluded: Interactions | None = None  # pairs that may never be returned
     summary: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # of the content; equal for equal data
@@ -301,6 +320,18 @@ class FullLoss(Protocol):
     """
 
     def __call__(self, queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor: ...
+
+
+class Encoder(Protocol):
+    """A module that turns rows of both sides into vectors whose inner products are scores."""
+
+    def of_queries(self, rows: Tensor) -> Tensor:
+        """[...] int64 -> [..., D]."""
+        ...
+
+    def of_candidates(self, rows: Tensor) -> Tensor:
+        """Likewise."""
+        ...
 
 
 class Batch(NamedTuple):
@@ -447,6 +478,7 @@ class Step(NamedTuple):
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
     share: float | None = None  # of the work that is done, about, where steps do not tell
+    whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +492,8 @@ class Method:
     fold_in: Callable[[Model, Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
     search: Callable[[Model, Interactions, int, Interactions | None], TopK] | None = None
     """``(model, histories, k, exclude)``, a row per query: where scores are no inner products."""
+    encode_candidates: Callable[[Model, Features], Tensor] | None = None
+    """Vectors of candidates that are new to the model, from what is known of them; [n, D]."""
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
     settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept
