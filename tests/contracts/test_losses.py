@@ -60,3 +60,41 @@ class TestLoss:
         assert torch.equal(loss, torch.zeros(5))
         assert scores.grad is not None
         assert scores.grad.isfinite().all()
+
+    @pytest.mark.parametrize("missing", ["grade", "weight"])
+    def test_query_without_a_positive_that_counts_costs_nothing(
+        self, name: str, missing: str
+    ) -> None:
+        scores = torch.randn(5, 9, requires_grad=True)
+        grades, weights = torch.zeros(5, 9), torch.zeros(5, 9)
+        (weights if missing == "grade" else grades)[:, :4] = 1
+        loss = LOSSES[name](scores, grades, torch.ones(5, 9).bool(), weights)
+        loss.sum().backward()
+        assert torch.equal(loss, torch.zeros(5))
+        assert scores.grad is not None
+        assert torch.equal(scores.grad, torch.zeros(5, 9))
+
+    def test_gradient_is_that_of_the_value(self, name: str) -> None:
+        rng = torch.Generator().manual_seed(3)
+        scores = torch.randn(5, 9, generator=rng, dtype=torch.float64, requires_grad=True)
+        grades, valid = torch.randint(0, 2, (5, 9), generator=rng), torch.ones(5, 9).bool()
+        valid[:4] = torch.rand(4, 9, generator=rng) > 0.3
+        weights = torch.rand(5, 9, generator=rng, dtype=torch.float64)
+        assert torch.autograd.gradcheck(LOSSES[name], (scores, grades, valid, weights))
+        assert torch.autograd.gradcheck(LOSSES[name], (scores, grades, valid))
+
+    def test_scaling_the_weights_changes_nothing(self, name: str) -> None:
+        scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
+        valid, weights = torch.rand(5, 9) > 0.3, torch.rand(5, 9)
+        factors = torch.tensor([[0.125], [0.5], [1.0], [3.0], [64.0]])
+        torch.testing.assert_close(
+            LOSSES[name](scores, grades, valid, factors * weights),
+            LOSSES[name](scores, grades, valid, weights),
+        )
+
+    def test_the_dtype_is_that_of_the_scores(self, name: str) -> None:
+        grades, valid = torch.randint(0, 2, (5, 9)), torch.rand(5, 9) > 0.3
+        for dtype in (torch.float32, torch.float64):
+            scores, weights = torch.randn(5, 9, dtype=dtype), torch.rand(5, 9, dtype=dtype)
+            assert LOSSES[name](scores, grades, valid).dtype == dtype
+            assert LOSSES[name](scores, grades, valid, weights).dtype == dtype

@@ -1,8 +1,26 @@
 """Losses: pure functions of scores. To add one: one file, one line here, one test."""
 
+from rankfold.losses.bce import bce_loss
+from rankfold.losses.bpr import bpr_loss
+from rankfold.losses.expected import expected_loss
+from rankfold.losses.hinge import hinge_loss
+from rankfold.losses.rg2 import rg2_loss
+from rankfold.losses.rgx import rgx_loss
 from rankfold.losses.softmax import softmax_loss
+from rankfold.losses.sparsemax import sparsemax_loss
+from rankfold.losses.uib import uib_loss
+from rankfold.losses.warp import warp_loss
 from rankfold.types import Loss
 
 LOSSES: dict[str, Loss] = {
     "softmax": softmax_loss,
+    "sparsemax": sparsemax_loss,
+    "rg2": rg2_loss,
+    "rgx": rgx_loss,
+    "expected": expected_loss,
+    "bpr": bpr_loss,
+    "bce": bce_loss,
+    "uib": uib_loss,
+    "hinge": hinge_loss,
+    "warp": warp_loss,
 }

@@ -1,0 +1,32 @@
+"""The RGx loss over a pool of candidates: softmax's cross-entropy to second order."""
+
+import torch
+from torch import Tensor
+
+
+def rgx_loss(
+    scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Softmax's cross-entropy to second order at scores of 0, up to a constant; [rg2].
+
+    With P the valid candidates of grade > 0, V the valid ones, w the weights::
+
+        loss_b = - sum_{c in P_b} w_bc s_bc / sum_{c in P_b} w_bc
+                 + sum_{j in V_b} (s_bj + 1)^2 / (2 |V_b|) - (sum_{j in V_b} s_bj)^2 / (2 |V_b|^2)
+
+    It is computed as what this equals, with m_b the mean of V_b's scores, so that a constant added
+    to all of them changes nothing and costs no digits::
+
+        loss_b = - sum_{c in P_b} w_bc (s_bc - m_b) / sum_{c in P_b} w_bc
+                 + sum_{j in V_b} (s_bj - m_b)^2 / (2 |V_b|) + 1/2
+
+    Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
+    positive weight.
+    """
+    positive = (grades > 0) & valid
+    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
+    total, n = weight.sum(dim=1), valid.sum(dim=1).clamp(min=1)
+    centred = torch.where(valid, safe - (safe.sum(dim=1) / n)[:, None], 0.0)
+    own = (weight * centred).sum(dim=1) / torch.where(total > 0, total, 1.0)
+    return torch.where(total > 0, (centred**2).sum(dim=1) / n / 2 + 0.5 - own, 0.0)

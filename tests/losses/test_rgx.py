@@ -1,0 +1,73 @@
+"""The RGx loss is what its docstring says."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.functional import hessian, jacobian
+
+from rankfold.losses.rgx import rgx_loss
+from rankfold.losses.softmax import softmax_loss
+
+
+def random_pool(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores, grades, valid and weights of 6 queries; what is not valid is nan."""
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(6, 8, generator=rng, dtype=torch.float64)
+    valid = torch.rand(6, 8, generator=rng) > 0.3
+    grades = torch.randint(-1, 3, (6, 8), generator=rng)
+    weights = torch.rand(6, 8, generator=rng, dtype=torch.float64) + 0.1
+    return scores.masked_fill(~valid, torch.nan), grades, valid, weights
+
+
+def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> float:
+    if not positives:
+        return 0.0
+    every = [s for s, _ in positives] + negatives
+    own = sum(w * s for s, w in positives) / sum(w for _, w in positives)
+    squares = sum((s + 1) ** 2 for s in every) / (2 * len(every))
+    return -own + squares - sum(every) ** 2 / (2 * len(every) ** 2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_value_is_the_written_formula(seed: int) -> None:
+    scores, grades, valid, weights = random_pool(seed)
+    for w in (weights, None):
+        expected = []
+        for b in range(len(scores)):
+            places = [c for c in range(8) if valid[b, c]]
+            positives = [
+                (scores[b, c].item(), 1.0 if w is None else w[b, c].item())
+                for c in places
+                if grades[b, c] > 0
+            ]
+            negatives = [scores[b, c].item() for c in places if grades[b, c] <= 0]
+            expected.append(by_hand(positives, negatives))
+        assert rgx_loss(scores, grades, valid, w).tolist() == pytest.approx(expected)
+
+
+def test_gradient_is_that_of_the_formula() -> None:
+    scores, grades, valid, weights = random_pool(7)
+    scores = scores.nan_to_num().requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: rgx_loss(s, grades, valid, weights), (scores,))
+
+
+def test_it_is_softmax_to_second_order() -> None:
+    zeros = torch.zeros(1, 4, dtype=torch.float64)
+    grades, valid = torch.tensor([[1, 0, 1, 0]]), torch.tensor([[True, True, True, False]])
+
+    def ours(scores: Tensor) -> Tensor:
+        return rgx_loss(scores, grades, valid).sum()
+
+    def softmax(scores: Tensor) -> Tensor:
+        return softmax_loss(scores, grades, valid).sum()
+
+    torch.testing.assert_close(jacobian(ours, zeros), jacobian(softmax, zeros))
+    torch.testing.assert_close(hessian(ours, zeros), hessian(softmax, zeros))
+
+
+def test_adding_a_constant_to_a_query_changes_nothing() -> None:
+    scores, grades = torch.randint(-8, 8, (4, 7)).float(), torch.ones(4, 7).tril().long()
+    valid = torch.ones(4, 7, dtype=torch.bool)
+    torch.testing.assert_close(
+        rgx_loss(scores + 4096, grades, valid), rgx_loss(scores, grades, valid), rtol=0, atol=0.02
+    )
