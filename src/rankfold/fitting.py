@@ -31,7 +31,7 @@ from rankfold.training.course import Course
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
 
 Report = Callable[[Course, Step], None]
-"""Told after each step; the course's last entry is that of the step."""
+"""Told after each step; the course's last entry is that of the step, if it is a whole one."""
 
 
 def unreported(_course: Course, _step: Step) -> None:
@@ -172,10 +172,11 @@ def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | 
     saved = monotonic()
     with _patient_interrupt() as interrupted:
         for step in job.method.fit(data, job.settings, run):
-            scored = validate is not None and step.model is not None
-            course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
+            if step.whole:
+                scored = validate is not None and step.model is not None
+                course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             job.how.report(course, step)
-            if course.is_over(step, job.how.patience):
+            if step.whole and course.is_over(step, job.how.patience):
                 return
             due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
             if job.out is not None and due:

@@ -325,11 +325,11 @@ class FullLoss(Protocol):
 class Encoder(Protocol):
     """A module that turns rows of both sides into vectors whose inner products are scores."""
 
-    def of_queries(self, rows: Tensor) -> Tensor:
-        """[...] int64 -> [..., D]."""
+    def of_queries(self, rows: Tensor | None) -> Tensor:
+        """[...] int64 -> [..., D]; None: of all, [M, D]."""
         ...
 
-    def of_candidates(self, rows: Tensor) -> Tensor:
+    def of_candidates(self, rows: Tensor | None) -> Tensor:
         """Likewise."""
         ...
 

@@ -1,6 +1,8 @@
 """The methods. To add one: one file (or a recipe in its family's), one line here, one test."""
 
-from rankfold.methods import alternating, ease, plain, popularity, rg2
+from rankfold.methods import alternating, ease, margins, newton, plain, popularity, rg2
+from rankfold.methods.full import FULL
+from rankfold.methods.sampled import SAMPLED
 from rankfold.types import Method
 
 METHODS: dict[str, Method] = {
@@ -15,4 +17,9 @@ METHODS: dict[str, Method] = {
     "ials": alternating.IALS,
     "puresvd": plain.PURESVD,
     "ease": ease.METHOD,
+    **FULL,
+    **SAMPLED,
+    "uib": margins.UIB,
+    "sml": margins.SML,
+    "rg2-newton": newton.METHOD,
 }

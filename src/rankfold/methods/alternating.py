@@ -20,9 +20,8 @@ from rankfold.methods.spectral import (
     QUERY_EXPONENT,
     TOLERANCE,
     factors,
-    training_rows,
-    weighed,
 )
+from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half

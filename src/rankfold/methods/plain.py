@@ -18,9 +18,8 @@ from rankfold.methods.spectral import (
     fold,
     from_tensors,
     to_tensors,
-    training_rows,
-    weighed,
 )
+from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line

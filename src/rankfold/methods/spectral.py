@@ -7,7 +7,6 @@ those of new queries: a fitted row is what ``fold_in`` gives for its history.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.objectives.quadratic import Objective
-from rankfold.types import Dataset, Interactions
+from rankfold.types import Interactions
 
 ROWS, PAIRS = 2**16, 2**22  # folded in at a time
 QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # of RG2: usually good
@@ -29,32 +28,6 @@ class Factors(NamedTuple):
     candidates: Tensor  # Q [N, D], discounted
     weights: Tensor  # b_y over the discount, [N]
     scale: Tensor  # sqrt(A/B) / sigma, [D]
-
-
-def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
-    """The training pairs, with their grades only if these count as weights."""
-    return weighed(data.split("train").to(device), weights)
-
-
-def weighed(rows: Interactions, weights: str) -> Interactions:
-    """The pairs, with their grades only if these count as weights."""
-    if weights == "grade":
-        check_grades(rows)
-        return rows
-    return replace(rows, grades=None)
-
-
-def check_grades(rows: Interactions) -> None:
-    """A UserError where a grade cannot be a weight."""
-    if rows.grades is None:
-        return
-    good = rows.grades.isfinite() & (rows.grades > 0)
-    if not bool(good.all()):
-        bad = float(rows.grades[~good][0])
-        raise UserError(
-            f"{int((~good).sum())} pairs have grades like {bad:g}, which are no weights",
-            hint="a weight is more than 0; prepare the data again with --min-grade",
-        )
 
 
 def factors(

@@ -1,0 +1,1 @@
+"""Encoders: modules that turn rows into vectors whose inner products are scores."""

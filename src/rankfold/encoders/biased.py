@@ -1,0 +1,25 @@
+"""An encoder with one more column: a bias for each candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.encoders.tables import look_up
+from rankfold.types import Encoder
+
+
+class Biased(nn.Module):
+    """Scores of another encoder plus a number for each candidate, whatever the query."""
+
+    def __init__(self, encoder: Encoder, biases: Tensor) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.biases = nn.Embedding(len(biases), 1, _weight=biases[:, None].clone())
+
+    def of_queries(self, rows: Tensor | None) -> Tensor:
+        found = self.encoder.of_queries(rows)
+        return torch.cat([found, torch.ones_like(found[..., :1])], dim=-1)
+
+    def of_candidates(self, rows: Tensor | None) -> Tensor:
+        return torch.cat([self.encoder.of_candidates(rows), look_up(self.biases, rows)], dim=-1)

@@ -1,0 +1,137 @@
+"""Two towers: what is known of a row, and a free vector of its own, through a small network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.encoders.tables import SPREAD, look_up, table
+from rankfold.types import Features
+
+HIDDEN = 2  # times the width
+
+
+class Towers(nn.Module):
+    """A tower for each side."""
+
+    def __init__(
+        self,
+        seen: tuple[Tensor, Tensor],
+        width: int,
+        rng: torch.Generator,
+        features: tuple[Features | None, Features | None] = (None, None),
+        *,
+        sparse: bool = False,
+    ) -> None:
+        """``seen`` [M], [N] bool: which rows have pairs to learn a vector of their own from."""
+        super().__init__()
+        self.queries, self.candidates = (
+            Tower(rows, width, rng, known, sparse=sparse)
+            for rows, known in zip(seen, features, strict=True)
+        )
+
+    def of_queries(self, rows: Tensor | None) -> Tensor:
+        found: Tensor = self.queries(rows)
+        return found
+
+    def of_candidates(self, rows: Tensor | None) -> Tensor:
+        found: Tensor = self.candidates(rows)
+        return found
+
+
+class Tower(nn.Module):
+    """The vectors of one side.
+
+    h = own vector + a vector per level of each category + a linear map of the numbers, and the
+    result is h + W2 relu(W1 h). All parts of h are summed, so that a row without a vector of its
+    own, one that training never saw, still has a vector: that of what is known of it.
+    """
+
+    seen: Tensor
+
+    def __init__(
+        self,
+        seen: Tensor,
+        width: int,
+        rng: torch.Generator,
+        features: Features | None,
+        *,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__()
+        self.own = table(len(seen), width, rng, sparse=sparse)
+        self.register_buffer("seen", seen[:, None], persistent=False)
+        self.known = None if features is None else Known(features, width, rng)
+        self.layers = nn.Sequential(
+            _linear(width, HIDDEN * width, rng), nn.ReLU(), _linear(HIDDEN * width, width, rng)
+        )
+
+    def forward(self, rows: Tensor | None) -> Tensor:
+        own = look_up(self.own, rows) * (self.seen if rows is None else self.seen[rows])
+        return self._through(own if self.known is None else own + self.known(rows))
+
+    def of_new(self, features: Features) -> Tensor:
+        """Vectors of rows that training never saw."""
+        assert self.known is not None
+        return self._through(self.known.of(features.numbers, features.categories))
+
+    def _through(self, sums: Tensor) -> Tensor:
+        found: Tensor = sums + self.layers(sums)
+        return found
+
+
+class Known(nn.Module):
+    """Features of all rows, and what they add to a row's vector.
+
+    Numbers are scaled by their mean and deviation over the rows at hand; a missing one is the mean.
+    """
+
+    numbers: Tensor
+    categories: Tensor
+    mean: Tensor
+    scale: Tensor
+    first: Tensor
+
+    def __init__(self, features: Features, width: int, rng: torch.Generator) -> None:
+        super().__init__()
+        levels = [len(values) for values in features.columns.levels.values()]
+        first = torch.tensor([0, *levels]).cumsum(0)  # of each category in one table of levels
+        mean, scale = _moments(features.numbers)
+        for name, tensor in (("mean", mean), ("scale", scale), ("first", first[:-1])):
+            self.register_buffer(name, tensor)
+        for name in ("numbers", "categories"):  # data, not state
+            self.register_buffer(name, getattr(features, name), persistent=False)
+        self.levels = table(int(first[-1]) + 1, width, rng)  # the last one: missing or unknown
+        self.slopes = nn.Parameter(torch.randn(len(mean), width, generator=rng) * SPREAD)
+
+    def forward(self, rows: Tensor | None) -> Tensor:
+        if rows is None:
+            return self.of(self.numbers, self.categories)
+        return self.of(self.numbers[rows], self.categories[rows])
+
+    def of(self, numbers: Tensor, categories: Tensor) -> Tensor:
+        """[..., F], [..., C] -> [..., D]."""
+        scaled = ((numbers - self.mean) * self.scale).nan_to_num(0.0)
+        unknown = self.levels.num_embeddings - 1
+        places = torch.where(categories < 0, unknown, categories + self.first)
+        found: Tensor = scaled @ self.slopes + self.levels(places).sum(dim=-2)
+        return found
+
+
+def _moments(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / deviation of each column, 0 and 1 where there is nothing to measure."""
+    there = ~numbers.isnan()
+    count = there.sum(dim=0).clamp(min=1)
+    values = numbers.nan_to_num(0.0).double()
+    mean = values.sum(dim=0) / count
+    spread = (torch.where(there, values - mean, 0.0) ** 2).sum(dim=0) / count
+    return mean.float(), torch.where(spread > 0, spread.rsqrt(), 1.0).float()
+
+
+def _linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
+    """A layer that starts small, by the given generator."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(outputs, inputs, generator=rng) * inputs**-0.5)
+        layer.bias.zero_()
+    return layer

@@ -1,0 +1,67 @@
+"""Losses over all candidates that never hold the B x N scores.
+
+With o_bj = p_b . q_j for all N candidates and I_b the positives of query b, each is
+
+    loss_b = V(o_b) - 1/|I_b| sum_{c in I_b} o_bc,    0 for a query without positives
+
+and they differ in what holds the scores down, V. Softmax and sparsemax go through blocks of scores.
+RG2 and RGx are quadratic in the scores: Q^T Q and Q^T 1 are all that they need of the candidates.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.softmax import log_sum_exp
+from rankfold.kernels.sparsemax import sparsemax_value
+from rankfold.types import FullLoss, Interactions
+
+
+def full_loss(
+    value: Callable[[Tensor, Tensor], Tensor],
+    queries: Tensor,
+    candidates: Tensor,
+    positives: Interactions,
+) -> Tensor:
+    """V(o_b) less the mean score of the positives; [B], and 0 for a query without any.
+
+    Args:
+        value: V of ``queries`` and ``candidates``; [B].
+        queries: [B, D].
+        candidates: [N, D].
+        positives: [B, N]; their grades are not used.
+    """
+    chosen = positives.counts() > 0
+    means = mean_positive_score(queries, candidates, positives)
+    return torch.where(chosen, value(queries, candidates) - means, 0.0)
+
+
+def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
+    """1/|I_b| sum_{c in I_b} p_b . q_c; [B], and 0 for a query without positives."""
+    rows = positives.query_of_pair().long()
+    left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
+    sums = queries.new_zeros(len(queries)).index_add(0, rows, (left * right).sum(dim=1))
+    return sums / positives.counts().clamp(min=1)
+
+
+def rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
+    """1/(2N) sum_j (o_bj + 1)^2 = (p^T G p + 2 p . h + N) / 2N, G = Q^T Q, h = Q^T 1; [B]."""
+    quadratic = (queries @ (candidates.T @ candidates) * queries).sum(dim=1)
+    linear = queries @ candidates.sum(dim=0)
+    return (quadratic + 2 * linear) / (2 * len(candidates)) + 0.5
+
+
+def rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
+    """RG2's less 1/(2 N^2) (sum_j o_bj)^2; [B]."""
+    mean = queries @ candidates.mean(dim=0)
+    return rg2_value(queries, candidates) - mean**2 / 2
+
+
+FULL_LOSSES: dict[str, FullLoss] = {
+    "softmax": partial(full_loss, log_sum_exp),
+    "sparsemax": partial(full_loss, sparsemax_value),
+    "rg2": partial(full_loss, rg2_value),
+    "rgx": partial(full_loss, rgx_value),
+}

@@ -1,0 +1,104 @@
+"""What the gradient-trained methods share: their encoder, and the model that it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.encoders.biased import Biased
+from rankfold.encoders.scaled import Scaled
+from rankfold.encoders.tables import Tables
+from rankfold.encoders.towers import Tower, Towers
+from rankfold.errors import UserError
+from rankfold.training.loop import Training
+from rankfold.training.optimisers import is_sparse
+from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
+
+ROWS = 2**16  # encoded at a time
+Kind = Literal["tables", "towers"]
+TOWER = "tower."  # before the names of the candidates' tower in a model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding(Training):
+    """How vectors and scores are made."""
+
+    encoder: Kind = "tables"  # towers: with side features, if there are any
+    similarity: Literal["dot", "cosine"] = "dot"
+    temperature: float = 1.0  # scores are divided by it
+
+
+def trained_encoder(data: Dataset, rows: Interactions, config: Encoding, run: Run) -> Scaled:
+    """What the settings ask for, to be trained by gradients."""
+    sparse = is_sparse(config.optimiser, (rows.n_queries + rows.n_candidates) * config.width)
+    made = make_encoder(data, rows, config.encoder, config.width, run, sparse=sparse)
+    return Scaled(made, config.similarity, config.temperature)
+
+
+def make_encoder(
+    data: Dataset, rows: Interactions, kind: Kind, width: int, run: Run, *, sparse: bool = False
+) -> Tables | Towers:
+    """An encoder on the run's device, random by the run's seed.
+
+    A row without pairs starts with zeros: nothing is known of it.
+    """
+    rng = torch.Generator().manual_seed(run.rng.initial_seed())
+    seen = (rows.counts() > 0).cpu(), (rows.candidate_counts() > 0).cpu()
+    if kind == "towers":
+        features = data.query_features, data.candidate_features
+        return Towers(seen, width, rng, features, sparse=sparse).to(run.device)
+    made = Tables((rows.n_queries, rows.n_candidates), width, rng, sparse=sparse)
+    for table, known in zip((made.queries, made.candidates), seen, strict=True):
+        table.weight.data[~known] = 0
+    return made.to(run.device)
+
+
+def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
+    """The vectors of everybody, and the candidates' tower where it can take new ones."""
+    tensors, notes = vectors(encoder, rows), {}
+    made = encoder
+    while isinstance(made, Scaled | Biased):
+        made = made.encoder
+    if data.candidate_features is not None and isinstance(made, Towers):
+        tower = made.candidates.state_dict()
+        tensors |= {TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")}
+        columns = data.candidate_features.columns
+        levels = {column: list(levels) for column, levels in columns.levels.items()}
+        notes = {"candidate_columns": {"numbers": list(columns.numbers), "levels": levels}}
+    return Model(name, asdict(config), tensors, notes)
+
+
+@torch.no_grad()
+def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
+    """The vectors of all rows of both sides."""
+    sides = {
+        "queries": (encoder.of_queries, rows.n_queries),
+        "candidates": (encoder.of_candidates, rows.n_candidates),
+    }
+    found = {}
+    for side, (of, size) in sides.items():
+        parts = torch.arange(size, device=rows.offsets.device).split(ROWS)
+        found[side] = torch.cat([of(some).float() for some in parts])
+    return found
+
+
+@torch.no_grad()
+def encode_candidates(model: Model, features: Features) -> Tensor:
+    """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
+    kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
+    if not kept:
+        raise UserError(
+            "this model knows no features of candidates",
+            hint="prepare the data with --candidate-features and fit with --set encoder=towers",
+        )
+    width = model.config["width"]
+    tower = Tower(torch.zeros(0), width, torch.Generator(), features)
+    tower.load_state_dict(kept, strict=False)
+    found = tower.of_new(features)
+    if model.config.get("similarity") == "cosine":
+        found = nn.functional.normalize(found, dim=-1)
+    biases = model.tensors["candidates"][:, width:]  # a new candidate has what others have
+    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)

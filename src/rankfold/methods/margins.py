@@ -1,0 +1,172 @@
+"""Methods that learn where a query's good candidates end: a boundary, or margins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.losses import LOSSES
+from rankfold.methods.gradient import encode_candidates, model_of, trained_encoder, vectors
+from rankfold.methods.sampled import UniformConfig, against, score_pool, usable
+from rankfold.methods.weighing import training_rows
+from rankfold.samplers import SAMPLERS, Setting
+from rankfold.training.batches import PairBatches
+from rankfold.training.loop import Task, train
+from rankfold.types import Batch, Dataset, Interactions, Method, Model, Pool, Run, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UibConfig(UniformConfig):
+    """A boundary per query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmlConfig(UniformConfig):
+    """Distances, with margins per query and per candidate."""
+
+    negatives: int = 10
+    lr: float = 0.003
+    weight_decay: float = 0.0
+    candidate_weight: float = 0.1  # w1, of the margin around the chosen candidate
+    margin_weight: float = 0.1  # w2, how much margins are to be large
+
+
+def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
+    """Choices above the query's own boundary, others below it; [zhuo2022].
+
+    loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x), phi = softplus
+    """
+    rows = training_rows(data, config.weights, run.device)
+    module = nn.Module()
+    module.encoder = encoder = trained_encoder(data, rows, config, run)
+    module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
+    nn.init.zeros_(boundary.weight)
+    sampler = SAMPLERS["uniform"](_setting(rows, config))
+
+    def losses(batch: Batch, rng: torch.Generator) -> Tensor:
+        pool = sampler.propose(batch, rng)
+        queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
+        positive = (queries * encoder.of_candidates(batch.candidates)).sum(dim=1)
+        scores = score_pool(queries, encoder.of_candidates(pool.ids))
+        valid = usable(config.mask, batch, pool, rows)
+        return against(LOSSES["uib"], positive - edge[:, 0], scores - edge, valid)
+
+    task = Task(
+        module=module,
+        batches=PairBatches(rows, config.batch_size, config.weights),
+        losses=losses,
+        export=lambda: model_of("uib", config, encoder, data, rows),
+    )
+    return train(task, config, run)
+
+
+class Balls(nn.Module):
+    """Vectors within the unit ball, and a margin for each, between 0 and 1."""
+
+    def __init__(self, data: Dataset, rows: Interactions, config: SmlConfig, run: Run) -> None:
+        super().__init__()
+        self.encoder = trained_encoder(data, rows, config, run)
+        sizes = rows.n_queries, rows.n_candidates
+        self.query_margins, self.candidate_margins = (
+            nn.Embedding(size, 1, _weight=torch.zeros(size, 1)).to(run.device) for size in sizes
+        )
+
+    def of_queries(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.of_queries(rows))
+
+    def of_candidates(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.of_candidates(rows))
+
+    def margins(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """m_x and n_y; [B] each."""
+        of_queries: Tensor = self.query_margins(batch.queries)[:, 0]
+        of_candidates: Tensor = self.candidate_margins(batch.candidates)[:, 0]
+        return of_queries.sigmoid(), of_candidates.sigmoid()
+
+    def losses(self, batch: Batch, pool: Pool, valid: Tensor, config: SmlConfig) -> Tensor:
+        """[d(x,y) - d(x,j) + m_x]_+ + w1 [d(x,y) - d(y,j) + n_y]_+ - w2 (m_x + n_y); [B].
+
+        Means over the negatives j; d is the squared distance. The hinge loss has a margin of one:
+        with -d for scores and the positive's better by 1 - m, it is the first term.
+        """
+        p, q = self.of_queries(batch.queries), self.of_candidates(batch.candidates)
+        others, (m, n) = self.of_candidates(pool.ids), self.margins(batch)
+        near, hinge = -squares(p - q), LOSSES["hinge"]
+        of_query = against(hinge, near + 1 - m, -squares(p[:, None] - others), valid)
+        of_candidate = against(hinge, near + 1 - n, -squares(q[:, None] - others), valid)
+        bonus = config.margin_weight * (m + n)
+        return of_query + config.candidate_weight * of_candidate - bonus
+
+
+def within(vectors: Tensor) -> Tensor:
+    """Those outside the unit ball, onto its surface."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / lengths.clamp(min=1)
+
+
+def squares(vectors: Tensor) -> Tensor:
+    """Squared lengths; [..., D] -> [...]."""
+    return (vectors**2).sum(dim=-1)
+
+
+def fit_sml(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
+    """Metric learning with margins that are learnt; [li2020].
+
+    Departs from the paper: vectors are clipped when they are used rather than after each step,
+    margins are sigmoids rather than clipped.
+    """
+    rows = training_rows(data, config.weights, run.device)
+    balls = Balls(data, rows, config, run)
+    sampler = SAMPLERS["uniform"](_setting(rows, config))
+
+    def losses(batch: Batch, rng: torch.Generator) -> Tensor:
+        pool = sampler.propose(batch, rng)
+        valid = usable(config.mask, batch, pool, rows)
+        return balls.losses(batch, pool, valid, config)
+
+    task = Task(
+        module=balls,
+        batches=PairBatches(rows, config.batch_size, config.weights),
+        losses=losses,
+        export=lambda: Model("sml", asdict(config), as_products(**vectors(balls, rows))),
+    )
+    return train(task, config, run)
+
+
+def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
+    """Vectors whose inner products order candidates as distances do: 2 p.q - |q|^2."""
+    ones = torch.ones_like(queries[:, :1])
+    return {
+        "queries": torch.cat([2 * queries, ones], dim=1),
+        "candidates": torch.cat([candidates, -squares(candidates)[:, None]], dim=1),
+    }
+
+
+def _setting(rows: Interactions, config: UniformConfig) -> Setting:
+    return Setting(
+        counts=rows.candidate_counts(),
+        batch_size=config.batch_size,
+        negatives=config.negatives,
+        popularity="count",
+        cache_share=0.0,
+    )
+
+
+UIB = Method(
+    "each choice above the query's own boundary, random candidates below it",
+    UibConfig,
+    "interactions",
+    fit_uib,
+    encode_candidates=encode_candidates,
+    paper="zhuo2022",
+)
+SML = Method(
+    "near what was chosen, far from random candidates, by margins that are learnt",
+    SmlConfig,
+    "interactions",
+    fit_sml,
+    paper="li2020",
+)

@@ -1,0 +1,277 @@
+"""Methods that compare a chosen candidate with a few others, by gradient descent.
+
+They differ in three parts: where the others come from (a sampler), how their scores are corrected
+for that, and the loss. ``sampled`` takes any three; the others are combinations with a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.encoders.biased import Biased
+from rankfold.encoders.scaled import Scaled
+from rankfold.losses import LOSSES
+from rankfold.methods.gradient import Encoding, encode_candidates, model_of, trained_encoder
+from rankfold.methods.weighing import training_rows
+from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
+from rankfold.samplers.hits import hits, own
+from rankfold.training.batches import PairBatches
+from rankfold.training.loop import Task, train
+from rankfold.types import Batch, Dataset, Encoder, Interactions, Method, Pool, Run, Sampler, Step
+
+Mode = Literal["count", "log", "power"]
+Mask = Literal["none", "own", "all"]
+Resampled = Literal["released", "appendix", "sir"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparing(Encoding):
+    """What all of them have."""
+
+    mask: Mask = "own"  # negatives left out: the pair's own candidate, or all the query chose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformConfig(Comparing):
+    """Uniform negatives."""
+
+    negatives: int = 10
+    weight_decay: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedConfig(UniformConfig):
+    """Uniform negatives that a whole batch shares."""
+
+    negatives: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBatchConfig(Comparing):
+    """The batch's candidates are each other's negatives."""
+
+    schedule: Literal["constant", "step", "cosine"] = "step"
+    popularity: Mode = "count"  # how often a candidate is taken to be in a batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResampledConfig(InBatchConfig):
+    """Negatives picked from the batch by their scores."""
+
+    mask: Mask = "none"  # as released
+    correction: Resampled = "released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedConfig(ResampledConfig):
+    """Half of them from a cache of earlier picks."""
+
+    cache_share: float = 0.2  # lambda, the cache's share of the loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyConfig(Comparing):
+    """Any loss on negatives from any sampler."""
+
+    loss: Literal["softmax", "sparsemax", "bpr", "bce", "uib", "hinge", "warp", "rg2", "rgx"] = (
+        "softmax"
+    )
+    sampler: Literal[
+        "uniform", "shared", "popularity", "in-batch", "mixed", "streaming", "bir", "xir"
+    ] = "in-batch"
+    proposed: Literal["none", "negatives", "all"] = "all"  # correction of what is not resampled
+    correction: Resampled = "released"  # of what is
+    negatives: int = 100  # of the samplers that draw some
+    popularity: Mode = "count"
+    cache_share: float = 0.2
+
+
+class Parts(NamedTuple):
+    """What makes a method."""
+
+    sampler: str
+    loss: str
+    proposed: str = "none"  # the correction of a pool that is taken as it is
+    bias: bool = False  # whether candidates have one: where scores are odds, not only ranks
+
+
+class Comparison:
+    """A batch's losses, by the parts of a method."""
+
+    def __init__(self, encoder: Encoder, sampler: Sampler, parts: Parts, config: Any) -> None:
+        self.encoder, self.sampler, self.parts = encoder, sampler, parts
+        self.mask: Mask = config.mask
+        self.correction: Resampled = getattr(config, "correction", "released")
+
+    def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
+        """Of each pair against its pool; [B]."""
+        pool = self.sampler.propose(batch, rng)
+        queries = self.encoder.of_queries(batch.queries)
+        positive = (queries * self.encoder.of_candidates(batch.candidates)).sum(dim=1)
+        scores = score_pool(queries, self.encoder.of_candidates(pool.ids))
+        valid = usable(self.mask, batch, pool, pairs)
+        drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
+        self.sampler.observe(batch, pool, drawn)
+        if drawn is None:
+            positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
+            return against(LOSSES[self.parts.loss], positive, scores, valid)
+        rows, groups, picks = drawn.columns.shape
+        flat = drawn.columns.flatten(1)
+        picked = scores.gather(1, flat).view(rows, groups, picks)
+        picked = RESAMPLED[self.correction](picked, drawn.log_w)
+        left = valid.gather(1, flat).view(rows, groups, picks)
+        loss = LOSSES["expected" if self.correction == "sir" else self.parts.loss]
+        shares = zip(drawn.shares, picked.unbind(1), left.unbind(1), strict=True)
+        return torch.stack([share * against(loss, positive, s, v) for share, s, v in shares]).sum(0)
+
+
+def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
+    """Inner products of queries [B, D] with the vectors of a pool, [C, D] or [B, C, D]; [B, C]."""
+    if candidates.dim() == 2:
+        return queries @ candidates.T
+    return torch.bmm(candidates, queries[:, :, None])[:, :, 0]
+
+
+def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor:
+    """Which of the pool a query may be compared with; [B, C]."""
+    if mask == "own":
+        return ~own(batch, pool.ids)
+    if mask == "all":
+        return ~hits(pairs, batch.queries, pool.ids)
+    shape = len(batch.queries), pool.ids.shape[-1]
+    return torch.ones(shape, dtype=torch.bool, device=pool.ids.device)
+
+
+def against(loss: Any, positive: Tensor, scores: Tensor, valid: Tensor) -> Tensor:
+    """The loss of one positive [B] among others [B, C]."""
+    everyone = torch.cat([positive[:, None], scores], dim=1)
+    grades = torch.zeros_like(everyone)
+    grades[:, 0] = 1
+    known = torch.ones_like(valid[:, :1])
+    found: Tensor = loss(everyone, grades, torch.cat([known, valid], dim=1))
+    return found
+
+
+def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    """Train the encoder on the pairs."""
+    rows = training_rows(data, config.weights, run.device)
+    encoder: Scaled | Biased = trained_encoder(data, rows, config, run)
+    if parts.bias:
+        encoder = Biased(encoder, odds(rows, config.negatives)).to(run.device)
+    setting = Setting(
+        counts=rows.candidate_counts(),
+        batch_size=min(config.batch_size, max(1, rows.n_pairs)),
+        negatives=getattr(config, "negatives", 1),
+        popularity=getattr(config, "popularity", "count"),
+        cache_share=getattr(config, "cache_share", 0.0),
+    )
+    sampler = SAMPLERS[parts.sampler](setting)
+    comparison = Comparison(encoder, sampler, parts, config)
+    task = Task(
+        module=encoder,
+        batches=PairBatches(rows, config.batch_size, config.weights),
+        losses=lambda batch, rng: comparison.losses(batch, rng, rows),
+        export=lambda: model_of(name, config, encoder, data, rows),
+        memory=sampler,
+    )
+    return train(task, config, run)
+
+
+def odds(rows: Interactions, negatives: int) -> Tensor:
+    """The log of how many times as often a candidate is a positive as it is a negative; [N]."""
+    counts = rows.candidate_counts().clamp(min=0.5)
+    return (counts * (rows.n_candidates / (max(1, rows.n_pairs) * negatives))).log()
+
+
+def method(
+    name: str, parts: Parts | None, config: type[Comparing], summary: str, paper: str = ""
+) -> Method:
+    """A method from its parts; without any, they are settings."""
+
+    def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
+        chosen = parts or Parts(settings.sampler, settings.loss, settings.proposed)
+        return fit(name, chosen, data, settings, run)
+
+    return Method(
+        summary,
+        config,
+        "interactions",
+        start,
+        encode_candidates=encode_candidates,
+        paper=paper,
+    )
+
+
+SAMPLED = {
+    name: method(name, *rest)
+    for name, *rest in (
+        (
+            "bpr",
+            Parts("uniform", "bpr"),
+            UniformConfig,
+            "each choice above a few random candidates, pair by pair",
+            "rendle2009",
+        ),
+        (
+            "bce",
+            Parts("uniform", "bce", bias=True),
+            UniformConfig,
+            "choices are ones, a few random candidates zeros: logistic regression",
+        ),
+        (
+            "sampled-softmax",
+            Parts("shared", "softmax", "negatives"),
+            SharedConfig,
+            "softmax among random candidates, corrected for how they were drawn",
+        ),
+        (
+            "ssl",
+            Parts("in-batch", "softmax"),
+            InBatchConfig,
+            "softmax among the batch's candidates, uncorrected",
+            "chen2022",
+        ),
+        (
+            "ssl-pop",
+            Parts("in-batch", "softmax", "all"),
+            InBatchConfig,
+            "softmax among the batch's candidates, corrected for popularity",
+            "chen2022",
+        ),
+        (
+            "mns",
+            Parts("mixed", "softmax", "all"),
+            InBatchConfig,
+            "softmax among the batch's candidates and as many random ones",
+            "yang2020",
+        ),
+        (
+            "g-tower",
+            Parts("streaming", "softmax", "all"),
+            InBatchConfig,
+            "softmax among the batch's candidates, popularity learnt on the way",
+            "yi2019",
+        ),
+        (
+            "bir",
+            Parts("bir", "softmax"),
+            ResampledConfig,
+            "softmax among candidates picked from the batch by score",
+            "chen2022",
+        ),
+        (
+            "xir",
+            Parts("xir", "softmax"),
+            CachedConfig,
+            "softmax among candidates picked from the batch and from a cache of earlier picks",
+            "chen2022",
+        ),
+        ("sampled", None, AnyConfig, "any loss on negatives from any sampler"),
+    )
+}

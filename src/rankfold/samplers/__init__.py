@@ -1,0 +1,46 @@
+"""Samplers: where negatives come from. To add one: one file, one line here, one test."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from rankfold.samplers.cached import Xir
+from rankfold.samplers.in_batch import InBatch
+from rankfold.samplers.mixed import Mixed
+from rankfold.samplers.popularity import Mode, Popularity, popularity
+from rankfold.samplers.resampled import Bir
+from rankfold.samplers.shared import Shared
+from rankfold.samplers.streaming import Streaming
+from rankfold.samplers.uniform import Uniform
+from rankfold.types import Sampler
+
+
+class Setting(NamedTuple):
+    """All that a sampler may ask for; each takes what it needs."""
+
+    counts: Tensor  # [N], how many queries chose each candidate; on the device of the batches
+    batch_size: int  # as configured; the last batch may be shorter
+    negatives: int  # per query, or for a whole batch where it shares them
+    popularity: Mode
+    cache_share: float  # lambda, the weight of the cache's half of the loss
+
+    @property
+    def pop(self) -> Tensor:
+        return popularity(self.counts, self.popularity)
+
+    @property
+    def log_pop(self) -> Tensor:
+        return self.pop.log().float()
+
+
+SAMPLERS: dict[str, Callable[[Setting], Sampler]] = {
+    "uniform": lambda s: Uniform(len(s.counts), s.negatives),
+    "shared": lambda s: Shared(len(s.counts), s.negatives),
+    "popularity": lambda s: Popularity(s.pop, s.negatives),
+    "in-batch": lambda s: InBatch(s.log_pop),
+    "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),
+    "streaming": lambda s: Streaming(s.counts.device),
+    "bir": lambda s: Bir(s.log_pop, draws=s.batch_size),
+    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share),
+}

@@ -1,0 +1,52 @@
+"""Draws with replacement from one large distribution, in constant time each."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Alias(NamedTuple):
+    """N cells of equal mass: cell i gives i with probability ``keep[i]``, else ``other[i]``."""
+
+    keep: Tensor  # [N] float64
+    other: Tensor  # [N] int64
+
+
+def draw(table: Alias, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+    """Independent draws; ``shape``, int64. One uniform number picks a cell and tosses its coin."""
+    keep, other = table
+    places = torch.rand(shape, generator=rng, dtype=keep.dtype, device=keep.device).mul_(len(keep))
+    # times N a number just below 1 may round up to N
+    cells = places.long().clamp_(max=len(keep) - 1)
+    return torch.where(places - cells < keep[cells], cells, other[cells])
+
+
+def alias_table(probabilities: Tensor) -> Alias:
+    """The table of Walker's method [walker1977], without a loop.
+
+    With m = N p, a candidate is *light* if m < 1; what it lacks, 1 - m, is filled by *heavy* ones,
+    in order: light i, once all before it are filled, by the first heavy one that still has 1 or
+    more left. A heavy one that ends below 1 this way is filled by the next heavy one. Who fills
+    whom follows from the running sums of what the light lack and of what the heavy can spare.
+
+    Args:
+        probabilities: [N] float64 >= 0; they need not sum to 1.
+    """
+    mass = probabilities / probabilities.sum() * len(probabilities)
+    is_light = mass < mass.max().clamp(max=1)  # by rounding, no mass may reach 1
+    lights, heavies = is_light.nonzero()[:, 0], (~is_light).nonzero()[:, 0]
+    lacking = (1 - mass[lights]).cumsum(0)
+    spare = (mass[heavies] - 1).clamp(min=0).cumsum(0)
+
+    keep, other = torch.ones_like(mass), torch.arange(len(mass), device=mass.device)
+    filled = torch.cat([lacking.new_zeros(1), lacking])[:-1]  # before each light one
+    giver = torch.searchsorted(spare, filled).clamp_(max=len(heavies) - 1)
+    keep[lights], other[lights] = mass[lights], heavies[giver]
+
+    spent = torch.searchsorted(lacking, spare, right=True)  # the light one that each ended on
+    short = (spent < len(lights)).nonzero()[:, 0]
+    short = short[short < len(heavies) - 1]
+    keep[heavies[short]] = (1 - (lacking[spent[short]] - spare[short])).clamp(min=0)
+    other[heavies[short]] = heavies[short + 1]
+    return Alias(keep, other)

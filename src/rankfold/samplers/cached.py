@@ -1,0 +1,70 @@
+"""Negatives resampled from the batch and from a cache of what earlier batches found hard: XIR."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rankfold.samplers.drawing import draw
+from rankfold.samplers.resampled import pick
+from rankfold.types import Batch, Drawn, Pool
+
+
+class Xir:
+    """Cross-batch importance resampling [chen2022].
+
+    The pool is the batch's candidates followed by a cache of ``batch_size`` ids. Each query picks
+    batch_size/2 of the former (group 0, share 1 - lam) and as many of the latter (group 1, share
+    lam), both with the weights of BIR. After each step::
+
+        o_y += how often y was picked, by all queries and in both groups      (o_y = 1 at the start)
+        the next cache = batch_size draws with replacement of the distinct candidates
+                         picked in this step, in proportion to o_y
+
+    and the first cache is uniform: the same rule, as if everything had been picked once. The draw
+    waits for the next ``propose``, so all randomness comes from its ``rng`` and what is kept
+    between steps is o and the distinct candidates. A step in which nothing could be picked
+    leaves both as they were.
+    """
+
+    def __init__(self, log_pop: Tensor, batch_size: int, lam: float) -> None:
+        self.log_pop = log_pop  # [N]
+        self.batch_size = batch_size
+        self.shares = (1 - lam, lam)
+        self.draws = max(batch_size // 2, 1)
+        self.occurrences = torch.ones_like(log_pop, dtype=torch.int64)  # o
+        self.distinct = torch.arange(len(log_pop), device=log_pop.device)
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
+        log_w = self.occurrences[self.distinct].double().log()
+        cache = self.distinct[draw(log_w[None], self.batch_size, rng)[0]]
+        ids = torch.cat([batch.candidates, cache])
+        log_q = self.log_pop[ids]
+        return Pool(ids, log_q, log_q[: len(batch.candidates)])
+
+    def resample(self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator) -> Drawn:
+        """A query without a valid column in a group gets the group's last, at log_w = -inf."""
+        border = len(scores)  # the batch has one candidate per query
+        columns, log_w = [], []
+        for part in (slice(border), slice(border, None)):
+            picks = pick(scores[:, part], pool.log_q[part], valid[:, part], self.draws, rng)
+            columns.append(picks[0] + (part.start or 0))
+            log_w.append(picks[1])
+        return Drawn(torch.stack(columns, dim=1), torch.stack(log_w, dim=1), self.shares)
+
+    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
+        if drawn is None:
+            return
+        possible = drawn.log_w[:, :, 0] > -torch.inf  # else nothing was there to pick
+        times = torch.bincount(drawn.columns[possible].flatten(), minlength=len(pool.ids))
+        picked = pool.ids[times > 0].unique()
+        if len(picked):
+            self.occurrences.index_add_(0, pool.ids, times)
+            self.distinct = picked
+
+    def state(self) -> dict[str, Tensor]:
+        return {"occurrences": self.occurrences.clone(), "distinct": self.distinct.clone()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.occurrences.copy_(state["occurrences"])
+        self.distinct = state["distinct"].to(self.occurrences.device, copy=True)

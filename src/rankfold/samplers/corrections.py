@@ -1,0 +1,68 @@
+"""What sampling does to scores, undone: functions of scores and of how likely each was sampled.
+
+docs/concepts/negatives.md says what a model learns under each.
+"""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from rankfold.types import Pool
+
+Correction = Callable[[Tensor, Tensor, Pool], tuple[Tensor, Tensor]]
+"""``(positive [B], scores [B, C], pool) -> (positive, scores)``, of a pool that is taken whole."""
+
+ResampledCorrection = Callable[[Tensor, Tensor], Tensor]
+"""``(scores [B, G, R], log_w [B, G, R]) -> scores``, of picks; the positive's score stays."""
+
+
+def uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    """The scores as they are: SSL of [chen2022]."""
+    return positive, scores
+
+
+def negatives_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Sampled softmax: the C columns stand for all N candidates, the positive for itself.
+
+    s_j - log(C q_j), so that sum_j exp(s_j)/(C q_j) has the mean sum_y exp(s_y).
+
+    Departs from the paper: [rg2], Eq. 9, subtracts nothing for uniform q; it is log(C/N).
+    """
+    return positive, scores - pool.log_q - math.log(scores.shape[1])
+
+
+def all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Every logit is s - log q, the positive's too: SSL-Pop, MNS, G-Tower."""
+    return positive - pool.positive_log_q, scores - pool.log_q
+
+
+def released(scores: Tensor, log_w: Tensor) -> Tensor:  # noqa: ARG001
+    """The picks' scores as they are, as in the code that the authors of [chen2022] released."""
+    return scores
+
+
+def appendix(scores: Tensor, log_w: Tensor) -> Tensor:
+    """The m picks of a group have s - log(m w), as in the appendix of [chen2022].
+
+    +inf where log_w is -inf, that is where nothing could be picked: mask it.
+    """
+    return scores - log_w - math.log(scores.shape[-1])
+
+
+def sir(scores: Tensor, log_w: Tensor) -> Tensor:  # noqa: ARG001
+    """The picks' scores as they are, to be averaged by the expected loss, not by a softmax."""
+    return scores
+
+
+CORRECTIONS: dict[str, Correction] = {
+    "none": uncorrected,
+    "negatives": negatives_corrected,
+    "all": all_corrected,
+}
+
+RESAMPLED: dict[str, ResampledCorrection] = {
+    "released": released,
+    "appendix": appendix,
+    "sir": sir,
+}

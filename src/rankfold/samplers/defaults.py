@@ -1,0 +1,44 @@
+"""What most samplers have in common: they take the whole pool, or they keep nothing between steps.
+
+Both classes are only ever subclassed; ``propose`` is what a sampler brings itself.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rankfold.types import Batch, Drawn, Pool
+
+
+class Whole(ABC):
+    """Compares with the whole pool."""
+
+    @abstractmethod
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool: ...
+
+    def resample(
+        self,
+        scores: Tensor,  # noqa: ARG002
+        pool: Pool,  # noqa: ARG002
+        valid: Tensor,  # noqa: ARG002
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> Drawn | None:
+        return None
+
+
+class Stateless(ABC):
+    """Keeps nothing between steps."""
+
+    @abstractmethod
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool: ...
+
+    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
+        return None
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002
+        return None

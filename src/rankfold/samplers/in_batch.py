@@ -1,0 +1,26 @@
+"""The batch's own candidates as everybody's negatives."""
+
+import torch
+from torch import Tensor
+
+from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.types import Batch, Pool
+
+
+def in_batch(batch: Batch, log_pop: Tensor) -> Pool:
+    """The candidates of the batch, the same for every query.
+
+    Pairs are drawn uniformly, so a column of the batch holds y with q = pop(y) by count.
+    """
+    log_q = log_pop[batch.candidates]
+    return Pool(batch.candidates, log_q, log_q)
+
+
+class InBatch(Whole, Stateless):
+    """SSL and SSL-Pop of [chen2022]; ``log_pop`` [N] is the log of what is taken for popularity."""
+
+    def __init__(self, log_pop: Tensor) -> None:
+        self.log_pop = log_pop
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
+        return in_batch(batch, self.log_pop)

@@ -1,0 +1,44 @@
+"""How popular candidates are, and negatives drawn by it."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rankfold.samplers.alias import alias_table, draw
+from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.types import Batch, Pool
+
+Mode = Literal["count", "log", "power"]
+
+
+def popularity(counts: Tensor, mode: Mode) -> Tensor:
+    """pop, the share of each candidate in what is chosen, as taken by the corrections; sums to 1.
+
+    With c = max(count, 1), for a candidate that nobody chose would get an infinite correction::
+
+        pop in proportion to   c ("count"),   log(1 + c) ("log"),   c^.75 ("power")
+
+    Args:
+        counts: [N], how many queries chose each candidate.
+        mode: which of the three.
+
+    Returns:
+        [N] float64.
+    """
+    chosen = counts.clamp(min=1).double()
+    weight = {"count": chosen, "log": chosen.log1p(), "power": chosen**0.75}[mode]
+    return weight / weight.sum()
+
+
+class Popularity(Whole, Stateless):
+    """``negatives`` candidates per query, each with q = its probability."""
+
+    def __init__(self, probabilities: Tensor, negatives: int) -> None:
+        self.table = alias_table(probabilities.double())
+        self.log_q = probabilities.double().log().float()
+        self.negatives = negatives
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
+        ids = draw(self.table, (len(batch.candidates), self.negatives), rng)
+        return Pool(ids, self.log_q[ids], self.log_q[batch.candidates])

@@ -1,0 +1,365 @@
+"""Newton's method by conjugate gradients, for RG2 on the vectors of any differentiable encoder.
+
+With P [M, D] and Q [N, D] what the encoder makes of its parameters, the loss is::
+
+    ( sum_{(x, y) in R} -P_x . Q_y + 1/(2N) sum_x |I_x| sum_y (P_x . Q_y + 1)^2 ) / |R|
+    + reg/2 |params|^2
+
+No product needs the M x N scores: Gram matrices stand for them. A step takes the loss to be
+quadratic, with the curvature of one of two matrices. Gauss-Newton's is never negative, but leaves
+out that the scores themselves are curved, so that steps near the minimum converge only linearly.
+The Hessian may be negative far away; near the minimum steps with it converge ever faster. On tables
+of 200 and 150 rows it took 17 steps where Gauss-Newton's matrix had not converged after 80; on a
+small MLP it was the slower one. Both go on from the same state: a run may change between them.
+
+The regulariser is plain: the loss is a mean over pairs, so that one row of a table weighs about
+1/M or 1/N of it, and ``reg`` is to be chosen on that scale.
+
+Where both factors are 0 the gradient is 0, though that is a saddle: start elsewhere.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import jvp, vjp
+
+from rankfold.errors import UserError
+from rankfold.kernels.sparse import row_sums
+from rankfold.types import Interactions
+
+Params = dict[str, Tensor]
+Vectors = tuple[Tensor, Tensor]  # of all queries [M, D], of all candidates [N, D]
+State = dict[str, Tensor]
+"""``params``, ``gradient`` and last ``direction`` [n], ``loss``, ``damping``: all that goes on."""
+
+ROWS = 2**14  # of the block that is summed in float64 at a time
+ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken (Armijo)
+HALVINGS = 30  # of a step, before it is rounding that hides a decrease
+POOR, GOOD = 0.25, 0.75  # actual by predicted decrease: below, damp more; above, less
+FACTOR = 3.0
+
+
+class Problem(NamedTuple):
+    """What is minimised."""
+
+    encode: Callable[[Tensor], Vectors]  # of all parameters as one vector
+    rows: Interactions  # its grades are not used
+    columns: Interactions  # the same transposed
+    reg: float
+
+
+Product = Callable[[Tensor], Tensor]
+Curvature = Callable[[Problem, Tensor], Product]
+"""The product of a matrix at some parameters, less the regulariser's part, with a vector."""
+
+
+class Limits(NamedTuple):
+    """When conjugate gradients stop."""
+
+    steps: int = 100
+    residual: float = 1e-4  # beside the gradient
+    progress: float = 5e-4  # per step, beside all so far; Martens (2010), section 4.4
+
+
+class Iterate(NamedTuple):
+    """Where a step led to."""
+
+    params: Params
+    loss: float
+    gradient_norm: float
+    state: State
+
+
+def newton_cg(
+    encode: Callable[[Params], Vectors],
+    params: Params,
+    rows: Interactions,
+    reg: float,
+    *,
+    steps: int = 100,
+    tolerance: float = 0.0,
+    curvature: Curvature | None = None,
+    limits: Limits | None = None,
+    state: State | None = None,
+) -> Iterator[Iterate]:
+    """Steps down the loss, until the gradient's norm is ``tolerance`` or rounding hides progress.
+
+    There is none where the gradient is that small at the start.
+
+    Args:
+        encode: the vectors of all queries and of all candidates, for torch.func.
+        params: where to start, all of one dtype; they are not written to.
+        rows: R, [M, N].
+        reg: of the plain regulariser.
+        steps: at most so many.
+        tolerance: at which norm of the gradient to stop.
+        curvature: ``hessian_product``; None: ``gauss_newton_product``.
+        limits: of the conjugate gradients in a step.
+        state: of an iterate, to go on after it as if never stopped.
+    """
+
+    def flat(vector: Tensor) -> Vectors:
+        return encode(unflatten(vector, params))
+
+    problem = Problem(flat, rows, rows.transpose(), reg)
+    state = start(problem, flatten(params)) if state is None else state
+    curvature, limits = curvature or gauss_newton_product, limits or Limits()
+    for _ in range(steps):
+        if float(state["gradient"].norm()) <= tolerance:
+            return
+        before, state = state["loss"], newton_step(problem, state, curvature, limits)
+        if not bool(state["loss"] < before):
+            return
+        norm = float(state["gradient"].norm())
+        yield Iterate(unflatten(state["params"], params), float(state["loss"]), norm, state)
+
+
+def flatten(params: Params) -> Tensor:
+    """All parameters as one vector, a copy."""
+    return torch.cat([p.detach().flatten() for p in params.values()])
+
+
+def unflatten(vector: Tensor, like: Params) -> Params:
+    """The parameters that are views of one vector, with the names and shapes of ``like``."""
+    parts = vector.split([p.numel() for p in like.values()])
+    return {name: part.view(p.shape) for (name, p), part in zip(like.items(), parts, strict=True)}
+
+
+@torch.no_grad()
+def start(problem: Problem, params: Tensor, damping: float | None = None) -> State:
+    """The state before the first step.
+
+    ``damping`` is by default the curvature along the gradient. Steps only ever multiply it: where
+    it is 0 at the start there is none.
+    """
+    loss, gradient = loss_and_gradient(problem, params)
+    if not bool(loss.isfinite()):
+        raise UserError(
+            f"the loss at the start is {float(loss)}, expected a finite number",
+            hint="look for values in the starting parameters that are huge or not numbers",
+        )
+    if damping is None:
+        curved = gauss_newton_product(problem, params)(gradient)
+        damping = _dot(gradient, curved) / max(_dot(gradient, gradient), 1e-300) + problem.reg
+    return {
+        "params": params,
+        "gradient": gradient,
+        "direction": torch.zeros_like(params),
+        "loss": loss,
+        "damping": torch.tensor(damping, dtype=torch.float64),
+    }
+
+
+@torch.no_grad()
+def newton_step(problem: Problem, state: State, curvature: Curvature, limits: Limits) -> State:
+    """A damped Newton step, halved until the loss falls; nowhere where no length makes it fall.
+
+    The direction d solves (B + (reg + damping) I) d = -gradient, B the curvature. How well the
+    quadratic, less damping, foretells the loss of the whole step decides on the next damping.
+    """
+    params, gradient, loss = state["params"], state["gradient"], float(state["loss"])
+    if not bool(gradient.any()):
+        return state
+    damping = float(state["damping"])
+    direction, residual = _direction(problem, state, curvature(problem, params), limits)
+    slope = _dot(gradient, direction)
+    bend = -slope - _dot(residual, direction) - damping * _dot(direction, direction)
+    length, value = 1.0, loss_at(problem, params + direction)
+    ratio = (value - loss) / (slope + bend / 2)
+    while not value <= loss + ENOUGH * length * slope:
+        length /= 2
+        if length < 0.5**HALVINGS:
+            return {**state, "damping": state["damping"] * FACTOR}
+        value = loss_at(problem, params + length * direction)
+    moved = params + length * direction
+    after, gradient = loss_and_gradient(problem, moved)
+    factor = 1 / FACTOR if ratio > GOOD else 1.0 if ratio >= POOR else FACTOR
+    scalars = {"loss": after, "damping": state["damping"] * factor}
+    return {"params": moved, "gradient": gradient, "direction": direction, **scalars}
+
+
+def _direction(
+    problem: Problem, state: State, curved: Product, limits: Limits
+) -> tuple[Tensor, Tensor]:
+    """A direction of descent, and the residual it leaves."""
+    gradient, shift = state["gradient"], problem.reg + float(state["damping"])
+
+    def product(vector: Tensor) -> Tensor:
+        return torch.add(curved(vector), vector, alpha=shift)
+
+    direction, residual = _solve(product, gradient, state["direction"], limits)
+    if _dot(gradient, direction) < 0:
+        return direction, residual
+    return _solve(product, gradient, torch.zeros_like(gradient), limits)  # this descends always
+
+
+def _solve(
+    product: Product, gradient: Tensor, guess: Tensor, limits: Limits
+) -> tuple[Tensor, Tensor]:
+    """Conjugate gradients for B x = -gradient from ``guess``, or from 0 where that is better.
+
+    A direction of no or negative curvature ends them; it is taken only where it is the first, the
+    gradient's own. Returns x and the residual -gradient - B x.
+    """
+    x, residual = guess.clone(), -gradient - product(guess)
+    values = [_dot(gradient - residual, x) / 2]  # of the quadratic gradient . x + x . B x / 2
+    if not values[0] < 0:
+        x, residual, values = torch.zeros_like(x), -gradient, [0.0]
+    direction, size = residual.clone(), _dot(residual, residual)
+    enough = limits.residual**2 * _dot(gradient, gradient)
+    for step in range(1, limits.steps + 1):
+        if size <= enough:
+            break
+        moved = product(direction)
+        along = _dot(direction, moved)
+        if along <= 0 and values[-1] < 0:
+            break
+        length = size / abs(along) if along != 0 else 1.0
+        x.add_(direction, alpha=length)
+        residual.sub_(moved, alpha=length)
+        values.append(values[-1] - length * size + length**2 * along / 2)
+        back = max(10, step // 10)
+        slow = step > back and values[-1] - values[-1 - back] > back * limits.progress * values[-1]
+        if slow or along <= 0:
+            break
+        before, size = size, _dot(residual, residual)
+        direction.mul_(size / before).add_(residual)
+    return x, residual
+
+
+def gauss_newton_product(problem: Problem, params: Tensor) -> Product:
+    """The product with J^T H J, J the Jacobian of the scores and H = diag(a) their Hessian.
+
+    For directions P', Q' of the vectors the scores move by P' Q^T + P Q'^T; with
+    a_x = |I_x| / (N |R|) and A = diag(a), the gradients with respect to P and Q move by::
+
+        A ( P' (Q^T Q) + P (Q'^T Q) )        Q (P'^T A P) + Q' (P^T A P)
+    """
+    (queries, candidates), pull = _encoded(problem, params)
+    rows = problem.rows
+    scale = 1 / (rows.n_candidates * max(rows.n_pairs, 1))
+    weights = rows.counts().to(queries.dtype)[:, None] * scale
+    weighted = weights * queries
+    of_candidates, of_queries = candidates.T @ candidates, queries.T @ weighted
+
+    def product(vector: Tensor) -> Tensor:
+        p, q = _pushed(problem.encode, params, vector)
+        for_queries = weights * (p @ of_candidates) + weighted @ (q.T @ candidates)
+        for_candidates = candidates @ (p.T @ weighted) + q @ of_queries
+        return pull((for_queries, for_candidates))
+
+    return product
+
+
+def hessian_product(problem: Problem, params: Tensor) -> Product:
+    """The product with the Hessian of RG2 on the encoder's vectors.
+
+    That is how the gradient moves: through the gradients by P and Q, whose formulas are
+    differentiated here by hand, and through the encoder's Jacobian, forward over reverse.
+    """
+    (queries, candidates), pull = _encoded(problem, params)
+    rows, columns, n = problem.rows, problem.columns, problem.rows.n_candidates
+    _, *slopes = rg2_value_and_gradient(rows, queries, candidates, columns)
+    sizes, scale = rows.counts().to(queries.dtype)[:, None], 1 / max(rows.n_pairs, 1)
+    weighted = sizes * queries
+    of_candidates, of_queries = candidates.T @ candidates, queries.T @ weighted
+
+    def gradient(at: Tensor) -> Tensor:
+        return _encoded(problem, at)[1]((slopes[0], slopes[1]))
+
+    def product(vector: Tensor) -> Tensor:
+        p, q = _pushed(problem.encode, params, vector)
+        cross_q, cross_p = q.T @ candidates, p.T @ weighted
+        by_queries = p @ of_candidates + queries @ (cross_q + cross_q.T) + q.sum(dim=0)
+        by_queries = sizes / n * by_queries - row_sums(rows, q)
+        by_candidates = q @ of_queries + candidates @ (cross_p + cross_p.T) + (sizes * p).sum(dim=0)
+        by_candidates = by_candidates / n - row_sums(columns, p)
+        moved: Tensor = _pushed(gradient, params, vector)
+        return moved + pull((scale * by_queries, scale * by_candidates))
+
+    return product
+
+
+def loss_and_gradient(problem: Problem, params: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss [] and its gradient [n]."""
+    vectors, pull = _encoded(problem, params)
+    value, *slopes = rg2_value_and_gradient(problem.rows, *vectors, problem.columns)
+    gradient = pull((slopes[0], slopes[1])) + problem.reg * params
+    return value + problem.reg / 2 * _dot(params, params), gradient
+
+
+def _encoded(problem: Problem, params: Tensor) -> tuple[Vectors, Callable[[Vectors], Tensor]]:
+    """The vectors, and what takes gradients with respect to them to that by the parameters."""
+    made = vjp(problem.encode, params)
+    return made[0], lambda slopes: made[1](slopes)[0]
+
+
+def _pushed(function: Callable[[Tensor], Any], at: Tensor, direction: Tensor) -> Any:
+    """How what the function makes moves as its argument moves along the direction."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit")  # torch's own, on first use
+        return jvp(function, (at,), (direction,))[1]
+
+
+def loss_at(problem: Problem, params: Tensor) -> float:
+    """The loss alone."""
+    value = _value(problem.rows, *problem.encode(params))[0]
+    return float(value + problem.reg / 2 * _dot(params, params))
+
+
+def rg2_value_and_gradient(
+    rows: Interactions, queries: Tensor, candidates: Tensor, columns: Interactions | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """RG2 without its regulariser, a mean over pairs, and its gradients by P and by Q.
+
+    With s = sum_y Q_y, W = diag |I_x| and h = sum_x |I_x| P_x, times |R|::
+
+        by P_x: -sum_{y in I_x} Q_y + |I_x|/N (Q^T Q P_x + s)
+        by Q_y: -sum_{x in U_y} P_x + 1/N (P^T W P Q_y + h)
+
+    Args:
+        rows: R, [M, N]; without a pair all is 0.
+        queries: P, [M, D].
+        candidates: Q, [N, D].
+        columns: R transposed, where it is at hand.
+
+    Returns:
+        the value [] in float64, and gradients [M, D] and [N, D].
+    """
+    columns = rows.transpose() if columns is None else columns
+    value, chosen, sums = _value(rows, queries, candidates)
+    n, pairs = rows.n_candidates, max(rows.n_pairs, 1)
+    gram, whole, weighted_gram, weighted_whole = (s.to(queries.dtype) for s in sums)
+    shares = rows.counts().to(queries.dtype)[:, None] / n
+    by_queries = shares * (queries @ gram + whole) - chosen
+    by_candidates = (candidates @ weighted_gram + weighted_whole) / n - row_sums(columns, queries)
+    return value, by_queries / pairs, by_candidates / pairs
+
+
+def _value(
+    rows: Interactions, queries: Tensor, candidates: Tensor
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """The value, R Q, and the sums Q^T Q, s, P^T W P and h; the sums in float64."""
+    weighted = rows.counts().to(queries.dtype)[:, None] * queries
+    gram, whole = _gram(candidates, candidates), candidates.sum(dim=0, dtype=torch.float64)
+    weighted_gram, weighted_whole = _gram(queries, weighted), weighted.sum(0, dtype=torch.float64)
+    chosen = row_sums(rows, candidates)
+    squares = (gram * weighted_gram).sum() + 2 * whole @ weighted_whole
+    total = squares / (2 * rows.n_candidates) - (queries * chosen).sum(dtype=torch.float64)
+    value = (total + rows.n_pairs / 2) / max(rows.n_pairs, 1)
+    return value, chosen, (gram, whole, weighted_gram, weighted_whole)
+
+
+def _gram(left: Tensor, right: Tensor) -> Tensor:
+    """left^T right in float64; [D, D]."""
+    parts = zip(left.split(ROWS), right.split(ROWS), strict=True)
+    return torch.stack([a.double().T @ b.double() for a, b in parts]).sum(dim=0)
+
+
+def _dot(x: Tensor, y: Tensor) -> float:
+    return float((x * y).sum(dtype=torch.float64))

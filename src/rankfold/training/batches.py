@@ -1,0 +1,81 @@
+"""What an epoch consists of: shuffled pairs, or shuffled queries with all that they chose."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from rankfold.types import Batch, Interactions
+
+
+class Batches(Protocol):
+    """The batches of an epoch. Order is drawn once per epoch; no Python runs per row."""
+
+    def __len__(self) -> int: ...
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        """What comes when, for one epoch."""
+        ...
+
+    def take(self, order: Tensor, number: int) -> Batch | Rows:
+        """The batch at a place of that order."""
+        ...
+
+
+class Rows(NamedTuple):
+    """Queries to learn from, each with all candidates that it chose."""
+
+    queries: Tensor  # [B] int64
+    positives: Interactions  # a row per query
+
+    @property
+    def weights(self) -> Tensor:
+        """A query counts as often as it chose: a mean over queries is one over pairs."""
+        return self.positives.counts()
+
+
+class PairBatches:
+    """Every pair once per epoch; with weights, as many pairs, drawn by them."""
+
+    def __init__(
+        self, rows: Interactions, batch_size: int, weights: Literal["none", "grade"]
+    ) -> None:
+        self.queries, self.candidates = rows.query_of_pair(), rows.candidates
+        self.batch_size = batch_size
+        drawn = weights == "grade" and rows.grades is not None
+        self.summed = rows.grades.double().cumsum(0) if drawn and rows.grades is not None else None
+
+    def __len__(self) -> int:
+        return -(-len(self.candidates) // self.batch_size)
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        count, device = len(self.candidates), rng.device
+        if self.summed is None:
+            return torch.randperm(count, generator=rng, device=device)
+        marks = torch.rand(count, generator=rng, device=device, dtype=torch.float64)
+        places = torch.searchsorted(self.summed, marks * self.summed[-1], right=True)
+        return places.clamp_(max=count - 1)
+
+    def take(self, order: Tensor, number: int) -> Batch:
+        places = order[number * self.batch_size : (number + 1) * self.batch_size]
+        return Batch(self.queries[places].long(), self.candidates[places].long())
+
+
+class QueryBatches:
+    """Every query that chose something, once per epoch."""
+
+    def __init__(self, rows: Interactions, batch_size: int) -> None:
+        self.rows, self.batch_size = rows, batch_size
+        self.asking = rows.counts().nonzero().flatten()
+
+    def __len__(self) -> int:
+        return -(-len(self.asking) // self.batch_size)
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        return self.asking[torch.randperm(len(self.asking), generator=rng, device=rng.device)]
+
+    def take(self, order: Tensor, number: int) -> Rows:
+        queries = order[number * self.batch_size : (number + 1) * self.batch_size]
+        return Rows(queries, self.rows.select(queries))

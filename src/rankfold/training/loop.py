@@ -1,0 +1,213 @@
+"""The one gradient loop: an iterator of epochs, which can stop and go on anywhere.
+
+Everything random follows from the seed: the parameters, an epoch's order from its number, the draws
+from a generator whose state is kept. So a run that goes on from a kept state is the same run, to
+the bit, on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.errors import UserError
+from rankfold.training import optimisers
+from rankfold.training.batches import Batches, Rows
+from rankfold.training.schedules import SCHEDULES, rate
+from rankfold.types import Model, Run, Step
+
+TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
+WATCHED = 64  # batches between two looks at the losses: on a GPU a look waits for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What all gradient-trained methods have."""
+
+    width: int = 64
+    epochs: int = 50  # at most; validation stops earlier
+    batch_size: int = 2048
+    lr: float = 0.01
+    optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "sgd"] = "auto"  # auto: adam
+    weight_decay: float = 1e-5
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    warmup: float = 0.0  # epochs over which the learning rate rises
+    clip: float | None = None  # the largest norm of a gradient
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone
+    weights: Literal["none", "grade"] = "none"  # grade: positives are drawn by their grades
+
+    def __post_init__(self) -> None:
+        for name in ("width", "epochs", "batch_size", "negatives"):
+            if getattr(self, name, 1) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
+        for name in ("lr", "clip", "temperature", "margin"):
+            given = getattr(self, name, None)
+            if given is not None and not 0 < given < float("inf"):
+                raise UserError(f"{name} is {given}", hint="it is more than 0")
+        for name in ("weight_decay", "warmup", "reg", "candidate_weight", "margin_weight"):
+            if not 0 <= getattr(self, name, 0.0) < float("inf"):
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        if not 0 <= getattr(self, "cache_share", 0.0) <= 1:
+            found = getattr(self, "cache_share", 0.0)
+            raise UserError(f"cache_share is {found}", hint="it lies between 0 and 1")
+
+
+class Memory(Protocol):
+    """State that outlives a step beside the parameters: a sampler's."""
+
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class Nothing:
+    """No such state."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        assert not state
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is trained, on what."""
+
+    module: nn.Module
+    batches: Batches
+    losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, by a generator; [B]
+    export: Callable[[], Model]
+    memory: Memory = field(default_factory=Nothing)
+
+
+def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
+    """Epoch after epoch; within a long one, steps that are only places to stop at."""
+    loop = Loop(task, config, run)
+    if run.resume is not None:
+        loop.load(run.resume)
+    while loop.epoch < config.epochs:
+        yield from loop.finish_epoch()
+
+
+class Loop:
+    """Where training stands."""
+
+    def __init__(self, task: Task, config: Training, run: Run) -> None:
+        self.task, self.config, self.run = task, config, run
+        self.seed = run.rng.initial_seed()
+        self.draws = torch.Generator(run.device).manual_seed(self.seed)
+        decay = config.weight_decay
+        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
+        self.epoch, self.place = 0, 0  # epochs done, batches of the next one done
+        self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
+        self.unseen: list[tuple[Tensor, Tensor]] = []  # losses and weights not looked at yet
+
+    def finish_epoch(self) -> Iterator[Step]:
+        """Train to the end of the epoch, which is the last step yielded."""
+        rng = torch.Generator(self.run.device).manual_seed(self.seed + 1 + self.epoch)
+        order, count = self.task.batches.order(rng), len(self.task.batches)
+        began = perf_counter()
+        while self.place < count:
+            self.learn(self.task.batches.take(order, self.place))
+            self.place += 1
+            if len(self.unseen) == WATCHED or self.place == count:
+                self.look()
+            if perf_counter() - began > TICK and self.place < count:
+                self.look()
+                self.seconds += perf_counter() - began
+                yield self.step(None)
+                began = perf_counter()
+        model = self.task.export()
+        self.seconds += perf_counter() - began
+        self.epoch, self.place = self.epoch + 1, 0
+        loss, seconds = self.total / max(self.weight, 1.0), self.seconds
+        self.total = self.weight = self.seconds = 0.0
+        final = self.epoch == self.config.epochs
+        yield Step(self.epoch, loss, seconds, model, self.state, final, self.share)
+
+    def learn(self, batch: Any) -> None:
+        """One batch, one mean, one step of the optimisers."""
+        done = self.epoch + self.place / len(self.task.batches)
+        schedule, config = SCHEDULES[self.config.schedule], self.config
+        factor = rate(schedule, done, config.epochs, config.warmup)
+        optimisers.set_rate(self.optimisers, config.lr * factor)
+        half = config.precision == "bfloat16" and self.run.device.type == "cuda"
+        with torch.autocast(self.run.device.type, torch.bfloat16, enabled=half):
+            values = self.task.losses(batch, self.draws)
+        weights = batch.weights.to(values) if isinstance(batch, Rows) else torch.ones_like(values)
+        weight = weights.sum()
+        loss = (values * weights).sum() / weight
+        loss.backward()
+        optimisers.decay_rows(self.optimisers, config.weight_decay)
+        if config.clip is not None:
+            nn.utils.clip_grad_norm_(self.task.module.parameters(), config.clip)
+        for optimiser in self.optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.unseen.append((loss.detach(), weight.detach()))
+
+    def look(self) -> None:
+        """Add up the losses since the last look; a loss that is no number ends the fit."""
+        if not self.unseen:
+            return
+        columns = zip(*self.unseen, strict=True)
+        losses, weights = (torch.stack(column).double().cpu() for column in columns)
+        if not bool(losses.isfinite().all()):
+            first = int((~losses.isfinite()).nonzero()[0])
+            number = self.place - len(losses) + first + 1
+            raise UserError(
+                f"the loss became {float(losses[first])} at batch {number} of epoch "
+                f"{self.epoch + 1}",
+                hint=f"lower lr (it is {self.config.lr:g}), or set clip=1",
+            )
+        self.total += float(losses @ weights)
+        self.weight += float(weights.sum())
+        self.unseen.clear()
+
+    def step(self, model: Model | None) -> Step:
+        """A place to stop at, inside an epoch."""
+        loss = self.total / max(self.weight, 1.0)
+        return Step(
+            self.epoch + 1, loss, self.seconds, model, self.state, False, self.share, whole=False
+        )
+
+    @property
+    def share(self) -> float:
+        done = self.epoch + self.place / max(1, len(self.task.batches))
+        return done / self.config.epochs
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, as plain tensors."""
+        sums = [self.total, self.weight, self.seconds]
+        return {
+            "epoch": torch.tensor(self.epoch),
+            "place": torch.tensor(self.place),
+            "sums": torch.tensor(sums, dtype=torch.float64),
+            "draws": self.draws.get_state(),
+            **_under("module", self.task.module.state_dict()),
+            **_under("optimiser", optimisers.state(self.optimisers)),
+            **_under("memory", self.task.memory.state()),
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where ``state`` was taken."""
+        self.epoch, self.place = int(state["epoch"]), int(state["place"])
+        self.total, self.weight, self.seconds = state["sums"].tolist()
+        self.draws.set_state(state["draws"].cpu())
+        self.task.module.load_state_dict(_below("module", state))
+        optimisers.load(self.optimisers, _below("optimiser", state))
+        self.task.memory.load(_below("memory", state))
+
+
+def _under(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": tensor.detach() for key, tensor in tensors.items()}
+
+
+def _below(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{name}."
+    return {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}

@@ -1,0 +1,77 @@
+"""Optimisers by name, as ``torch.optim`` has them, and their state as plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
+
+LARGE = 2**27  # numbers in the tables beyond which gradients are sparse
+MOMENTUM = 0.9
+
+
+def is_sparse(name: str, numbers: int) -> bool:
+    """True if a table's gradient should hold the batch's rows alone."""
+    return name == "sparse-adam" or (name == "auto" and numbers > LARGE)
+
+
+def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[Optimizer]:
+    """What trains a module; tables with sparse gradients get an optimiser of their own."""
+    tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
+    rest = [p for p in module.parameters() if all(p is not table for table in tables)]
+    found: list[Optimizer] = [SparseAdam(tables, lr=lr)] if tables else []
+    if rest:
+        found.append(_dense(name, rest, lr, weight_decay))
+    return found
+
+
+def _dense(name: str, parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
+    if name == "sgd":
+        return SGD(parameters, lr=lr, weight_decay=decay, momentum=MOMENTUM)
+    kind = AdamW if name == "adamw" else Adam
+    return kind(parameters, lr=lr, weight_decay=decay, fused=True)
+
+
+def decay_rows(optimisers: Iterable[Optimizer], weight_decay: float) -> None:
+    """Weight decay where ``SparseAdam`` has none: of the rows in the batch alone."""
+    for optimiser in optimisers:
+        if isinstance(optimiser, SparseAdam) and weight_decay > 0:
+            for table in _parameters(optimiser):
+                if table.grad is not None:
+                    table.grad = table.grad.coalesce()
+                    rows = table.grad.indices()[0]
+                    table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
+
+
+def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = lr
+
+
+def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:
+    """The state of all, as tensors by name."""
+    return {
+        f"{number}.{place}.{key}": value
+        for number, optimiser in enumerate(optimisers)
+        for place, kept in optimiser.state_dict()["state"].items()
+        for key, value in kept.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor]) -> None:
+    """Put back what ``state`` gave."""
+    for number, optimiser in enumerate(optimisers):
+        kept: dict[int, dict[str, Tensor]] = {}
+        for name, value in found.items():
+            owner, place, key = name.split(".", 2)
+            if int(owner) == number:
+                kept.setdefault(int(place), {})[key] = value.clone()
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": kept, "param_groups": groups})
+
+
+def _parameters(optimiser: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimiser.param_groups for parameter in group["params"]]

@@ -1,0 +1,82 @@
+"""Draws follow the distribution they are drawn from, and the check would notice if not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rankfold.samplers import alias, drawing
+
+Follow = Callable[[Tensor, Tensor], bool]
+
+
+def test_the_check_tells_a_wrong_distribution(follow: Follow, rng: torch.Generator) -> None:
+    true, wrong = torch.tensor([0.30, 0.25, 0.25, 0.20]), torch.tensor([0.28, 0.25, 0.25, 0.22])
+    ids = torch.multinomial(true, 20_000, replacement=True, generator=rng)
+    assert follow(ids, true)
+    assert not follow(ids, wrong)
+    assert not follow(ids, torch.tensor([0.5, 0.25, 0.25, 0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_each_row_has_its_own_distribution(
+    follow: Follow, rng: torch.Generator, dtype: torch.dtype
+) -> None:
+    log_w = torch.randn(4, 9, generator=rng, dtype=dtype)
+    log_w[1, [0, 4, 8]] = -torch.inf
+    columns = drawing.draw(log_w, 30_000, rng)
+    assert columns.shape == (4, 30_000)
+    for row, weights in zip(columns, log_w.softmax(dim=1), strict=True):
+        assert follow(row, weights)
+    assert not follow(columns[0], log_w.softmax(dim=1)[2])
+
+
+def test_picks_of_a_row_are_independent(follow: Follow, rng: torch.Generator) -> None:
+    """With two picks per row all four ordered outcomes have product probability."""
+    weights = torch.tensor([0.3, 0.7])
+    pairs = drawing.draw(weights.log().expand(40_000, 2), 2, rng)
+    both = pairs.sum(dim=1)  # how often column 1 was picked; the order is lost on purpose
+    assert follow(both, torch.tensor([0.09, 0.42, 0.49]))
+
+
+def test_an_impossible_row_gets_its_last_column(rng: torch.Generator) -> None:
+    log_w = torch.tensor([[0.0, 0.0, -torch.inf], [-torch.inf] * 3, [-torch.inf, 0.0, -torch.inf]])
+    columns = drawing.draw(log_w, 500, rng)
+    assert set(columns[0].tolist()) == {0, 1}
+    assert set(columns[1].tolist()) == {2}
+    assert set(columns[2].tolist()) == {1}
+
+
+def test_one_column_one_draw(rng: torch.Generator) -> None:
+    assert drawing.draw(torch.zeros(3, 1), 1, rng).tolist() == [[0], [0], [0]]
+
+
+WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # with small ones come ties and zeros
+
+
+@settings(max_examples=400)
+@given(st.lists(WEIGHT, min_size=1, max_size=40))
+def test_the_table_holds_the_distribution(weights: list[float]) -> None:
+    """Exactly, not by drawing: the mass that all cells give to each candidate."""
+    p = torch.tensor([*weights, 1.0], dtype=torch.float64)
+    keep, other = alias.alias_table(p)
+    given_mass = keep.clone().index_add_(0, other, 1 - keep) / len(p)
+    torch.testing.assert_close(given_mass, p / p.sum(), rtol=1e-9, atol=1e-13)
+    assert bool((keep >= 0).all() and (keep <= 1).all())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 49, 1000])
+def test_the_table_of_equal_masses(n: int) -> None:
+    keep, other = alias.alias_table(torch.full((n,), 1 / n, dtype=torch.float64))
+    mass = keep.clone().index_add_(0, other, 1 - keep)
+    torch.testing.assert_close(mass, torch.ones(n, dtype=torch.float64))
+
+
+def test_draws_follow_the_table(follow: Follow, rng: torch.Generator) -> None:
+    p = torch.tensor([0.05, 0.0, 0.5, 0.3, 0.15], dtype=torch.float64)
+    ids = alias.draw(alias.alias_table(p), (300, 100), rng)
+    assert ids.shape == (300, 100)
+    assert follow(ids, p)

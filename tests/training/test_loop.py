@@ -1,0 +1,178 @@
+"""The loop: what it minimises, where it stops, and that it goes on as if it had never stopped."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from planted import split_groups
+from torch import Tensor, nn
+
+from rankfold.comm import Alone
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+from rankfold.training import loop
+from rankfold.training.batches import PairBatches, QueryBatches
+from rankfold.training.loop import Task, Training, train
+from rankfold.types import Batch, Interactions, Model, Run, Step
+
+TRAINED = [name for name, method in METHODS.items() if issubclass(method.config, Training)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain(Training):
+    """The loop's own settings."""
+
+
+def run(resume: dict[str, Tensor] | None = None, seed: int = 0) -> Run:
+    rng = torch.Generator().manual_seed(seed)
+    return Run(rng=rng, device=torch.device("cpu"), comm=Alone(), resume=resume)
+
+
+def pairs() -> Interactions:
+    offsets = torch.tensor([0, 3, 4, 8, 10])
+    return Interactions(offsets, torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 1, 3]).int(), None, 4)
+
+
+def distances(module: nn.Embedding) -> Callable[[Any, torch.Generator], Tensor]:
+    """A loss whose minimum is known: the distance of a query's number to its candidate's."""
+
+    def losses(batch: Batch, _rng: torch.Generator) -> Tensor:
+        return (module(batch.queries)[:, 0] - batch.candidates) ** 2
+
+    return losses
+
+
+def numbers(size: int = 4) -> nn.Embedding:
+    return nn.Embedding(size, 1, _weight=torch.zeros(size, 1))
+
+
+def task(module: nn.Embedding, batch_size: int = 3) -> Task:
+    def export() -> Model:
+        return Model("none", {}, {"queries": module.weight.detach().clone()})
+
+    return Task(module, PairBatches(pairs(), batch_size, "none"), distances(module), export)
+
+
+def last(steps: Iterator[Step]) -> Step:
+    *_, step = steps
+    return step
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimiser": "adam"},
+        {"optimiser": "adamw"},
+        {"optimiser": "sgd", "lr": 0.05},
+        {"optimiser": "adam", "schedule": "cosine", "warmup": 5.0},
+        {"optimiser": "adam", "clip": 1.0},
+    ],
+)
+def test_it_finds_the_minimum(settings: dict[str, Any]) -> None:
+    settings = {"lr": 0.05, "epochs": 300, "weight_decay": 0.0, "batch_size": 10, **settings}
+    module = numbers()
+    step = last(train(task(module, 10), Plain(**settings), run()))
+    assert step.final
+    assert step.number == 300
+    assert torch.allclose(module.weight[:, 0], torch.tensor([1.0, 0.0, 1.5, 2.0]), atol=0.02)
+
+
+def test_the_loss_is_one_mean_over_pairs_however_they_are_batched() -> None:
+    for batch_size in (1, 3, 10):
+        found = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
+        assert found.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
+
+
+def test_a_query_counts_as_often_as_it_chose() -> None:
+    module = numbers()
+    mine = replace(
+        task(module),
+        batches=QueryBatches(pairs(), 3),
+        losses=lambda batch, _rng: module(batch.queries)[:, 0] + batch.queries.double(),
+    )
+    expected = (pairs().query_of_pair().double()).mean().item()
+    assert next(train(mine, Plain(lr=1e-12), run())).loss == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_divergence_is_told_with_its_place(bad: float) -> None:
+    module, count = numbers(), 0
+
+    def losses(batch: Batch, _rng: torch.Generator) -> Tensor:
+        nonlocal count
+        count += 1
+        found: Tensor = module(batch.queries)[:, 0] ** 2
+        return found * bad if count == 6 else found  # four batches an epoch
+
+    steps = train(replace(task(module), losses=losses), Plain(lr=0.25), run())
+    with pytest.raises(
+        UserError, match=r"^the loss became (nan|inf) at batch 2 of epoch 2"
+    ) as told:
+        list(steps)
+    assert told.value.hint == "lower lr (it is 0.25), or set clip=1"
+
+
+def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
+    dense, sparse = numbers(), nn.Embedding(4, 1, _weight=torch.zeros(4, 1), sparse=True)
+    for module in (dense, sparse):
+        module.weight.data[:] = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+        config = Plain(weight_decay=0.1, epochs=3, batch_size=10)
+        list(train(task(module, 10), config, run()))  # every row is touched in every batch
+    assert torch.allclose(dense.weight, sparse.weight)
+
+
+def data_and_config(name: str) -> tuple[Any, Any]:
+    options: dict[str, Any] = {"epochs": 3, "batch_size": 64, "width": 4}
+    return split_groups(), METHODS[name].config(**options)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_going_on_inside_an_epoch_is_never_having_stopped(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From every place of the second epoch, through plain tensors, to the same bits."""
+    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    data, config = data_and_config(name)
+    steps, states = [], []
+    for step in METHODS[name].fit(data, config, run()):
+        steps.append(step)
+        states.append({key: value.clone() for key, value in step.state().items()})
+    final = steps[-1].model
+    assert final is not None
+    inside = [i for i, step in enumerate(steps) if not step.whole and step.number == 2]
+    assert inside
+    for place in inside[:: max(1, len(inside) // 2)]:
+        resumed = last(METHODS[name].fit(data, config, run(states[place])))
+        assert resumed.model is not None
+        assert resumed.loss == steps[-1].loss
+        for key, tensor in final.tensors.items():
+            assert torch.equal(resumed.model.tensors[key], tensor), key
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_stopping_places_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, config = data_and_config(name)
+    plain = last(METHODS[name].fit(data, config, run()))
+    monkeypatch.setattr(loop, "TICK", -1.0)
+    ticking = list(METHODS[name].fit(data, config, run()))
+    assert plain.model is not None
+    assert ticking[-1].model is not None
+    assert [step.number for step in ticking if step.whole] == [1, 2, 3]
+    assert ticking[-1].loss == plain.loss
+    for key, tensor in plain.model.tensors.items():
+        assert torch.equal(ticking[-1].model.tensors[key], tensor)
+
+
+def test_a_model_that_was_yielded_does_not_change_later() -> None:
+    data, config = data_and_config("bpr")
+    first, *_ = kept = [
+        (step, step.model.tensors["queries"].clone())
+        for step in islice(METHODS["bpr"].fit(data, config, run()), 3)
+        if step.model is not None
+    ]
+    assert len(kept) == 3
+    assert first[0].model is not None
+    assert torch.equal(first[0].model.tensors["queries"], first[1])

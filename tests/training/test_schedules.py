@@ -1,0 +1,24 @@
+"""Schedules are what they say."""
+
+import pytest
+
+from rankfold.training.schedules import constant, cosine, rate, step
+
+
+def test_steps_of_five_epochs() -> None:
+    assert [step(done, 50) for done in (0, 4.99, 5, 11)] == pytest.approx([1, 1, 0.95, 0.95**2])
+
+
+def test_cosine_falls_from_one_to_nothing() -> None:
+    found = [cosine(done, 10) for done in (0, 2.5, 5, 10, 11)]
+    assert found == pytest.approx([1, 0.8535534, 0.5, 0, 0])
+
+
+def test_warm_up_rises_to_the_schedule_and_never_stands_still() -> None:
+    assert 0 < rate(constant, 0, 10, 2) < 0.001
+    assert rate(constant, 1, 10, 2) == pytest.approx(0.5, abs=1e-3)
+    assert rate(constant, 2, 10, 2) == 1
+    assert rate(cosine, 2, 10, 2) == 1
+    assert rate(cosine, 6, 10, 2) == pytest.approx(0.5)
+    assert rate(cosine, 10, 10, 2) == pytest.approx(0)
+    assert rate(step, 7, 10, 2) == pytest.approx(0.95)
