@@ -350,14 +350,17 @@ class Pool(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a resampler picked from a pool, in G groups of R picks, with replacement.
+    """What a resampler picked from a pool, with replacement: how often each column.
 
-    The loss of a query is the sum over groups of the group's share times the loss on its picks.
+    The columns fall into groups, from one end to the next. The loss of a query is the sum over
+    groups of the group's share times the loss on its picks.
     """
 
-    columns: Tensor  # [B, G, R] int64, columns of the pool
-    log_w: Tensor  # [B, G, R], the log-probability with which each was picked
-    shares: tuple[float, ...]  # G of them, which sum to 1
+    times: Tensor  # [B, C] float, 0 in all columns of a query and group without a valid one
+    log_w: Tensor  # [B, C], the log-probability with which a pick of the group takes the column
+    draws: int  # picks in each group
+    ends: tuple[int, ...]  # the columns before which the groups end; the last is C
+    shares: tuple[float, ...]  # of each group; they sum to 1
 
 
 class Sampler(Protocol):

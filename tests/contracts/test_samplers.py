@@ -57,12 +57,10 @@ class TestSampler:
             for log_q in (pool.log_q, pool.positive_log_q):
                 assert bool((log_q.isfinite() & (log_q <= 1e-6)).all())
             if drawn is not None:
-                assert drawn.columns.shape == drawn.log_w.shape
-                assert drawn.columns.shape[:2] == (size, len(drawn.shares))
-                assert drawn.columns.dtype == torch.int64
-                assert drawn.log_w.dtype == torch.float32
-                assert int(drawn.columns.min()) >= 0
-                assert int(drawn.columns.max()) < width
+                assert drawn.times.shape == drawn.log_w.shape == (size, width)
+                assert drawn.times.dtype == drawn.log_w.dtype == torch.float32
+                assert len(drawn.ends) == len(drawn.shares)
+                assert drawn.ends[-1] == width
                 assert bool((drawn.log_w <= 1e-6).all())
                 assert sum(drawn.shares) == pytest.approx(1)
 
@@ -75,8 +73,13 @@ class TestSampler:
         scores = torch.where(valid, torch.randn(shape, generator=rng), torch.nan)
         drawn = sampler.resample(scores, pool, valid, rng)
         if drawn is not None:
-            rows = torch.arange(SIZE)[:, None, None]
-            assert torch.equal(valid[rows, drawn.columns], drawn.log_w > -torch.inf)
+            assert torch.equal(valid, drawn.log_w > -torch.inf)
+            assert not drawn.times[~valid].any()
+            start = 0
+            for end in drawn.ends:
+                picked = drawn.times[:, start:end].sum(dim=1)
+                assert torch.equal(picked, drawn.draws * valid[:, start:end].any(dim=1).float())
+                start = end
 
     def test_equal_seeds_give_equal_draws(self, name: str) -> None:
         found = []

@@ -10,6 +10,7 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.comm import Alone
 from rankfold.encoders.tables import Tables
+from rankfold.errors import UserError
 from rankfold.kernels.one_positive import ONE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods import METHODS
@@ -40,14 +41,18 @@ def comparison(parts: Parts, config: object) -> tuple[Comparison, torch.Tensor]:
     return Comparison(encoder, sampler, parts, config), scores.detach()
 
 
+def rows_of_batch() -> list[tuple[int, int, int]]:
+    """Row, query, candidate."""
+    pairs = zip(BATCH.queries.tolist(), BATCH.candidates.tolist(), strict=True)
+    return [(row, *pair) for row, pair in enumerate(pairs)]
+
+
 def in_batch_loss(
     scores: torch.Tensor, left_out: list[list[int]], log_q: list[float]
 ) -> list[float]:
     """-log softmax of each pair's own among the batch's other columns."""
     found = []
-    for row, (x, y) in enumerate(
-        zip(BATCH.queries.tolist(), BATCH.candidates.tolist(), strict=True)
-    ):
+    for row, x, y in rows_of_batch():
         columns = [c for c in BATCH.candidates.tolist() if c not in left_out[row]]
         logit = {c: float(scores[x, c]) - log_q[c] for c in range(4)}
         total = math.exp(logit[y]) + sum(math.exp(logit[c]) for c in columns)
@@ -100,18 +105,19 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
     (_, pool, _, _), drawn = kept[0]
     assert drawn is not None
     expected = []
-    for row, (x, y) in enumerate(
-        zip(BATCH.queries.tolist(), BATCH.candidates.tolist(), strict=True)
-    ):
-        total = 0.0
-        for group, share in enumerate(drawn.shares):
-            columns = drawn.columns[row, group].tolist()
+    for row, x, y in rows_of_batch():
+        total, start = 0.0, 0
+        for end, share in zip(drawn.ends, drawn.shares, strict=True):
+            times = drawn.times[row, start:end].long().tolist()
+            columns = [c for c, n in zip(range(start, end), times, strict=True) for _ in range(n)]
+            start = end
             picks = [float(scores[x, pool.ids[c]]) for c in columns]
+            assert len(picks) == 2
             if correction == "sir":
                 total += share * (sum(picks) / len(picks) - float(scores[x, y]))
                 continue
             if correction == "appendix":
-                log_w = drawn.log_w[row, group].tolist()
+                log_w = [float(drawn.log_w[row, c]) for c in columns]
                 picks = [s - w - math.log(len(picks)) for s, w in zip(picks, log_w, strict=True)]
             everyone = math.exp(scores[x, y]) + sum(math.exp(s) for s in picks)
             total += share * (math.log(everyone) - float(scores[x, y]))
@@ -173,6 +179,10 @@ def test_any_loss_goes_with_any_sampler() -> None:
     for loss in ("softmax", "sparsemax", "bpr", "bce", "uib", "hinge", "warp", "rg2", "rgx"):
         for sampler in SAMPLERS:
             settings = {"loss": loss, "sampler": sampler, "epochs": 1, "negatives": 5}
+            if sampler in ("bir", "xir") and loss not in ONE_POSITIVE:
+                with pytest.raises(UserError, match="does not know repeated negatives"):
+                    rf.fit("sampled", data, **settings)
+                continue
             config = METHODS["sampled"].config(**settings, batch_size=256)
             run = Run(rng=rng(), device=torch.device("cpu"), comm=Alone())
             *_, step = METHODS["sampled"].fit(data, config, run)

@@ -12,12 +12,16 @@ LEVEL = 1e-3  # seeds are fixed: a right sampler passes always, a wrong one fail
 
 def follow(ids: Tensor, probabilities: Tensor) -> bool:
     """Whether ``ids`` look like independent draws by ``probabilities`` [N], which sum to 1."""
-    drawn = torch.bincount(ids.flatten(), minlength=len(probabilities))
+    return times_follow(torch.bincount(ids.flatten(), minlength=len(probabilities)), probabilities)
+
+
+def times_follow(drawn: Tensor, probabilities: Tensor) -> bool:
+    """The same from how often each was drawn; both [N]."""
     possible = probabilities > 0
     if bool(drawn[~possible].any()):
         return False
     expected = probabilities[possible].double()
-    expected = expected / expected.sum() * ids.numel()
+    expected = expected / expected.sum() * float(drawn.sum())
     assert float(expected.min()) > 5, "too few draws to tell"
     return bool(chisquare(drawn[possible].numpy(), expected.numpy()).pvalue > LEVEL)
 
@@ -25,6 +29,11 @@ def follow(ids: Tensor, probabilities: Tensor) -> bool:
 @pytest.fixture(name="follow")
 def _follow() -> Callable[[Tensor, Tensor], bool]:
     return follow
+
+
+@pytest.fixture(name="times_follow")
+def _times_follow() -> Callable[[Tensor, Tensor], bool]:
+    return times_follow
 
 
 @pytest.fixture

@@ -34,13 +34,12 @@ def test_counts_and_distinct_equal_the_loops(counts: Tensor, rng: torch.Generato
     for size in [SIZE, SIZE, SIZE, 3]:
         _, pool, drawn = step(sampler, rng, size)
         distinct = set()
-        for row, log_w in zip(drawn.columns.tolist(), drawn.log_w.tolist(), strict=True):
-            for group, log_w_group in zip(row, log_w, strict=True):
-                for column, pick in zip(group, log_w_group, strict=True):
-                    if pick > float("-inf"):
-                        y = int(pool.ids[column])
-                        occurrences[y] += 1
-                        distinct.add(y)
+        for row in drawn.times.tolist():
+            for column, times in enumerate(row):
+                if times > 0:
+                    y = int(pool.ids[column])
+                    occurrences[y] += int(times)
+                    distinct.add(y)
         assert sampler.occurrences.tolist() == occurrences
         assert sampler.distinct.tolist() == sorted(distinct)
 
@@ -70,7 +69,7 @@ def test_cache_follows_the_occurrences_of_the_distinct(
 
 
 def test_groups_pick_from_their_own_columns(
-    follow: Follow, counts: Tensor, rng: torch.Generator
+    times_follow: Follow, counts: Tensor, rng: torch.Generator
 ) -> None:
     """Half of the configured batch each, by BIR's weights within the group."""
     sampler = make(counts)
@@ -78,18 +77,17 @@ def test_groups_pick_from_their_own_columns(
     pool = sampler.propose(batch, rng)
     scores, valid = torch.randn(3, 3 + SIZE, generator=rng), torch.ones(3, 3 + SIZE).bool()
     drawn = sampler.resample(scores, pool, valid, rng)
-    assert drawn.columns.shape == drawn.log_w.shape == (3, 2, SIZE // 2)
-    assert drawn.shares == (0.8, 0.2)
+    assert (drawn.draws, drawn.ends, drawn.shares) == (SIZE // 2, (3, 3 + SIZE), (0.8, 0.2))
+    for part in (slice(3), slice(3, None)):
+        assert drawn.times[:, part].sum(dim=1).tolist() == [SIZE / 2] * 3
     sampler.draws = 20_000
     drawn = sampler.resample(scores, pool, valid, rng)
     torch.testing.assert_close(pool.log_q, sampler.log_pop[pool.ids])
-    for group, part in enumerate([slice(3), slice(3, None)]):
-        weights = torch.zeros(3, 3 + SIZE)
-        weights[:, part] = log_weights(scores[:, part], pool.log_q[part], valid[:, part]).exp()
+    for part in (slice(3), slice(3, None)):
+        weights = log_weights(scores[:, part], pool.log_q[part], valid[:, part])
+        torch.testing.assert_close(drawn.log_w[:, part], weights)
         for b in range(3):
-            assert follow(drawn.columns[b, group], weights[b])
-            log_w = weights[b].log()[drawn.columns[b, group]]
-            torch.testing.assert_close(drawn.log_w[b, group], log_w)
+            assert times_follow(drawn.times[b, part], weights[b].exp())
 
 
 def test_a_step_without_picks_changes_nothing(counts: Tensor, rng: torch.Generator) -> None:
@@ -100,7 +98,7 @@ def test_a_step_without_picks_changes_nothing(counts: Tensor, rng: torch.Generat
     pool = sampler.propose(batch, rng)
     nothing = torch.zeros(1, 1 + SIZE).bool()
     drawn = sampler.resample(torch.zeros(1, 1 + SIZE), pool, nothing, rng)
-    assert drawn.columns[0, :, 0].tolist() == [0, SIZE]  # the last of each group
+    assert not drawn.times.any()
     assert bool((drawn.log_w == -torch.inf).all())
     sampler.observe(batch, pool, drawn)
     sampler.observe(batch, pool, None)
@@ -112,6 +110,6 @@ def test_one_candidate_and_a_batch_of_one(rng: torch.Generator) -> None:
     batch = Batch(torch.tensor([0]), torch.tensor([0]))
     pool = sampler.propose(batch, rng)
     drawn = sampler.resample(torch.zeros(1, 2), pool, torch.ones(1, 2).bool(), rng)
-    assert drawn.columns.tolist() == [[[0], [1]]]
+    assert drawn.times.tolist() == [[1.0, 1.0]]
     sampler.observe(batch, pool, drawn)
     assert sampler.occurrences.tolist() == [3]

@@ -23,35 +23,43 @@ def test_the_check_tells_a_wrong_distribution(follow: Follow, rng: torch.Generat
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_each_row_has_its_own_distribution(
-    follow: Follow, rng: torch.Generator, dtype: torch.dtype
+    times_follow: Follow, rng: torch.Generator, dtype: torch.dtype
 ) -> None:
     log_w = torch.randn(4, 9, generator=rng, dtype=dtype)
     log_w[1, [0, 4, 8]] = -torch.inf
-    columns = drawing.draw(log_w, 30_000, rng)
-    assert columns.shape == (4, 30_000)
-    for row, weights in zip(columns, log_w.softmax(dim=1), strict=True):
-        assert follow(row, weights)
-    assert not follow(columns[0], log_w.softmax(dim=1)[2])
+    times = drawing.draw_times(log_w, 30_000, rng)
+    assert times.dtype == dtype
+    assert times.sum(dim=1).tolist() == [30_000.0] * 4
+    for row, weights in zip(times, log_w.softmax(dim=1), strict=True):
+        assert times_follow(row, weights)
+    assert not times_follow(times[0], log_w.softmax(dim=1)[2])
 
 
 def test_picks_of_a_row_are_independent(follow: Follow, rng: torch.Generator) -> None:
-    """With two picks per row all four ordered outcomes have product probability."""
+    """With two picks per row, how often the second column is picked has a binomial law."""
     weights = torch.tensor([0.3, 0.7])
-    pairs = drawing.draw(weights.log().expand(40_000, 2), 2, rng)
-    both = pairs.sum(dim=1)  # how often column 1 was picked; the order is lost on purpose
-    assert follow(both, torch.tensor([0.09, 0.42, 0.49]))
+    times = drawing.draw_times(weights.log().expand(40_000, 2), 2, rng)
+    assert follow(times[:, 1].long(), torch.tensor([0.09, 0.42, 0.49]))
 
 
-def test_an_impossible_row_gets_its_last_column(rng: torch.Generator) -> None:
+def test_an_impossible_row_gets_nothing(rng: torch.Generator) -> None:
     log_w = torch.tensor([[0.0, 0.0, -torch.inf], [-torch.inf] * 3, [-torch.inf, 0.0, -torch.inf]])
-    columns = drawing.draw(log_w, 500, rng)
-    assert set(columns[0].tolist()) == {0, 1}
-    assert set(columns[1].tolist()) == {2}
-    assert set(columns[2].tolist()) == {1}
+    times = drawing.draw_times(log_w, 500, rng)
+    assert times[:, 2].tolist() == [0.0] * 3
+    assert times.sum(dim=1).tolist() == [500.0, 0.0, 500.0]
+    assert times[2, 1] == 500
 
 
 def test_one_column_one_draw(rng: torch.Generator) -> None:
-    assert drawing.draw(torch.zeros(3, 1), 1, rng).tolist() == [[0], [0], [0]]
+    assert drawing.draw_times(torch.zeros(3, 1), 1, rng).tolist() == [[1.0], [1.0], [1.0]]
+
+
+def test_draws_of_one_distribution(follow: Follow, rng: torch.Generator) -> None:
+    weights = torch.tensor([3.0, 0.0, 1.0, 4.0, 0.0], dtype=torch.float64)
+    columns = drawing.draw(weights, 30_000, rng)
+    assert columns.shape == (30_000,)
+    assert follow(columns, weights / weights.sum())
+    assert not follow(columns, torch.tensor([3.3, 0.0, 1.0, 3.7, 0.0]) / 8)
 
 
 WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # with small ones come ties and zeros

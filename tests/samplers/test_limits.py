@@ -59,11 +59,11 @@ def bir(counts: Tensor, size: int, rng: torch.Generator, name: str) -> Tensor:
     pool = sampler.propose(batch_of(counts, size, rng), rng)
     scores = S[pool.ids].expand(QUERIES, size)
     drawn = sampler.resample(scores, pool, torch.ones_like(scores, dtype=torch.bool), rng)
-    ids = pool.ids[drawn.columns]
-    logits = RESAMPLED[name](S[ids], drawn.log_w)[:, 0]
+    ids = pool.ids.expand(QUERIES, size)
     if name == "sir":  # the loss is -s(positive) + the mean of the picks' scores
-        return per_candidate(ids[:, 0], torch.full_like(logits, 1 / size))
-    return softmax_weights(ids[:, 0], S[[POSITIVE]].expand(QUERIES), logits)
+        return per_candidate(ids, drawn.times / size)
+    logits = RESAMPLED[name](scores, drawn.log_w, drawn.draws) + drawn.times.log()
+    return softmax_weights(ids, S[[POSITIVE]].expand(QUERIES), logits)
 
 
 ESTIMATORS = {

@@ -23,7 +23,9 @@ def test_weights_are_the_written_formula() -> None:
     assert found[0].tolist() == pytest.approx(expected)
 
 
-def test_picks_follow_the_weights(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
+def test_picks_follow_the_weights(
+    times_follow: Follow, counts: Tensor, rng: torch.Generator
+) -> None:
     pop = popularity(counts, "count").log().float()
     batch = Batch(torch.arange(4), torch.tensor([9, 1, 9, 6]))
     sampler = Bir(pop, draws=20_000)
@@ -31,14 +33,14 @@ def test_picks_follow_the_weights(follow: Follow, counts: Tensor, rng: torch.Gen
     scores = torch.randn(4, 4, generator=rng)
     valid = ~torch.eye(4, dtype=torch.bool)
     drawn = sampler.resample(scores, pool, valid, rng)
-    assert drawn.columns.shape == drawn.log_w.shape == (4, 1, 20_000)
-    assert drawn.shares == (1.0,)
+    assert drawn.times.sum(dim=1).tolist() == [20_000.0] * 4
+    assert (drawn.draws, drawn.ends, drawn.shares) == (20_000, (4,), (1.0,))
     weights = log_weights(scores, pop[batch.candidates], valid)
     for b in range(4):
-        assert follow(drawn.columns[b], weights[b].exp())
-        torch.testing.assert_close(drawn.log_w[b, 0], weights[b, drawn.columns[b, 0]])
+        assert times_follow(drawn.times[b], weights[b].exp())
+    torch.testing.assert_close(drawn.log_w, weights)
     uncorrected = log_weights(scores, torch.zeros(4), valid)
-    assert not follow(drawn.columns[0], uncorrected[0].exp())
+    assert not times_follow(drawn.times[0], uncorrected[0].exp())
 
 
 def test_what_is_invalid_is_never_read_nor_picked(rng: torch.Generator) -> None:
@@ -47,11 +49,9 @@ def test_what_is_invalid_is_never_read_nor_picked(rng: torch.Generator) -> None:
     scores, valid = torch.zeros(3, 3), torch.ones(3, 3).bool()
     scores[0, 1], valid[0, 1], scores[2], valid[2] = torch.nan, False, torch.nan, False
     drawn = sampler.resample(scores, sampler.propose(batch, rng), valid, rng)
-    assert 1 not in drawn.columns[0]
-    assert bool(drawn.log_w[:2].isfinite().all())
-    # nothing to pick: a column in range that says it is none
-    assert drawn.columns[2].unique().tolist() == [2]
-    assert bool((drawn.log_w[2] == -torch.inf).all())
+    assert drawn.times[0, 1] == 0
+    assert drawn.times.sum(dim=1).tolist() == [200.0, 200.0, 0.0]
+    assert torch.equal(drawn.log_w.isfinite(), valid)
 
 
 def test_a_short_batch_is_picked_from_as_often(rng: torch.Generator) -> None:
@@ -59,5 +59,5 @@ def test_a_short_batch_is_picked_from_as_often(rng: torch.Generator) -> None:
     batch = Batch(torch.tensor([0]), torch.tensor([3]))
     pool = sampler.propose(batch, rng)
     drawn = sampler.resample(torch.zeros(1, 1), pool, torch.ones(1, 1).bool(), rng)
-    assert torch.equal(drawn.columns, torch.zeros(1, 1, 64, dtype=torch.int64))
-    assert torch.equal(drawn.log_w, torch.zeros(1, 1, 64))
+    assert drawn.times.tolist() == [[64.0]]
+    assert drawn.log_w.tolist() == [[0.0]]

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from rankfold.losses import LOSSES
 from rankfold.methods.gradient import encode_candidates, model_of, trained_encoder, vectors
 from rankfold.methods.sampled import UniformConfig, against, score_pool, usable
 from rankfold.methods.weighing import training_rows
@@ -52,7 +51,7 @@ def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
         positive = (queries * encoder.of_candidates(batch.candidates)).sum(dim=1)
         scores = score_pool(queries, encoder.of_candidates(pool.ids))
         valid = usable(config.mask, batch, pool, rows)
-        return against(LOSSES["uib"], positive - edge[:, 0], scores - edge, valid)
+        return against("uib", positive - edge[:, 0], scores - edge, valid)
 
     task = Task(
         module=module,
@@ -94,9 +93,9 @@ class Balls(nn.Module):
         """
         p, q = self.of_queries(batch.queries), self.of_candidates(batch.candidates)
         others, (m, n) = self.of_candidates(pool.ids), self.margins(batch)
-        near, hinge = -squares(p - q), LOSSES["hinge"]
-        of_query = against(hinge, near + 1 - m, -squares(p[:, None] - others), valid)
-        of_candidate = against(hinge, near + 1 - n, -squares(q[:, None] - others), valid)
+        near = -squares(p - q)
+        of_query = against("hinge", near + 1 - m, -squares(p[:, None] - others), valid)
+        of_candidate = against("hinge", near + 1 - n, -squares(q[:, None] - others), valid)
         bonus = config.margin_weight * (m + n)
         return of_query + config.candidate_weight * of_candidate - bonus
 

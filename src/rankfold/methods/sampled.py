@@ -15,6 +15,8 @@ from torch import Tensor
 
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
+from rankfold.errors import UserError
+from rankfold.kernels.one_positive import ONE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient import Encoding, encode_candidates, model_of, trained_encoder
 from rankfold.methods.weighing import training_rows
@@ -120,15 +122,14 @@ class Comparison:
         self.sampler.observe(batch, pool, drawn)
         if drawn is None:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
-            return against(LOSSES[self.parts.loss], positive, scores, valid)
-        rows, groups, picks = drawn.columns.shape
-        flat = drawn.columns.flatten(1)
-        picked = scores.gather(1, flat).view(rows, groups, picks)
-        picked = RESAMPLED[self.correction](picked, drawn.log_w)
-        left = valid.gather(1, flat).view(rows, groups, picks)
-        loss = LOSSES["expected" if self.correction == "sir" else self.parts.loss]
-        shares = zip(drawn.shares, picked.unbind(1), left.unbind(1), strict=True)
-        return torch.stack([share * against(loss, positive, s, v) for share, s, v in shares]).sum(0)
+            return against(self.parts.loss, positive, scores, valid)
+        scores = RESAMPLED[self.correction](scores, drawn.log_w, drawn.draws)
+        loss = "expected" if self.correction == "sir" else self.parts.loss
+        total, start = torch.zeros_like(positive), 0
+        for end, share in zip(drawn.ends, drawn.shares, strict=True):
+            picks = scores[:, start:end], drawn.times[:, start:end]
+            total, start = total + share * against(loss, positive, *picks), end
+        return total
 
 
 def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -148,14 +149,15 @@ def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor:
     return torch.ones(shape, dtype=torch.bool, device=pool.ids.device)
 
 
-def against(loss: Any, positive: Tensor, scores: Tensor, valid: Tensor) -> Tensor:
-    """The loss of one positive [B] among others [B, C]."""
+def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """The loss of one positive [B] among others [B, C], each as often as ``times`` [B, C] says."""
+    if loss in ONE_POSITIVE:
+        return ONE_POSITIVE[loss](positive, scores, times)
     everyone = torch.cat([positive[:, None], scores], dim=1)
     grades = torch.zeros_like(everyone)
     grades[:, 0] = 1
-    known = torch.ones_like(valid[:, :1])
-    found: Tensor = loss(everyone, grades, torch.cat([known, valid], dim=1))
-    return found
+    valid = torch.cat([torch.ones_like(times[:, :1]), times], dim=1) > 0
+    return LOSSES[loss](everyone, grades, valid)
 
 
 def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
@@ -195,7 +197,7 @@ def method(
     """A method from its parts; without any, they are settings."""
 
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
-        chosen = parts or Parts(settings.sampler, settings.loss, settings.proposed)
+        chosen = parts or chosen_parts(settings)
         return fit(name, chosen, data, settings, run)
 
     return Method(
@@ -206,6 +208,16 @@ def method(
         encode_candidates=encode_candidates,
         paper=paper,
     )
+
+
+def chosen_parts(config: AnyConfig) -> Parts:
+    """The parts that the settings name; a UserError where two do not go together."""
+    if config.sampler in ("bir", "xir") and config.loss not in ONE_POSITIVE:
+        raise UserError(
+            f"the loss {config.loss} does not know repeated negatives, as {config.sampler} picks",
+            hint=f"take another sampler, or one of {', '.join(sorted(ONE_POSITIVE))}",
+        )
+    return Parts(config.sampler, config.loss, config.proposed)
 
 
 SAMPLED = {

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rankfold.samplers.drawing import draw
-from rankfold.samplers.resampled import pick
+from rankfold.samplers.drawing import draw, draw_times
+from rankfold.samplers.resampled import log_weights
 from rankfold.types import Batch, Drawn, Pool
 
 
@@ -36,27 +36,23 @@ class Xir:
         self.distinct = torch.arange(len(log_pop), device=log_pop.device)
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
-        log_w = self.occurrences[self.distinct].double().log()
-        cache = self.distinct[draw(log_w[None], self.batch_size, rng)[0]]
+        weights = self.occurrences[self.distinct].double()
+        cache = self.distinct[draw(weights, self.batch_size, rng)]
         ids = torch.cat([batch.candidates, cache])
         log_q = self.log_pop[ids]
         return Pool(ids, log_q, log_q[: len(batch.candidates)])
 
     def resample(self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator) -> Drawn:
-        """A query without a valid column in a group gets the group's last, at log_w = -inf."""
-        border = len(scores)  # the batch has one candidate per query
-        columns, log_w = [], []
-        for part in (slice(border), slice(border, None)):
-            picks = pick(scores[:, part], pool.log_q[part], valid[:, part], self.draws, rng)
-            columns.append(picks[0] + (part.start or 0))
-            log_w.append(picks[1])
-        return Drawn(torch.stack(columns, dim=1), torch.stack(log_w, dim=1), self.shares)
+        ends = len(scores), len(pool.ids)  # the batch has one candidate per query
+        parts = slice(ends[0]), slice(ends[0], ends[1])
+        log_w = [log_weights(scores[:, p], pool.log_q[p], valid[:, p]) for p in parts]
+        times = [draw_times(part, self.draws, rng) for part in log_w]
+        return Drawn(torch.cat(times, 1), torch.cat(log_w, 1), self.draws, ends, self.shares)
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
         if drawn is None:
             return
-        possible = drawn.log_w[:, :, 0] > -torch.inf  # else nothing was there to pick
-        times = torch.bincount(drawn.columns[possible].flatten(), minlength=len(pool.ids))
+        times = drawn.times.sum(dim=0, dtype=torch.float64).long()  # float32 ends at 2**24
         picked = pool.ids[times > 0].unique()
         if len(picked):
             self.occurrences.index_add_(0, pool.ids, times)

@@ -13,8 +13,8 @@ from rankfold.types import Pool
 Correction = Callable[[Tensor, Tensor, Pool], tuple[Tensor, Tensor]]
 """``(positive [B], scores [B, C], pool) -> (positive, scores)``, of a pool that is taken whole."""
 
-ResampledCorrection = Callable[[Tensor, Tensor], Tensor]
-"""``(scores [B, G, R], log_w [B, G, R]) -> scores``, of picks; the positive's score stays."""
+ResampledCorrection = Callable[[Tensor, Tensor, int], Tensor]
+"""``(scores [B, C], log_w [B, C], draws) -> scores``, of picks; the positive's score stays."""
 
 
 def uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
@@ -37,20 +37,20 @@ def all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor,
     return positive - pool.positive_log_q, scores - pool.log_q
 
 
-def released(scores: Tensor, log_w: Tensor) -> Tensor:  # noqa: ARG001
+def released(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:  # noqa: ARG001
     """The picks' scores as they are, as in the code that the authors of [chen2022] released."""
     return scores
 
 
-def appendix(scores: Tensor, log_w: Tensor) -> Tensor:
-    """The m picks of a group have s - log(m w), as in the appendix of [chen2022].
+def appendix(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:
+    """The m = ``draws`` picks have s - log(m w), as in the appendix of [chen2022].
 
     +inf where log_w is -inf, that is where nothing could be picked: mask it.
     """
-    return scores - log_w - math.log(scores.shape[-1])
+    return scores - log_w - math.log(draws)
 
 
-def sir(scores: Tensor, log_w: Tensor) -> Tensor:  # noqa: ARG001
+def sir(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:  # noqa: ARG001
     """The picks' scores as they are, to be averaged by the expected loss, not by a softmax."""
     return scores
 

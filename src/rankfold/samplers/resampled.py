@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rankfold.samplers.defaults import Stateless
-from rankfold.samplers.drawing import draw
+from rankfold.samplers.drawing import draw_times
 from rankfold.samplers.in_batch import in_batch
 from rankfold.types import Batch, Drawn, Pool
 
@@ -12,8 +12,7 @@ from rankfold.types import Batch, Drawn, Pool
 class Bir(Stateless):
     """Batch importance resampling [chen2022]: each query picks ``draws`` of the batch's candidates.
 
-    ``draws`` is the configured batch size in the paper, in a short last batch too. Picks come with
-    replacement and in ascending order of their column.
+    ``draws`` is the configured batch size in the paper, in a short last batch too.
     """
 
     def __init__(self, log_pop: Tensor, draws: int) -> None:
@@ -24,20 +23,9 @@ class Bir(Stateless):
         return in_batch(batch, self.log_pop)
 
     def resample(self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator) -> Drawn:
-        columns, log_w = pick(scores, pool.log_q, valid, self.draws, rng)
-        return Drawn(columns[:, None], log_w[:, None], (1.0,))
-
-
-def pick(
-    scores: Tensor, log_pop: Tensor, valid: Tensor, draws: int, rng: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Columns picked by their weights, and the log-weights of the picks; both [B, draws].
-
-    A query without a valid column gets the last one, at log_w = -inf: not to be read.
-    """
-    log_w = log_weights(scores, log_pop, valid)
-    columns = draw(log_w, draws, rng)
-    return columns, log_w.gather(1, columns)
+        log_w = log_weights(scores, pool.log_q, valid)
+        times = draw_times(log_w, self.draws, rng)
+        return Drawn(times, log_w, self.draws, (len(pool.ids),), (1.0,))
 
 
 def log_weights(scores: Tensor, log_pop: Tensor, valid: Tensor) -> Tensor:
