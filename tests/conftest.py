@@ -2,8 +2,9 @@
 
 Where ``CI`` is set the examples are always the same; elsewhere each run draws new ones.
 
-Two methods that are registered where a test asks for them: ``sums``, whose vectors are whole
-numbers, so that folding in is exact to the bit, and ``neighbours``, which brings its own search.
+Methods that are registered where a test asks for them: ``sums``, whose vectors are whole numbers,
+so that folding in is exact to the bit; ``neighbours``, which brings its own search; and ``slopes``,
+whose candidates are linear in their features.
 """
 
 import os
@@ -16,7 +17,7 @@ from hypothesis import settings
 from torch import Tensor
 
 from rankfold.methods import METHODS
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
+from rankfold.types import Dataset, Features, Interactions, Method, Model, Run, Step, TopK
 
 settings.register_profile(
     "rankfold", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI"))
@@ -68,7 +69,37 @@ def search_neighbours(
     return TopK(ids[:, :k], scores[:, :k])
 
 
+def fit_slopes(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
+    """A candidate is its numbers and levels times random slopes; a query sums what it chose."""
+    features = data.candidate_features
+    if features is None:
+        yield from fit_sums(data, _config, _run)
+        return
+    rng = torch.Generator().manual_seed(7)
+    width = features.numbers.shape[1] + features.categories.shape[1]
+    slopes = {"slopes": torch.randint(-9, 10, (width, 4), generator=rng).float()}
+    columns = {"numbers": features.columns.numbers, "levels": dict(features.columns.levels)}
+    bare = Model("slopes", {}, slopes, {"candidate_columns": columns})
+    candidates = encode_slopes(bare, features)
+    queries = dense(data.split("train")) @ candidates
+    tensors = {**slopes, "queries": queries, "candidates": candidates}
+    yield Step(1, 0.0, 0.0, Model("slopes", {}, tensors, bare.notes), dict, final=True)
+
+
+def encode_slopes(model: Model, features: Features) -> Tensor:
+    known = torch.cat([features.numbers.nan_to_num(0.0), features.categories.float()], dim=1)
+    return known @ model.tensors["slopes"]
+
+
 SUMS = Method("sums", NoConfig, "interactions", fit_sums, fold_in=fold_in_sums)
+SLOPES = Method(
+    "slopes",
+    NoConfig,
+    "interactions",
+    fit_slopes,
+    fold_in=fold_in_sums,
+    encode_candidates=encode_slopes,
+)
 NEIGHBOURS = Method("own", NoConfig, "interactions", fit_neighbours, search=search_neighbours)
 
 
@@ -76,3 +107,4 @@ NEIGHBOURS = Method("own", NoConfig, "interactions", fit_neighbours, search=sear
 def extra_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "sums", SUMS)
     monkeypatch.setitem(METHODS, "neighbours", NEIGHBOURS)
+    monkeypatch.setitem(METHODS, "slopes", SLOPES)

@@ -14,7 +14,7 @@ import rankfold as rf
 from rankfold import store
 from rankfold.answering import histories
 from rankfold.errors import UserError
-from rankfold.growing import fit_and_add, forget
+from rankfold.growing import extend, fit_and_add, forget
 from rankfold.methods import METHODS
 from rankfold.ranker import Ranker
 from rankfold.types import Dataset, Interactions
@@ -260,6 +260,154 @@ def test_unknown_queries_and_all_queries_are_not_removed(ranker: Ranker) -> None
     assert "'bob'" in caught.value.hint
     with pytest.raises(UserError, match="no other than these 4 queries"):
         ranker.remove(["bob", "dot", "fay", "hal"])
+
+
+# ---------------------------------------------------------------------------------- candidates
+
+
+GOODS = pl.DataFrame(
+    {
+        "name": ["tea", "ink", "pen", "jam"],
+        "price": [2.0, 5.0, 1.0, None],
+        "kind": ["food", "tool", "tool", "food"],
+    }
+)
+NEW = pl.DataFrame(
+    {
+        "name": ["wax", "oil", "zip", "bun"],
+        "kind": ["tool", "food", "toy", "food"],
+        "price": [5.0, 2.0, 3.0, -4.0],
+    }
+)
+
+
+def candidates_of(ranker: Ranker) -> dict[Any, Tensor]:
+    vectors = ranker.model.tensors["candidates"]
+    return dict(zip(ranker.candidates.keys.to_list(), vectors, strict=True))
+
+
+@pytest.fixture
+def informed() -> Ranker:
+    return rf.fit("slopes", rf.prepare(PAIRS, split=(1, 0, 0), candidate_features=GOODS))
+
+
+def test_new_candidates_get_the_vector_of_their_features(informed: Ranker) -> None:
+    grown = informed.add_candidates(NEW)
+    names = ["bun", "ink", "jam", "oil", "pen", "tea", "wax", "zip"]
+    assert grown.candidates.keys.to_list() == names
+    before, after = candidates_of(informed), candidates_of(grown)
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    assert torch.equal(after["wax"], before["ink"])  # the same price and kind
+    assert torch.equal(after["oil"], before["tea"])
+    slopes = informed.model.tensors["slopes"]
+    assert torch.equal(after["zip"], 3 * slopes[0] - slopes[1])  # a toy is unknown: -1
+    assert torch.equal(after["bun"], -4 * slopes[0])  # food is the first level
+    assert torch.equal(grown.model.tensors["queries"], informed.model.tensors["queries"])
+    assert rows_of(grown) == rows_of(informed)
+    assert grown.model.notes["extended"] == [{"candidates": 4, "left_out": 0}]
+    assert candidates_of(informed).keys() == before.keys()  # the old one is as it was
+
+
+def test_new_candidates_are_found(informed: Ranker) -> None:
+    grown = informed.add_candidates(NEW)
+    for name, key in (("tea", "oil"), ("ink", "wax")):
+        like = grown.search(candidates=[name], k=1)
+        assert like.keys == [[key]]
+        assert like.scores[0, 0] == pytest.approx(1.0)
+    whole = grown.search(["bob"], k=10, include_seen=True)
+    assert sorted(whole.keys[0]) == grown.candidates.keys.to_list()
+    vectors, query = candidates_of(grown), vectors_of(grown)["bob"]
+    scores = dict(zip(whole.keys[0], whole.scores[0].tolist(), strict=True))
+    assert all(scores[key] == pytest.approx(float(query @ vectors[key])) for key in vectors)
+    assert not {"tea", "ink"} & set(grown.search(["bob"], k=10).keys[0])  # seen ones moved along
+    twins = [grown.search(history=[key], k=8, include_seen=True).keys for key in ("oil", "tea")]
+    assert twins[0] == twins[1]
+    popular = grown.search(history=[], k=8).keys[0]
+    assert set(popular[-4:]) == {"bun", "oil", "wax", "zip"}  # nobody has chosen them
+
+
+def test_pairs_with_new_candidates_can_be_added_then(informed: Ranker) -> None:
+    grown = informed.add_candidates(NEW).add((["ann", "bob"], ["wax", "zip"]))
+    names, queries = candidates_of(grown), vectors_of(grown)
+    assert torch.equal(queries["ann"], names["wax"])
+    assert torch.equal(queries["bob"], names["tea"] + names["ink"] + names["zip"])
+    assert rows_of(grown)["bob"] == ["ink", "tea", "zip"]
+
+
+def test_candidates_can_be_added_one_after_another(informed: Ranker) -> None:
+    twice = informed.add_candidates(NEW.tail(1)).add_candidates(NEW.head(3))
+    assert same(twice, informed.add_candidates(NEW))
+    assert [entry["candidates"] for entry in twice.model.notes["extended"]] == [1, 3]
+
+
+@pytest.mark.parametrize("keys", [[2, 40, 7], ["2", "40", "x7"]])
+def test_integer_candidates_and_words_among_them(keys: list[Any]) -> None:
+    """As words 10 comes before 3: all that has a row per candidate goes along."""
+    goods = pl.DataFrame({"candidate": [3, 10, 30], "size": [1.0, 2.0, 3.0]})
+    links = (["3", "3", "10", "x7"], [10, 30, 3, 30])
+    how: Any = {"split": (1, 0, 0), "exclude_self": True, "candidate_features": goods}
+    ranker = rf.fit("slopes", rf.prepare(links, **how))
+    news = pl.DataFrame({"size": [5.0, 6.0, 7.0], "candidate": keys})
+    grown = ranker.add_candidates(news)
+    expected = sorted([3, 10, 30, *keys]) if keys[0] == 2 else ["10", "2", "3", "30", "40", "x7"]
+    assert grown.candidates.keys.to_list() == expected
+    slope = ranker.model.tensors["slopes"][0]
+    sizes = {3: 1, 10: 2, 30: 3, **dict(zip(keys, (5, 6, 7), strict=True))}
+    after = {str(key): vector for key, vector in candidates_of(grown).items()}
+    assert all(torch.equal(after[str(key)], size * slope) for key, size in sizes.items())
+    seen = {name: sorted(map(str, row)) for name, row in rows_of(grown).items()}
+    assert seen == {"3": ["10", "30"], "10": ["3"], "x7": ["30"]}
+    hidden = {name: list(map(str, row)) for name, row in rows_of(grown, grown.excluded).items()}
+    own = ["x7"] if "x7" in keys else []  # a new candidate is not returned for itself either
+    assert hidden == {"3": ["3"], "10": ["10"], "x7": own}
+
+
+def test_extended_models_come_back_from_disk(informed: Ranker, tmp_path: Path) -> None:
+    informed.save(tmp_path / "model")
+    NEW.write_parquet(tmp_path / "new.parquet")
+    grown = extend(tmp_path / "model", tmp_path / "new.parquet")
+    again = rf.load(tmp_path / "model")
+    assert same(again, grown)
+    assert same(again, informed.add_candidates(NEW))
+    assert again.candidates.keys.equals(grown.candidates.keys)
+    more = pl.DataFrame({"name": ["cup"], "kind": ["tool"], "price": [5.0]})
+    assert torch.equal(
+        candidates_of(again.add_candidates(more))["cup"], candidates_of(again)["ink"]
+    )
+
+
+def test_a_name_beside_the_features_is_the_key(informed: Ranker) -> None:
+    plain = informed.add_candidates(NEW)
+    last = NEW.select("kind", "price", "name")
+    assert same(informed.add_candidates(last), plain)
+    spare = last.with_columns(other=pl.lit("x")).select("other", *last.columns)
+    assert same(informed.add_candidates(spare, "name"), plain)
+    assert same(informed.add_candidates(spare.rename({"name": "candidate"})), plain)
+
+
+def test_candidates_that_cannot_be_added_are_refused(informed: Ranker) -> None:
+    for table, message in (
+        (GOODS.vstack(NEW.select(GOODS.columns)), "knows the candidate 'tea' and 3 more of"),
+        (NEW.vstack(NEW), "the key '.*' more than once"),
+        (NEW.drop("price"), "has no column 'price'"),
+        (NEW.with_columns(price=pl.lit("cheap")), "holds 'cheap'"),
+        (NEW.drop("name"), "has no column of keys"),
+        ((["a"], ["b"]), "cannot read features from tuple"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            informed.add_candidates(table)
+        assert caught.value.hint
+
+
+def test_models_without_features_take_in_no_candidates(ranker: Ranker) -> None:
+    with pytest.raises(UserError, match="sums makes no vectors from features") as caught:
+        ranker.add_candidates(NEW)
+    assert "slopes" in caught.value.hint
+    bare = rf.fit("slopes", PAIRS)
+    bare = replace(bare, model=replace(bare.model, method="slopes"))
+    with pytest.raises(UserError, match="fitted without features") as caught:
+        bare.add_candidates(NEW)
+    assert "--candidate-features" in caught.value.hint
 
 
 # ---------------------------------------------------------------------------------- leaks

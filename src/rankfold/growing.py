@@ -1,4 +1,4 @@
-"""A model on disk that takes in more pairs, or forgets queries, without being fitted again."""
+"""A model on disk that grows or forgets without being fitted again."""
 
 from __future__ import annotations
 
@@ -63,4 +63,11 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
     ranker = load(path).remove(queries)
     ranker.save(path)
     store.sweep(Path(path))
+    return ranker
+
+
+def extend(path: str | Path, table: Any, key_column: str | None = None) -> Ranker:
+    """Add candidates to the model at ``path``, by their features."""
+    ranker = load(path).add_candidates(table, key_column)
+    ranker.save(path)
     return ranker

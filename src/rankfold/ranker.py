@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +15,27 @@ from torch import Tensor
 
 from rankfold import store
 from rankfold.answering import Answers, histories, to_history
-from rankfold.data.folder import check_pairs, from_tensors, to_tensors, vocabulary
-from rankfold.data.matching import arrange, merge, news, renumber, rows_of
+from rankfold.data.features import Table, align, open_table
+from rankfold.data.folder import check_pairs, from_tensors, to_columns, to_tensors, vocabulary
+from rankfold.data.matching import arrange, merge, news, own_pairs, renumber, rows_of
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.types import Dataset, Interactions, Key, Model, TopK, Vocabulary, from_pairs
+from rankfold.types import (
+    Columns,
+    Dataset,
+    Features,
+    Interactions,
+    Key,
+    Model,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
 
 PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
+PER_CANDIDATE = {"candidates", "fold_weights"}  # tensors with a row per candidate
 
 
 class Ranking(NamedTuple):
@@ -167,6 +179,31 @@ class Ranker:
         model = replace(_folded_in(grown.model, seen, changed), notes=notes)
         return Ranker(model, grown.queries, self.candidates, seen, hidden)
 
+    def add_candidates(self, table: Any, key_column: str | None = None) -> Ranker:
+        """A ranker that also knows the candidates of ``table``, by what it says of them.
+
+        Their vectors are made from the columns that the model was fitted with; all else stays as it
+        is. Nobody has chosen them yet: where popularity decides, they come last. An entry of
+        ``notes["extended"]`` counts them, and the rows of the table that could not be used.
+
+        Args:
+            table: one file, or a polars, pandas or Arrow table: a row per new candidate.
+            key_column: where the keys are; None: the column ``candidate`` or, without one, the
+                first that is not among the model's features.
+        """
+        encode, columns = _encoder(self.model)
+        found = open_table(table, key_column, usual="candidate", like=columns)
+        _check_new(found, self.candidates)
+        keys = found.keys.sort()
+        features = align(found, Vocabulary(len(keys), lambda: keys), columns)
+        grown = self._widened(merge(self.candidates, keys))
+        tensors = dict(grown.model.tensors)
+        rows, vectors = grown.candidates.find(keys), encode(self.model, features)
+        tensors["candidates"][rows] = vectors.to(tensors["candidates"])
+        entry = {"candidates": len(keys), "left_out": sum(found.bad.counts.values())}
+        notes = {**self.model.notes, "extended": [*self.model.notes.get("extended", []), entry]}
+        return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
+
     def remove(self, queries: Sequence[Key]) -> Ranker:
         """A ranker that does not know ``queries``: their keys, vectors and pairs are gone.
 
@@ -190,8 +227,7 @@ class Ranker:
         rows = self.queries.find(queries.keys)
         tensors = dict(self.model.tensors)
         for name in PER_QUERY & tensors.keys():
-            tensors[name] = tensors[name][rows.clamp(min=0)]
-            tensors[name][rows < 0] = 0
+            tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
         return Ranker(
@@ -201,6 +237,25 @@ class Ranker:
             arrange(self.seen, rows),
             None if self.excluded is None else arrange(self.excluded, rows),
         )
+
+    def _widened(self, candidates: Vocabulary) -> Ranker:
+        """The same with the rows of ``candidates``, ours among them; new ones have zeros."""
+        rows, places = self.candidates.find(candidates.keys), candidates.find(self.candidates.keys)
+        tensors, n = dict(self.model.tensors), len(candidates)
+        for name in PER_CANDIDATE & tensors.keys():
+            tensors[name] = _rows(tensors[name], rows)
+        if METHODS[self.model.method].search is not None:
+            tensors |= to_history(renumber(histories(self.model, len(places)), places, n))
+        excluded = None if self.excluded is None else renumber(self.excluded, places, n)
+        if excluded is not None and self._excludes_own():
+            excluded = excluded.union(own_pairs(self.queries, candidates))
+        model = replace(self.model, tensors=tensors)
+        return Ranker(model, self.queries, candidates, renumber(self.seen, places, n), excluded)
+
+    def _excludes_own(self) -> bool:
+        """Whether no query may get the candidate of its own key."""
+        own = own_pairs(self.queries, self.candidates)
+        return self.excluded is not None and len(news(self.excluded, own)) == 0
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing the model that is there."""
@@ -228,6 +283,40 @@ def check_grows(method: str) -> None:
             f"{method} cannot take in pairs without fitting again",
             hint="fit it again on all of the data, or fit another method",
         )
+
+
+def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns]:
+    """What makes vectors of new candidates, and of which features."""
+    encode = METHODS[model.method].encode_candidates
+    if encode is None:
+        able = [name for name, method in METHODS.items() if method.encode_candidates is not None]
+        raise UserError(
+            f"{model.method} makes no vectors from features",
+            hint=f"fit one of {', '.join(able)}" if able else "fit it again on all of the data",
+        )
+    if "candidate_columns" not in model.notes:
+        raise UserError(
+            "this model was fitted without features of candidates",
+            hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
+        )
+    return encode, to_columns(model.notes["candidate_columns"])
+
+
+def _check_new(table: Table, candidates: Vocabulary) -> None:
+    known = table.keys.filter(pl.Series((candidates.find(table.keys) >= 0).numpy()))
+    if len(known):
+        others = f" and {len(known) - 1:,} more" if len(known) > 1 else ""
+        raise UserError(
+            f"the model knows the candidate {known[0]!r}{others} of {table.name} already",
+            hint="leave known ones out of the table; where their features changed, fit again",
+        )
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Row i is the row ``rows[i]`` of ``tensor``, zeros where that is -1."""
+    found = tensor[rows.clamp(min=0)]
+    found[rows < 0] = 0
+    return found
 
 
 def _in_candidates(

@@ -9,6 +9,7 @@ from rankfold import __version__
 from rankfold.cli import (
     demo,
     evaluate,
+    extend,
     fit,
     forget,
     info,
@@ -28,6 +29,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "search": search,
     "predict": predict,
+    "extend": extend,
     "forget": forget,
     "info": info,
     "verify": verify,

@@ -86,10 +86,29 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
         out.print(
             f"  grades: {grades['lowest']:g} to {grades['highest']:g}, mean {grades['mean']:.3g}"
         )
+    for side, entry in summary.get("features", {}).items():
+        _describe_features(side, entry, out)
     out.print(f"  rows read: {summary['rows']:,}")
     for entry in summary["dropped"]:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
         out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
+
+
+def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
+    """What a table of features gave."""
+    out.print(
+        f"  {side} features: {entry['numbers']:,} numbers, {entry['categories']:,} categories; "
+        f"keys without features {entry['without_features']:,}, without pairs "
+        f"{entry['without_pairs']:,}"
+    )
+    if entry["left_out"]:
+        columns = ", ".join(entry["left_out"])
+        out.print(f"  {side} features that cannot be used: {columns}", style="yellow")
+    for dropped in entry["dropped"]:
+        first = ", ".join(dropped["first"])
+        out.print(
+            f"  {side} features: {dropped['rows']:,} rows dropped for {dropped['why']} ({first})"
+        )
 
 
 def _describe_model(manifest: dict[str, Any], out: Console) -> None:
@@ -103,6 +122,9 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
     for entry in notes.get("added", []):
         out.print(f"  {describe_addition(entry)}")
+    if "extended" in notes:
+        added = sum(entry["candidates"] for entry in notes["extended"])
+        out.print(f"  {added:,} candidates were added by their features")
     if "removed" in notes:
         out.print(f"  {notes['removed']:,} queries were removed")
     if notes.get("path"):

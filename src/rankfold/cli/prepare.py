@@ -40,6 +40,17 @@ def command(
         str | None, typer.Option(metavar="NAME", help="'none' to do without grades.")
     ] = None,
     time_column: Name = None,
+    query_features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is known of queries: a table whose keys are in the column named as the "
+            "queries' one or, without such, in the first.",
+        ),
+    ] = None,
+    candidate_features: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Likewise of candidates.")
+    ] = None,
     header: Annotated[
         bool, typer.Option(help="Without one, columns are column_0, column_1, ...")
     ] = True,
@@ -69,6 +80,8 @@ def command(
         "candidate": candidate_column,
         "grade": grade_column,
         "time": time_column,
+        "query_features": query_features,
+        "candidate_features": candidate_features,
         "header": header,
         "source": source,
         "format": format,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -13,9 +15,10 @@ from torch import Tensor
 
 from rankfold import store
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Graded, Interactions, Vocabulary
+from rankfold.types import Columns, Dataset, Features, Graded, Interactions, Vocabulary
 
 PARTS = ("train", "validation", "test", "excluded")
+SIDES = {"query": "queries", "candidate": "candidates"}
 
 
 def save(data: Dataset, path: Path) -> None:
@@ -30,6 +33,11 @@ def save(data: Dataset, path: Path) -> None:
         "fingerprint": data.fingerprint,
         "summary": dict(data.summary),
     }
+    for side in SIDES:
+        features: Features | None = getattr(data, f"{side}_features")
+        if features is not None:
+            files[f"{side}_features"] = to_tensors(features)
+            meta[f"{side}_columns"] = from_columns(features.columns)
     store.write(path, "data", meta, files)
 
 
@@ -53,6 +61,8 @@ def _dataset(folder: store.Folder) -> Dataset:
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
+        query_features=_features(folder, "query", n_queries),
+        candidate_features=_features(folder, "candidate", n_candidates),
         queries=vocabulary(folder, "queries", n_queries),
         candidates=vocabulary(folder, "candidates", n_candidates),
         summary=meta["summary"],
@@ -60,8 +70,32 @@ def _dataset(folder: store.Folder) -> Dataset:
     )
 
 
+def _features(folder: store.Folder, side: str, n: int) -> Features | None:
+    name = f"{side}_features"
+    if name not in folder:
+        return None
+    tensors, columns = folder.tensors(name), to_columns(folder.manifest[f"{side}_columns"])
+    features = Features(tensors["numbers"], tensors["categories"], columns)
+    shapes = [tuple(tensor.shape) for tensor in (features.numbers, features.categories)]
+    if shapes != [(n, len(columns.numbers)), (n, len(columns.levels))]:
+        raise ValueError(f"the {side} features are of shapes {shapes}")
+    return features
+
+
+def from_columns(columns: Columns) -> dict[str, Any]:
+    """What the columns mean, as plain JSON."""
+    levels = {name: list(values) for name, values in columns.levels.items()}
+    return {"numbers": list(columns.numbers), "levels": levels}
+
+
+def to_columns(meta: Mapping[str, Any]) -> Columns:
+    """The other way."""
+    levels = {name: tuple(values) for name, values in sorted(dict(meta["levels"]).items())}
+    return Columns(tuple(meta["numbers"]), levels)
+
+
 def check_pairs(data: Dataset) -> None:
-    """A UserError where a split is damaged inside, which loading does not look for."""
+    """A UserError where pairs or features are damaged inside, which loading does not look for."""
     for name in PARTS:
         part = getattr(data, name)
         if isinstance(part, Interactions) and part.n_pairs:
@@ -69,15 +103,27 @@ def check_pairs(data: Dataset) -> None:
             ordered = bool((part.offsets.diff() >= 0).all())
             whole = int(part.offsets[0]) == 0 and int(part.offsets[-1]) == part.n_pairs
             if low < 0 or high >= part.n_candidates or not ordered or not whole:
-                raise UserError(
-                    f"the {name} pairs are damaged", hint="`rankfold verify` names the file"
-                )
+                raise _damaged(f"{name} pairs")
+    for side in SIDES:
+        features: Features | None = getattr(data, f"{side}_features")
+        if features is not None and features.categories.numel():
+            sizes = [len(values) for values in features.columns.levels.values()]
+            lowest, highest = torch.aminmax(features.categories, dim=0)
+            if bool((lowest < -1).any()) or bool((highest >= torch.tensor(sizes)).any()):
+                raise _damaged(f"{side} features")
+
+
+def _damaged(what: str) -> UserError:
+    return UserError(f"the {what} are damaged", hint="`rankfold verify` names the file")
 
 
 def fingerprint(
-    parts: Iterable[Interactions | None], queries: pl.Series, candidates: pl.Series
+    parts: Iterable[Interactions | None],
+    queries: pl.Series,
+    candidates: pl.Series,
+    features: Mapping[str, Features] = MappingProxyType({}),
 ) -> str:
-    """A hash of the content: equal splits of equal keys have equal fingerprints."""
+    """A hash of the content: equal splits of equal keys and features have equal fingerprints."""
     digest = hashlib.sha256()
     for part in parts:
         for tensor in {} if part is None else to_tensors(part).values():
@@ -90,6 +136,11 @@ def fingerprint(
             digest.update("".join(keys).encode())
         else:
             digest.update(keys.to_numpy().data)
+    for side in sorted(features):
+        columns = from_columns(features[side].columns)
+        digest.update(json.dumps([side, columns], sort_keys=True).encode())
+        for tensor in to_tensors(features[side]).values():
+            digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -98,7 +149,7 @@ def vocabulary(folder: store.Folder, name: str, size: int) -> Vocabulary:
     return Vocabulary(size, lambda: folder.table(name)["key"])
 
 
-def to_tensors(part: Interactions | Graded) -> dict[str, Tensor]:
+def to_tensors(part: Interactions | Graded | Features) -> dict[str, Tensor]:
     """The tensors of a part, without those it does not have."""
     names = type(part).__slots__
     return {n: t for n in names if isinstance(t := getattr(part, n), Tensor)}

@@ -35,6 +35,13 @@ def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
     return Vocabulary(len(merged), lambda: merged)
 
 
+def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:
+    """Each query with the candidate of its own key, if there is one."""
+    own = candidates.find(queries.keys)
+    known = torch.nonzero(own >= 0).flatten()
+    return from_pairs(known, own[known], None, (len(queries), len(candidates)))
+
+
 def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
     """Candidate y becomes ``rows[y]``; those that become n or more are left out."""
     candidates = rows[pairs.candidates]

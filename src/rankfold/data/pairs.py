@@ -67,21 +67,30 @@ def number(frame: pl.LazyFrame) -> tuple[Pairs, pl.Series, pl.Series]:
         splits=rows["split"].to_numpy() if "split" in columns else None,
     )
     del rows
-    key = torch.from_numpy(pairs.queries * max(len(candidates), 1) + pairs.candidates)
+    return _sorted(pairs, len(candidates)), queries["key"], candidates["key"]
+
+
+def _sorted(pairs: Pairs, n_candidates: int) -> Pairs:
+    """The pairs by query, then candidate; equal ones stay in their order."""
+    key = torch.from_numpy(pairs.queries * max(n_candidates, 1) + pairs.candidates)
     places = torch.sort(key, stable=True).indices.numpy()  # several times faster than numpy's
-    return pairs.take(places), queries["key"], candidates["key"]
+    return pairs.take(places)
 
 
 def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
     """The distinct keys of a column: as they stand there, as they are kept, and their row."""
     raw = frame.select(pl.col(role).unique()).collect(engine="streaming").to_series()
-    keys = raw
-    if raw.dtype == pl.String:
-        numbers = raw.cast(pl.Int64, strict=False)
-        if raw.str.contains(CANONICAL).all() and numbers.null_count() == 0:
-            keys = numbers
-    table = pl.DataFrame({role: raw, "key": keys}).sort("key")
+    table = pl.DataFrame({role: raw, "key": canonical(raw)}).sort("key")
     return table.with_row_index(f"{role}_row")
+
+
+def canonical(keys: pl.Series) -> pl.Series:
+    """Keys as they are kept: Int64 if every one of them is a canonical integer, else text."""
+    if keys.dtype == pl.String:
+        numbers = keys.cast(pl.Int64, strict=False)
+        if keys.str.contains(CANONICAL).all() and numbers.null_count() == 0:
+            return numbers
+    return keys
 
 
 def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
@@ -174,6 +183,14 @@ def compact(
         queries.filter(pl.Series(used_queries)),
         candidates.filter(pl.Series(used_candidates)),
     )
+
+
+def move(
+    pairs: Pairs, queries: NDArray[np.int64], candidates: NDArray[np.int64], n_candidates: int
+) -> Pairs:
+    """Query x becomes ``queries[x]``, candidate y ``candidates[y]`` among ``n_candidates``."""
+    moved = replace(pairs, queries=queries[pairs.queries], candidates=candidates[pairs.candidates])
+    return _sorted(moved, n_candidates)
 
 
 def check_not_empty(pairs: Pairs, before: int, step: str, hint: str) -> None:

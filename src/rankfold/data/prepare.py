@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,9 @@ import polars as pl
 import torch
 
 from rankfold import config, store
-from rankfold.data import folder, memory, split
+from rankfold.data import features, folder, memory, split
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
+from rankfold.data.matching import own_pairs
 from rankfold.data.pairs import (
     DUPLICATES,
     Pairs,
@@ -24,18 +25,23 @@ from rankfold.data.pairs import (
     check_not_empty,
     compact,
     core,
+    move,
     number,
     own_rows,
     positive,
 )
-from rankfold.data.reading import Reading, base_suffix, expand, lines, silent
+from rankfold.data.reading import BadRows, Reading, base_suffix, expand, lines, silent
 from rankfold.data.sources import SOURCES
 from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pairs
+from rankfold.types import Dataset, Features, Interactions, Progress, Vocabulary, from_pairs
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
+Keys = Mapping[str, pl.Series]
+Tables = Mapping[str, features.Table]
+Known = Mapping[str, Features]
+"""By side, ``query`` or ``candidate``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,8 @@ class Preparation:
     train: Input = None  # given splits instead of inputs
     validation: Input = None
     test: Input = None
+    query_features: Input = None  # one table; its keys: the query column's name, else the first
+    candidate_features: Input = None
     validation_share: float = 0.1  # carved from train where splits are given without validation
     duplicates: str = "highest"  # which of equal pairs stays: highest (grade) or last
     min_grade: float | None = None
@@ -77,7 +85,8 @@ def prepare(
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)
         rows = _read(inputs, plan, reading)
-        data = rows if isinstance(rows, Dataset) else _assemble(rows, plan, reading)
+        tables = _read_features(plan, reading, graded=isinstance(rows, Dataset))
+        data = rows if isinstance(rows, Dataset) else _assemble(rows, tables, plan, reading)
     if out is None:
         return data
     progress("writing", 0.0)
@@ -113,6 +122,9 @@ def _checked(plan: Preparation) -> Preparation:
             raise UserError(f"{name} is {number_}", hint="it is a whole number, 0 or more")
     if plan.min_grade is not None and not math.isfinite(plan.min_grade):
         raise UserError(f"the minimum grade is {plan.min_grade}", hint="it is a number")
+    for table in (plan.query_features, plan.candidate_features):
+        if table is not None:
+            features.check_source(table)
     return plan
 
 
@@ -142,12 +154,16 @@ def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.La
         rows = read
     else:
         rows = _read_inputs(inputs, plan, reading)
-    if plan.strict and reading.bad.counts:
+    _check_strict(plan, reading.bad)
+    return rows
+
+
+def _check_strict(plan: Preparation, bad: BadRows) -> None:
+    if plan.strict and bad.counts:
         raise UserError(
-            f"found {'; '.join(reading.bad.describe())}",
+            f"found {'; '.join(bad.describe())}",
             hint="correct them, or leave --strict out to go on without them",
         )
-    return rows
 
 
 def _read_source(
@@ -215,15 +231,12 @@ def _is_adjacency(path: Path) -> bool:
 # ---------------------------------------------------------------------------------- assembling
 
 
-def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Dataset:
-    """Number, filter and split the rows."""
-    splitter = split.parse(plan.split, plan.validation_share)
+def _assemble(rows: pl.LazyFrame, tables: Tables, plan: Preparation, reading: Reading) -> Dataset:
+    """Number, filter and split the rows; then come the features, which change no split."""
+    split.parse(plan.split, plan.validation_share)  # a bad rule is refused before the long work
     reading.progress("numbering keys", 0.0)
     pairs, queries, candidates = number(rows)
-    dropped: list[dict[str, Any]] = [
-        {"why": reason, "rows": n, "first": reading.bad.places[reason]}
-        for reason, n in reading.bad.counts.items()
-    ]
+    dropped = _dropped(reading.bad)
     n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
     if len(pairs) == 0:
         raise UserError(
@@ -238,9 +251,25 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
             dropped.append({"why": name, "rows": before - len(pairs)})
     pairs, queries, candidates = compact(pairs, queries, candidates)
     reading.progress("splitting", 0.0)
+    pairs = _split(pairs, plan)
+    sides = {"query": queries, "candidate": candidates}
+    pairs, keys, known, summary = _joined(pairs, sides, tables)
+    data = _dataset(pairs, keys, known, {"rows": n_read, "dropped": dropped, **summary})
+    excluded = own_pairs(data.queries, data.candidates) if _excludes_self(plan) else None
+    return replace(data, excluded=excluded)
+
+
+def _dropped(bad: BadRows) -> list[dict[str, Any]]:
+    return [
+        {"why": reason, "rows": n, "first": bad.places[reason]} for reason, n in bad.counts.items()
+    ]
+
+
+def _split(pairs: Pairs, plan: Preparation) -> Pairs:
+    """The pairs with their splits: as given, or drawn by the seed."""
     rng = np.random.default_rng(plan.seed)
     if pairs.splits is None:
-        splits = splitter.assign(pairs, rng)
+        splits = split.parse(plan.split, plan.validation_share).assign(pairs, rng)
     elif plan.validation is None and plan.validation_share:
         splits = split.carve_validation(pairs, plan.validation_share, rng)
     else:
@@ -250,19 +279,11 @@ def _assemble(rows: pl.LazyFrame, plan: Preparation, reading: Reading) -> Datase
             f"none of the {len(pairs):,} pairs is for training",
             hint="is the train file the right one?",
         )
-    data = _dataset(pairs, splits, queries, candidates, {"rows": n_read, "dropped": dropped})
-    return replace(data, excluded=_own_pairs(queries, candidates)) if _excludes_self(plan) else data
+    return replace(pairs, splits=splits)
 
 
 def _excludes_self(plan: Preparation) -> bool:
     return plan.exclude_self or (plan.source is not None and SOURCES[plan.source].links)
-
-
-def _own_pairs(queries: pl.Series, candidates: pl.Series) -> Interactions:
-    """Each query with the candidate of its own key, if there is one."""
-    own = torch.from_numpy(own_rows(queries, candidates))
-    known = torch.nonzero(own >= 0).flatten()
-    return from_pairs(known, own[known], None, (len(queries), len(candidates)))
 
 
 def _filters(
@@ -289,27 +310,22 @@ def _filters(
     return filters
 
 
-def _dataset(
-    pairs: Pairs,
-    splits: split.Assignment,
-    queries: pl.Series,
-    candidates: pl.Series,
-    history: dict[str, Any],
-) -> Dataset:
+def _dataset(pairs: Pairs, keys: Keys, known: Known, history: dict[str, Any]) -> Dataset:
+    queries, candidates = keys["query"], keys["candidate"]
     shape = (len(queries), len(candidates))
     grades = pairs.grades
     if grades is not None and (grades == 1).all():
         grades = None
     parts: dict[str, Interactions | None] = {}
     for number_, name in enumerate(("train", "validation", "test")):
-        mine = splits == number_
+        mine = pairs.splits == number_
         parts[name] = from_pairs(
             torch.from_numpy(pairs.queries[mine]),
             torch.from_numpy(pairs.candidates[mine]),
             None if grades is None else torch.from_numpy(grades[mine]),
             shape,
         )
-        if name != "train" and not mine.any():
+        if name != "train" and not np.any(mine):
             parts[name] = None
     train, validation, test = parts.values()
     assert train is not None
@@ -320,8 +336,10 @@ def _dataset(
         test=test,
         queries=Vocabulary(shape[0], lambda: queries),
         candidates=Vocabulary(shape[1], lambda: candidates),
+        query_features=known.get("query"),
+        candidate_features=known.get("candidate"),
         summary={**_counts(parts, shape), **_grade_summary(grades), **history},
-        fingerprint=folder.fingerprint(parts.values(), queries, candidates),
+        fingerprint=folder.fingerprint(parts.values(), queries, candidates, known),
     )
 
 
@@ -358,3 +376,50 @@ def _grade_summary(grades: np.ndarray[Any, Any] | None) -> dict[str, Any]:
     if len(values) <= 20:
         summary["pairs"] = {f"{value:g}": int(n) for value, n in zip(values, counts, strict=True)}
     return {"grades": summary}
+
+
+# ---------------------------------------------------------------------------------- features
+
+
+def _read_features(plan: Preparation, reading: Reading, *, graded: bool) -> Tables:
+    """The tables of features; their keys stand in the column that the pairs have them in."""
+    given = {"query": plan.query_features, "candidate": plan.candidate_features}
+    tables: dict[str, features.Table] = {}
+    for side, table in given.items():
+        if table is None:
+            continue
+        if graded:
+            raise UserError(
+                f"graded rows take no table of {side} features",
+                hint=f"leave --{side}-features out: the rows have features of their own",
+            )
+        reading.progress(f"reading {side} features", 0.0)
+        tables[side] = features.open_table(table, usual=reading.columns.get(side))
+        _check_strict(plan, tables[side].bad)
+    return tables
+
+
+def _joined(pairs: Pairs, keys: Keys, tables: Tables) -> tuple[Pairs, Keys, Known, dict[str, Any]]:
+    """Every key of a table of features gets a row, with pairs or without; and what is known of it.
+
+    The last is a summary of that.
+    """
+    if not tables:
+        return pairs, keys, {}, {}
+    joined = {side: features.joined(mine, tables.get(side)) for side, mine in keys.items()}
+    rows = {side: joined[side].find(mine).numpy() for side, mine in keys.items()}
+    pairs = move(pairs, rows["query"], rows["candidate"], len(joined["candidate"]))
+    known = {side: features.align(table, joined[side]) for side, table in tables.items()}
+    summary = {
+        side: {
+            "rows": len(table.keys),
+            "numbers": len(known[side].columns.numbers),
+            "categories": len(known[side].columns.levels),
+            "left_out": features.left_out(table, known[side]),
+            "without_pairs": len(joined[side]) - len(keys[side]),
+            "without_features": len(joined[side]) - len(table.keys),
+            "dropped": _dropped(table.bad),
+        }
+        for side, table in tables.items()
+    }
+    return pairs, {side: all_.keys for side, all_ in joined.items()}, known, {"features": summary}

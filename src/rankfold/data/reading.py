@@ -56,6 +56,7 @@ class Reading:
 
     scratch: Path  # an empty folder that is removed when the data is prepared
     bad: BadRows = field(default_factory=BadRows)
+    columns: dict[str, str] = field(default_factory=dict)  # where queries and candidates stood
     progress: Progress = silent
 
     def new_file(self) -> Path:

@@ -94,7 +94,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
         if name not in names:
             problem = f"no column {name!r}" if name else "no column that is surely the query"
             raise UserError(
-                f"{path.name} has {problem}", hint=f"{_listing(names)}; use --query-column NAME"
+                f"{path.name} has {problem}", hint=f"{listing(names)}; use --query-column NAME"
             )
         return [name]
 
@@ -107,6 +107,36 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
         return _from_text(path, choose, collect, reading, header=True)
     with _readable(path.name):
         return collect(_scan_binary(path, reading))
+
+
+def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
+    """All columns of one file, its lines in ``LINE``; those of a text table as text."""
+
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        _check_names(names, path, hint="add a line with the names of the columns")
+        return names
+
+    if _is_text(path):
+        return _from_text(path, choose, lambda raw: raw.collect(), reading, header=True)
+    with _readable(path.name):
+        return _scan_binary(path, reading).collect()
+
+
+def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
+    """All columns of a frame from elsewhere, its rows numbered in ``LINE``."""
+    with _readable(name):
+        return frame.with_row_index(LINE, offset=1).collect()
+
+
+def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
+    """A column as keys: Int64 or text, null where there is none."""
+    key = _key(pl.col(name), frame.schema[name], f"column {name!r} of {table}")
+    return frame.select(key.alias("key")).to_series()
+
+
+def listing(names: Sequence[str]) -> str:
+    """Some names, for a hint."""
+    return f"it has {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
 
 
 # ---------------------------------------------------------------------------------- files
@@ -257,7 +287,7 @@ def choose_columns(names: Sequence[str], asked: Columns, table: str) -> Columns:
         if wanted is not None and wanted not in (NONE, *names):
             raise UserError(
                 f"{table} has no column {wanted!r}",
-                hint=f"{_listing(names)}; use --{role}-column NAME",
+                hint=f"{listing(names)}; use --{role}-column NAME",
             )
         chosen[role] = wanted
     for role, wanted in asked._asdict().items():
@@ -271,12 +301,12 @@ def choose_columns(names: Sequence[str], asked: Columns, table: str) -> Columns:
         if chosen[role] in (None, NONE):
             raise UserError(
                 f"cannot tell which column of {table} is the {role}",
-                hint=f"{_listing(names)}; use --{role}-column NAME",
+                hint=f"{listing(names)}; use --{role}-column NAME",
             )
     if chosen["query"] == chosen["candidate"]:
         raise UserError(
             f"column {chosen['query']!r} of {table} cannot be both query and candidate",
-            hint=_listing(names),
+            hint=listing(names),
         )
     return Columns(**{role: None if name == NONE else name for role, name in chosen.items()})
 
@@ -297,10 +327,6 @@ def _names(raw: pl.LazyFrame) -> list[str]:
     return [name for name in raw.collect_schema().names() if name != LINE]
 
 
-def _listing(names: Sequence[str]) -> str:
-    return f"it has {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
-
-
 def _check_names(names: Sequence[str], path: Path, hint: str) -> None:
     """A first line of numbers is a row, not the names of columns."""
     if all(re.fullmatch(r"-?\d+(\.\d*)?", name) for name in names):
@@ -315,6 +341,8 @@ def _sink(raw: pl.LazyFrame, asked: Columns, table: str, reading: Reading) -> pl
     """The chosen columns and, in ``reason``, why a row cannot be used; as a temporary file."""
     schema = raw.collect_schema()
     chosen = choose_columns(_names(raw), asked, table)
+    for role in ("query", "candidate"):
+        reading.columns.setdefault(role, getattr(chosen, role))
     values: dict[str, pl.Expr] = {}
     reasons: list[tuple[pl.Expr, str]] = []
     for role, name in chosen._asdict().items():

@@ -1,0 +1,258 @@
+"""Side features: what a table says of queries or of candidates, besides their pairs.
+
+A table has a column of keys, each there once, and any others. Columns of numbers and truth values
+become numbers, columns of text become categories; what is missing stays missing. Columns of other
+types (lists, dates, bytes), and those without any value, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from rankfold.data import memory
+from rankfold.data.matching import merge
+from rankfold.data.pairs import canonical
+from rankfold.data.reading import LINE, BadRows, Reading, expand
+from rankfold.data.tables import collect, keys_of, listing, read_columns
+from rankfold.errors import UserError
+from rankfold.types import Columns, Features, Vocabulary
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any letters
+TRUTH = {"false": "0", "true": "1"}
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that was read, not yet understood: its columns stand as they were."""
+
+    name: str
+    keys: pl.Series  # Int64 or text, none missing, none twice
+    values: pl.DataFrame  # the other columns
+    bad: BadRows  # rows that were left out
+
+
+def read(
+    table: Any, key_column: str | None, keys: Vocabulary, like: Columns | None = None
+) -> Features:
+    """The features of ``keys``, row by row; a key that the table does not have has none.
+
+    Args:
+        table: a file (CSV, TSV, JSON lines, Parquet, Arrow) or a polars, pandas or Arrow table.
+        key_column: the column of keys; None: the first that is not among ``like``.
+        keys: whose features; other keys of the table are left out.
+        like: the columns to find, by name and kind; values that these do not know become -1.
+            None: all columns of the table.
+    """
+    found = open_table(table, key_column, like=like)
+    check_common(found, keys)
+    return align(found, keys, like)
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+def open_table(
+    table: Any,
+    key_column: str | None = None,
+    *,
+    usual: str | None = None,
+    like: Columns | None = None,
+) -> Table:
+    """Read a table. Its keys are ``key_column``, else ``usual`` if it has that, else the first."""
+    check_source(table)
+    with TemporaryDirectory(prefix="rankfold-") as scratch:
+        reading = Reading(Path(scratch))
+        if isinstance(table, str | Path):
+            (path,) = expand([table])
+            name, frame = path.name, read_columns(path, reading)
+        else:
+            name = "the table of features"
+            frame = collect(memory.to_frame(table), name)
+    names = [column for column in frame.columns if column != LINE]
+    taken = () if like is None else (*like.numbers, *like.levels)
+    column = _key_column(names, key_column, usual, taken, name)
+    keys = keys_of(frame, column, name)
+    for line in frame[LINE].filter(keys.is_null()):
+        reading.bad.add("a missing key", f"{name}:{line}")
+    if len(names) == 1:
+        raise UserError(f"{name} has no column of features", hint="it has the keys alone")
+    values = frame.filter(keys.is_not_null()).drop(LINE, column)
+    found = Table(name, canonical(keys.drop_nulls()), values, reading.bad)
+    _check_keys(found, column)
+    return found
+
+
+def check_source(table: Any) -> None:
+    """A UserError for what is no table, before anything long is done."""
+    if isinstance(table, str | Path):
+        files = expand([table])
+        if len(files) != 1 or files[0].is_dir():
+            what = "is a folder" if len(files) == 1 else f"names {len(files)} files"
+            raise UserError(f"{table} {what}", hint="features are one file")
+    elif not (isinstance(table, pl.LazyFrame) or hasattr(table, "__arrow_c_stream__")):
+        raise UserError(f"cannot read features from {type(table).__name__}", hint=ACCEPTED)
+
+
+def _key_column(
+    names: Sequence[str], asked: str | None, usual: str | None, taken: Sequence[str], table: str
+) -> str:
+    free = [name for name in names if name not in taken]
+    if asked is not None and asked not in names:
+        raise UserError(f"{table} has no column {asked!r} of keys", hint=listing(names))
+    if asked is None and not free:
+        raise UserError(f"{table} has no column of keys", hint=f"{listing(names)}; name the one")
+    return asked or (usual if usual in free else free[0])
+
+
+def _check_keys(table: Table, column: str) -> None:
+    if len(table.keys) == 0:
+        why = "; ".join(table.bad.describe())
+        raise UserError(f"{table.name} has no usable rows", hint=why or "is it the right file?")
+    again = table.keys.filter(table.keys.is_duplicated())
+    if len(again):
+        raise UserError(
+            f"column {column!r} of {table.name} has the key {again[0]!r} more than once",
+            hint="features have one row per key; is this the column of the keys?",
+        )
+
+
+def check_common(table: Table, keys: Vocabulary) -> None:
+    """A UserError where a table says nothing of any of the keys."""
+    if not bool((keys.find(table.keys) >= 0).any()):
+        theirs, ours = (part.head(3).to_list() for part in (table.keys, keys.keys))
+        raise UserError(
+            f"{table.name} has no key in common with the data",
+            hint=f"its keys are {_some(theirs)}, those of the data {_some(ours)}",
+        )
+
+
+def _some(keys: list[Any]) -> str:
+    return ", ".join([*map(repr, keys), "..."])
+
+
+def joined(keys: pl.Series, table: Table | None) -> Vocabulary:
+    """The keys, and those that stand in a table alone, if there is one."""
+    known = Vocabulary(len(keys), lambda: keys)
+    if table is None:
+        return known
+    check_common(table, known)
+    return merge(known, table.keys)
+
+
+def left_out(table: Table, features: Features) -> list[str]:
+    """The columns that could not be used."""
+    used = {*features.columns.numbers, *features.columns.levels}
+    return sorted(set(table.values.columns) - used)
+
+
+# ---------------------------------------------------------------------------------- columns
+
+
+def align(table: Table, keys: Vocabulary, like: Columns | None = None) -> Features:
+    """The features of each of the keys; missing where the table does not have it."""
+    rows = keys.find(table.keys)
+    known = torch.nonzero(rows >= 0).flatten()
+    rows, values = rows[known], table.values[known.numpy()]
+    columns = _columns(values, table.name) if like is None else like
+    numbers = torch.full((len(keys), len(columns.numbers)), torch.nan)
+    categories = torch.full((len(keys), len(columns.levels)), -1, dtype=torch.int32)
+    for place, name in enumerate(columns.numbers):
+        numbers[rows, place] = _numbers(values, name, table.name)
+    for place, (name, levels) in enumerate(columns.levels.items()):
+        categories[rows, place] = _places(values, name, levels, table.name)
+    return Features(numbers, categories, columns)
+
+
+def _columns(values: pl.DataFrame, table: str) -> Columns:
+    """The usable columns: numbers where every value is one, else categories where it is text."""
+    numbers: list[str] = []
+    levels: dict[str, tuple[str, ...]] = {}
+    for name in sorted(values.columns):
+        as_numbers, as_text = to_numbers(values[name]), to_text(values[name])
+        if as_numbers is not None and as_numbers.count():
+            numbers.append(name)
+        elif as_numbers is None and as_text is not None and as_text.count():
+            levels[name] = tuple(as_text.drop_nulls().unique().sort())
+    if not numbers and not levels:
+        raise UserError(
+            f"{table} has no column of features",
+            hint=f"{listing(values.columns)} beside the keys; numbers and text can be used",
+        )
+    return Columns(tuple(numbers), levels)
+
+
+def to_numbers(column: pl.Series) -> pl.Series | None:
+    """Finite numbers, null where there is none; None where the column is not one of numbers."""
+    if column.dtype in TEXT:
+        found, wrong = _parsed(column)
+        if wrong.any():
+            return None
+    elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        found = column
+    else:
+        return None
+    found = found.cast(pl.Float32)
+    return _where(found.is_finite(), found)
+
+
+def _parsed(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Text as numbers, and which of it is neither a number nor missing."""
+    text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+    numbers = text.replace(TRUTH).cast(pl.Float64, strict=False)
+    return numbers, numbers.is_null() & text.is_not_null() & ~text.is_in(MISSING)
+
+
+def to_text(column: pl.Series) -> pl.Series | None:
+    """Words, null where there is none; None where the column is not one of words."""
+    if not (column.dtype in (*TEXT, pl.Null) or column.dtype.is_integer()):
+        return None
+    text = column.cast(pl.String)
+    return _where(text != "", text)
+
+
+def _where(good: pl.Series, values: pl.Series) -> pl.Series:
+    """The values, null where they are not good."""
+    return pl.select(pl.when(good).then(values)).to_series()
+
+
+def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
+    found = to_numbers(_column(values, name, table))
+    if found is None:
+        raise _mistyped(values[name], table, "numbers")
+    return torch.from_numpy(found.fill_null(float("nan")).to_numpy(writable=True))
+
+
+def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:
+    found = to_text(_column(values, name, table))
+    if found is None:
+        raise _mistyped(values[name], table, "text")
+    known = pl.Series(levels, dtype=pl.String)
+    return Vocabulary(len(known), lambda: known).find(found).to(torch.int32)
+
+
+def _column(values: pl.DataFrame, name: str, table: str) -> pl.Series:
+    if name not in values.columns:
+        raise UserError(
+            f"{table} has no column {name!r}, which the model was fitted with",
+            hint=f"{listing(values.columns)} beside the keys; the values may be missing",
+        )
+    return values[name]
+
+
+def _mistyped(column: pl.Series, table: str, wanted: str) -> UserError:
+    is_text = column.dtype in TEXT  # then some of it is wrong
+    found = repr(column.filter(_parsed(column)[1])[0]) if is_text else str(column.dtype)
+    return UserError(
+        f"column {column.name!r} of {table} holds {found}, but the model was fitted with {wanted}",
+        hint="the columns have to be those that the model was fitted on",
+    )

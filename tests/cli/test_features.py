@@ -1,0 +1,112 @@
+"""Features on the command line: from a table beside the ratings to new candidates in a list."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+Command = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("extra_methods")
+
+
+@pytest.fixture
+def items(home: Path) -> Path:
+    """What is known of the items of ratings.csv, and of one more; its keys are not in front."""
+    names = [*range(30), 99]
+    table = {
+        "group": [f"g{n % 3}" for n in names],
+        "item": [f"item-{n}" for n in names],
+        "size": [n % 3 for n in names],
+    }
+    pl.DataFrame(table).write_csv(home / "items.csv")
+    return home / "items.csv"
+
+
+@pytest.fixture
+def informed(rankfold: Command, home: Path, items: Path) -> Path:
+    """A model that knows them."""
+    words = ("--out", home / "known", "--candidate-features", items, "--quiet")
+    assert rankfold("prepare", home / "ratings.csv", *words).code == 0
+    assert rankfold("fit", "slopes", home / "known", "--out", home / "slopes").code == 0
+    return home / "slopes"
+
+
+def test_prepare_says_what_it_knows(rankfold: Command, home: Path, items: Path) -> None:
+    people = home / "people.jsonl"
+    people.write_text('{"user": "user-1", "age": 7, "tags": ["a"]}\n{"age": 3}\n')
+    words = ("--candidate-features", items, "--query-features", people)
+    done = rankfold("prepare", home / "ratings.csv", "--out", home / "known", *words)
+    assert done.code == 0
+    shown = " ".join(done.err.split())
+    assert "60 queries x 31 candidates" in shown
+    assert "query features: 1 numbers, 0 categories; keys without features 59" in shown
+    assert "candidate features: 1 numbers, 1 categories; keys without features 0" in shown
+    assert "without pairs 1" in shown
+    assert "query features that cannot be used: tags" in shown
+    assert "query features: 1 rows dropped for a missing key (people.jsonl:2)" in shown
+    again = rankfold("info", home / "known")
+    assert "candidate features: 1 numbers, 1 categories" in again.err
+    about = json.loads(rankfold("info", home / "known", "--json").out)
+    assert about["candidate_columns"] == {
+        "numbers": ["size"],
+        "levels": {"group": ["g0", "g1", "g2"]},
+    }
+
+
+def test_verify_covers_features(rankfold: Command, informed: Path) -> None:
+    data = informed.with_name("known")
+    assert rankfold("verify", data).code == 0
+    (file,) = data.glob("candidate_features-*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    done = rankfold("verify", data)
+    assert done.code == 2
+    assert file.name in done.err
+
+
+def test_extend_adds_candidates_that_are_found(rankfold: Command, informed: Path) -> None:
+    table = {"item": ["item-x", "item-y"], "group": ["g1", "g2"], "size": [1, 2]}
+    new = informed.with_name("new.tsv")
+    pl.DataFrame(table).write_csv(new, separator="\t")
+    done = rankfold("extend", informed, new)
+    assert done.code == 0
+    assert "2 candidates added, 33 in all" in " ".join(done.err.split())
+    like = rankfold("search", informed, "--candidate", "item-x", "-k", "1", "--json")
+    assert int(json.loads(like.out)["results"][0]["candidate"].removeprefix("item-")) % 3 == 1
+    found = rankfold(
+        "search", informed, "--query", "user-1", "-k", "40", "--include-seen", "--json"
+    )
+    assert "item-y" in [entry["candidate"] for entry in json.loads(found.out)["results"]]
+    assert "2 candidates were added by their features" in rankfold("info", informed).err
+    again = rankfold("extend", informed, new)
+    assert again.code == 2
+    assert "knows the candidate 'item-x' and 1 more" in again.err
+
+
+def test_extend_in_scripts(rankfold: Command, informed: Path) -> None:
+    new = informed.with_name("new.csv")
+    new.write_text("group,size,key\ng1,1,item-x\ng2,2,\n")
+    done = rankfold("extend", informed, new, "--key-column", "key", "--json")
+    assert done.code == 0
+    assert done.err == ""
+    expected = {"model": str(informed), "added": 1, "candidates": 32, "left_out": 1}
+    assert json.loads(done.out) == expected
+
+
+def test_wrong_turns(rankfold: Command, informed: Path, model: Path, items: Path) -> None:
+    data = model.with_name("data")
+    for words, message, hint in (
+        (("extend", model, items), "rg2-plain makes no vectors from features", "slopes"),
+        (("extend", data, items), "is a data folder, not a model", "info"),
+        (("extend", informed, "nowhere.csv"), "no file nowhere.csv", ""),
+        (("extend", informed, items, "--key-column", "x"), "no column 'x'", "group, item, size"),
+    ):
+        done = rankfold(*words)
+        assert done.code == 2
+        assert message in done.err
+        assert f"hint: {hint}" in done.err or hint in done.err.partition("hint: ")[2]
+    assert "31 candidates" in rankfold("info", informed).err
