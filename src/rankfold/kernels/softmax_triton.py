@@ -1,0 +1,257 @@
+"""``log_sum_exp`` as fused CUDA kernels: a tile of scores lives in registers and is never stored.
+
+Three kernels, each of which computes the tiles of scores that it needs again:
+
+- forward: online log-sum-exp of some queries over a share of the candidates;
+- query gradient: sum_j softmax_bj q_j of some queries over a share of the candidates;
+- candidate gradient: sum_b g_b softmax_bj p_b of some candidates over all queries.
+
+There are few tiles of queries and many of candidates, so the first two split the candidates into
+shares to fill the device, and torch adds the shares up: no atomics, the same result every time.
+
+Only a device with Triton runs them, so nothing here imports it before it is used: the kernels are
+plain functions, and ``_compiled`` gives them to Triton.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+MOST_WIDTH = 256  # a wider tile of vectors does not fit
+SHARED_BYTES = 2**17  # a device has to have; compiled for an H200 the kernels take 113 KiB at most
+PROGRAMS = 1024  # aimed at: several for each processor of a large device, so that none waits long
+
+tl: Any = None  # triton.language, once ``_compiled`` has loaded it: kernels look for it here
+
+
+def takes(queries: Tensor, candidates: Tensor) -> bool:
+    """Whether the kernels can do this. float16 has too small a range for small probabilities."""
+    same = queries.dtype == candidates.dtype and queries.dtype in (torch.float32, torch.bfloat16)
+    some = len(queries) > 0 and len(candidates) > 0 and 0 < queries.shape[1] <= MOST_WIDTH
+    return same and some and _runs_on(queries.device)
+
+
+@cache
+def _runs_on(device: torch.device) -> bool:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        shared = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have no such thing
+        return shared >= SHARED_BYTES and find_spec("triton") is not None
+    return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own way to run anywhere, slowly
+
+
+def log_sum_exp(queries: Tensor, candidates: Tensor) -> Tensor:
+    """``log_sum_exp_plain`` of [B, D] and [N, D] that ``takes`` accepts; [B].
+
+    bfloat16 is multiplied as it is and summed in float32. float32 is multiplied in three products
+    of tf32, which is about as exact, or in one where ``torch.set_float32_matmul_precision`` allows.
+    """
+    found: Tensor = _LogSumExp.apply(queries, candidates)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor) -> Tensor:
+        queries, candidates = queries.contiguous(), candidates.contiguous()
+        value = _forward(queries, candidates)
+        ctx.save_for_backward(queries, candidates, value)
+        return value.to(queries.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        queries, candidates, value = ctx.saved_tensors
+        upstream = upstream.float().contiguous()
+        of_queries = of_candidates = None
+        if ctx.needs_input_grad[0]:
+            sums = _query_sums(queries, candidates, value)
+            of_queries = (sums * upstream.unsqueeze(1)).to(queries.dtype)
+        if ctx.needs_input_grad[1]:
+            of_candidates = _candidate_sums(queries, candidates, value, upstream)
+        return of_queries, of_candidates
+
+
+# ---------------------------------------------------------------------------------- launches
+
+
+def _forward(queries: Tensor, candidates: Tensor) -> Tensor:
+    """The log-sum-exp; [B] float32."""
+    tile, shares, share = _plan(queries, candidates)
+    parts = queries.new_empty(shares, len(queries), dtype=torch.float32)
+    grid = _ceil(len(queries), tile["ROWS"]), shares
+    _compiled("forward")[grid](
+        queries, candidates, parts, *_sizes(queries, candidates), share, **tile
+    )
+    return parts.logsumexp(dim=0)
+
+
+def _query_sums(queries: Tensor, candidates: Tensor, value: Tensor) -> Tensor:
+    """For each query sum_j softmax_bj q_j; [B, D] float32."""
+    tile, shares, share = _plan(queries, candidates)
+    parts = queries.new_empty(shares, *queries.shape, dtype=torch.float32)
+    grid = _ceil(len(queries), tile["ROWS"]), shares
+    sizes = _sizes(queries, candidates)
+    _compiled("query_sums")[grid](queries, candidates, value, parts, *sizes, share, **tile)
+    return parts.sum(dim=0)
+
+
+def _candidate_sums(queries: Tensor, candidates: Tensor, value: Tensor, upstream: Tensor) -> Tensor:
+    """For each candidate sum_b g_b softmax_bj p_b; [N, D], in their own precision."""
+    tile, _, _ = _plan(queries, candidates)
+    found = torch.empty_like(candidates)
+    grid = (_ceil(len(candidates), tile["ROWS"]),)
+    sizes = _sizes(queries, candidates)
+    _compiled("candidate_sums")[grid](queries, candidates, value, upstream, found, *sizes, **tile)
+    return found
+
+
+def _plan(queries: Tensor, candidates: Tensor) -> tuple[dict[str, Any], int, int]:
+    """Sizes of a tile, number of shares, and tiles of candidates in a share.
+
+    ROWS belong to a program, which goes through the other side in steps of COLUMNS.
+    """
+    exact = queries.dtype == torch.float32
+    width = max(16, 1 << (queries.shape[1] - 1).bit_length())  # 16 is the smallest product
+    rows, columns = {64: (128, 128), 128: (64, 128), 256: (64, 64)}[max(64, width)]
+    if exact:  # twice the bytes, and a second copy of the digits that tf32 drops
+        rows, columns = {64: (128, 64), 128: (64, 32), 256: (32, 32)}[max(64, width)]
+    precise = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    tile: dict[str, Any] = {"WIDTH": width, "ROWS": rows, "COLUMNS": columns}
+    tile |= {"PRECISION": precise, "num_warps": 8 if rows == 128 else 4, "num_stages": 2}
+    steps = _ceil(len(candidates), columns)
+    share = _ceil(steps, max(1, PROGRAMS // _ceil(len(queries), rows)))
+    return tile, _ceil(steps, share), share
+
+
+def _sizes(queries: Tensor, candidates: Tensor) -> tuple[int, int, int]:
+    return len(queries), len(candidates), queries.shape[1]
+
+
+def _ceil(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    global tl
+    triton = import_module("triton")
+    tl = import_module("triton.language")
+    kernels = {
+        "forward": _forward_kernel,
+        "query_sums": _query_sums_kernel,
+        "candidate_sums": _candidate_sums_kernel,
+    }
+    return triton.jit(kernels[name])
+
+
+# ---------------------------------------------------------------------------------- kernels
+#
+# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. What is beyond
+# the last query or candidate is read as zeros, and its scores count as -inf.
+# The annotations are Triton's too: it reads them, and knows no other names than its own.
+
+
+def _forward_kernel(  # noqa: PLR0913
+    p: tl.tensor,
+    q: tl.tensor,
+    parts: tl.tensor,  # [shares, B]
+    B: tl.tensor,
+    N: tl.tensor,
+    D: tl.tensor,
+    share: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    mine = (rows[:, None] < B) & (d[None, :] < D)
+    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    most = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    start = tl.program_id(1) * share * COLUMNS
+    for at in range(start, min(start + share * COLUMNS, N), COLUMNS):
+        columns = at + tl.arange(0, COLUMNS)
+        inside = (columns[:, None] < N) & (d[None, :] < D)
+        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
+        scores = tl.where(columns[None, :] < N, scores, float("-inf"))
+        larger = tl.maximum(most, tl.max(scores, 1))
+        total = total * tl.exp2(most - larger) + tl.sum(tl.exp2(scores - larger[:, None]), 1)
+        most = larger
+    found = (most + tl.log2(total)) / 1.4426950408889634
+    tl.store(parts + tl.program_id(1).to(tl.int64) * B + rows, found, mask=rows < B)
+
+
+def _query_sums_kernel(  # noqa: PLR0913
+    p: tl.tensor,
+    q: tl.tensor,
+    value: tl.tensor,  # [B]
+    parts: tl.tensor,  # [shares, B, D]
+    B: tl.tensor,
+    N: tl.tensor,
+    D: tl.tensor,
+    share: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    mine = (rows[:, None] < B) & (d[None, :] < D)
+    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    log_z = tl.load(value + rows, mask=rows < B, other=float("inf")) * 1.4426950408889634
+    sums = tl.zeros((ROWS, WIDTH), tl.float32)
+    start = tl.program_id(1) * share * COLUMNS
+    for at in range(start, min(start + share * COLUMNS, N), COLUMNS):
+        columns = at + tl.arange(0, COLUMNS)
+        inside = (columns[:, None] < N) & (d[None, :] < D)
+        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
+        softmax = tl.where(columns[None, :] < N, tl.exp2(scores - log_z[:, None]), 0.0)
+        sums = tl.dot(softmax.to(other.dtype), other, sums, input_precision=PRECISION)
+    place = tl.program_id(1).to(tl.int64) * B + rows
+    tl.store(parts + place[:, None] * D + d[None, :], sums, mask=mine)
+
+
+def _candidate_sums_kernel(  # noqa: PLR0913
+    p: tl.tensor,
+    q: tl.tensor,
+    value: tl.tensor,  # [B]
+    upstream: tl.tensor,  # g, [B]
+    found: tl.tensor,  # [N, D]
+    B: tl.tensor,
+    N: tl.tensor,
+    D: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    mine = (rows[:, None] < N) & (d[None, :] < D)
+    place = rows[:, None].to(tl.int64) * D + d[None, :]
+    own = tl.load(q + place, mask=mine, other=0.0)
+    sums = tl.zeros((ROWS, WIDTH), tl.float32)
+    for at in range(0, B, COLUMNS):
+        columns = at + tl.arange(0, COLUMNS)
+        inside = (columns[:, None] < B) & (d[None, :] < D)
+        other = tl.load(p + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        log_z = tl.load(value + columns, mask=columns < B, other=float("inf"))
+        g = tl.load(upstream + columns, mask=columns < B, other=0.0)
+        scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
+        weights = tl.exp2(scores - log_z[None, :] * 1.4426950408889634) * g[None, :]
+        sums = tl.dot(weights.to(other.dtype), other, sums, input_precision=PRECISION)
+    tl.store(found + place, sums.to(own.dtype), mask=mine)
