@@ -349,18 +349,19 @@ class Pool(NamedTuple):
     positive_log_q: Tensor  # [B], of the batch's own candidates
 
 
+class Picks(NamedTuple):
+    """What a resampler picked from some columns of a pool, with replacement."""
+
+    times: Tensor  # [B, C'] float, how often each; all 0 for a query without a valid column
+    weights: Tensor  # [B, C'], the probability with which a pick takes the column
+    share: float  # of the loss on these picks in the query's loss
+
+
 class Drawn(NamedTuple):
-    """What a resampler picked from a pool, with replacement: how often each column.
+    """All picks: one group of columns after the other, together the whole pool."""
 
-    The columns fall into groups, from one end to the next. The loss of a query is the sum over
-    groups of the group's share times the loss on its picks.
-    """
-
-    times: Tensor  # [B, C] float, 0 in all columns of a query and group without a valid one
-    log_w: Tensor  # [B, C], the log-probability with which a pick of the group takes the column
-    draws: int  # picks in each group
-    ends: tuple[int, ...]  # the columns before which the groups end; the last is C
-    shares: tuple[float, ...]  # of each group; they sum to 1
+    groups: tuple[Picks, ...]  # their shares sum to 1
+    draws: int  # picks of a query in each group
 
 
 class Sampler(Protocol):
@@ -371,9 +372,12 @@ class Sampler(Protocol):
         ...
 
     def resample(
-        self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator
+        self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
     ) -> Drawn | None:
-        """Pick from the pool by detached ``scores`` [B, C] where ``valid``; None: take it all."""
+        """Pick from the pool by detached ``scores`` [B, C] where ``valid``; None: take it all.
+
+        Without ``valid``, everywhere.
+        """
         ...
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:

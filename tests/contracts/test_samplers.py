@@ -30,7 +30,8 @@ def step(sampler: Sampler, batch: Batch, rng: torch.Generator) -> tuple[Pool, Dr
 
 
 def tensors(pool: Pool, drawn: Drawn | None) -> list[Tensor]:
-    return [*pool, *([] if drawn is None else drawn[:2])]
+    picked = () if drawn is None else drawn.groups
+    return [*pool, *(tensor for group in picked for tensor in group[:2])]
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
@@ -57,12 +58,12 @@ class TestSampler:
             for log_q in (pool.log_q, pool.positive_log_q):
                 assert bool((log_q.isfinite() & (log_q <= 1e-6)).all())
             if drawn is not None:
-                assert drawn.times.shape == drawn.log_w.shape == (size, width)
-                assert drawn.times.dtype == drawn.log_w.dtype == torch.float32
-                assert len(drawn.ends) == len(drawn.shares)
-                assert drawn.ends[-1] == width
-                assert bool((drawn.log_w <= 1e-6).all())
-                assert sum(drawn.shares) == pytest.approx(1)
+                assert sum(group.times.shape[1] for group in drawn.groups) == width
+                assert sum(group.share for group in drawn.groups) == pytest.approx(1)
+                for times, weights, _ in drawn.groups:
+                    assert times.shape == weights.shape
+                    assert times.dtype == weights.dtype == torch.float32
+                    assert bool(((weights >= 0) & (weights <= 1)).all())
 
     def test_only_what_is_valid_is_picked(self, name: str) -> None:
         sampler, rng = make(name), torch.Generator().manual_seed(1)
@@ -73,13 +74,13 @@ class TestSampler:
         scores = torch.where(valid, torch.randn(shape, generator=rng), torch.nan)
         drawn = sampler.resample(scores, pool, valid, rng)
         if drawn is not None:
-            assert torch.equal(valid, drawn.log_w > -torch.inf)
-            assert not drawn.times[~valid].any()
             start = 0
-            for end in drawn.ends:
-                picked = drawn.times[:, start:end].sum(dim=1)
-                assert torch.equal(picked, drawn.draws * valid[:, start:end].any(dim=1).float())
-                start = end
+            for times, weights, _ in drawn.groups:
+                mine = valid[:, start : start + times.shape[1]]
+                start += times.shape[1]
+                assert torch.equal(mine, weights > 0)
+                assert not times[~mine].any()
+                assert torch.equal(times.sum(dim=1), drawn.draws * mine.any(dim=1).float())
 
     def test_equal_seeds_give_equal_draws(self, name: str) -> None:
         found = []

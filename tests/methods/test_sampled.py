@@ -107,34 +107,35 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
     expected = []
     for row, x, y in rows_of_batch():
         total, start = 0.0, 0
-        for end, share in zip(drawn.ends, drawn.shares, strict=True):
-            times = drawn.times[row, start:end].long().tolist()
+        for group in drawn.groups:
+            times, end = group.times[row].long().tolist(), start + group.times.shape[1]
             columns = [c for c, n in zip(range(start, end), times, strict=True) for _ in range(n)]
+            weights = [2 * float(group.weights[row, c - start]) for c in columns]
             start = end
             picks = [float(scores[x, pool.ids[c]]) for c in columns]
             assert len(picks) == 2
             if correction == "sir":
-                total += share * (sum(picks) / len(picks) - float(scores[x, y]))
+                total += group.share * (sum(picks) / len(picks) - float(scores[x, y]))
                 continue
             if correction == "appendix":
-                log_w = [float(drawn.log_w[row, c]) for c in columns]
-                picks = [s - w - math.log(len(picks)) for s, w in zip(picks, log_w, strict=True)]
+                picks = [s - math.log(w) for s, w in zip(picks, weights, strict=True)]
             everyone = math.exp(scores[x, y]) + sum(math.exp(s) for s in picks)
-            total += share * (math.log(everyone) - float(scores[x, y]))
+            total += group.share * (math.log(everyone) - float(scores[x, y]))
         expected.append(total)
-    assert drawn.shares == (0.8, 0.2)
+    assert [group.share for group in drawn.groups] == [0.8, 0.2]
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ONE_POSITIVE)
 def test_one_positive_is_its_namesake(name: str) -> None:
-    """Value and gradient, for a pool with repeats spelt out; what does not count may be nan."""
+    """Value and gradient, for a pool with repeats spelt out."""
     draw = rng(3)
     positive = torch.randn(6, generator=draw, dtype=torch.float64, requires_grad=True)
     scores = torch.randn(6, 8, generator=draw, dtype=torch.float64)
     times = torch.randint(0, 4, (6, 8), generator=draw).double()
     times[4] = 0
-    scores[times == 0] = torch.nan
+    scores[times == 0] = 50.0
+    scores[3] -= 200 * (times[3] > 0)  # what counts is far below what does not
     scores.requires_grad_()
     found = ONE_POSITIVE[name](positive, scores, times)
     found.sum().backward()

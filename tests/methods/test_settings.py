@@ -47,6 +47,7 @@ NONSENSE: dict[str, list[Any]] = {
     "popularity": ["fame"],
     "correction": ["other"],
     "proposed": ["other"],
+    "draw": ["cards"],
     "loss": ["magic"],
     "sampler": ["magic"],
     "inner": ["lu"],

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from rankfold.samplers.cached import Xir
+from rankfold.samplers.drawing import multinomial
 from rankfold.samplers.popularity import popularity
-from rankfold.samplers.resampled import log_weights
+from rankfold.samplers.resampled import pick_weights
 from rankfold.types import Batch, Drawn, Pool
 
 Follow = Callable[[Tensor, Tensor], bool]
@@ -26,7 +27,7 @@ def step(sampler: Xir, rng: torch.Generator, size: int = SIZE) -> tuple[Batch, P
 
 
 def make(counts: Tensor, size: int = SIZE) -> Xir:
-    return Xir(popularity(counts, "count").log().float(), size, 0.2)
+    return Xir(popularity(counts, "count").log().float(), size, 0.2, multinomial)
 
 
 def test_counts_and_distinct_equal_the_loops(counts: Tensor, rng: torch.Generator) -> None:
@@ -34,7 +35,7 @@ def test_counts_and_distinct_equal_the_loops(counts: Tensor, rng: torch.Generato
     for size in [SIZE, SIZE, SIZE, 3]:
         _, pool, drawn = step(sampler, rng, size)
         distinct = set()
-        for row in drawn.times.tolist():
+        for row in torch.cat([group.times for group in drawn.groups], dim=1).tolist():
             for column, times in enumerate(row):
                 if times > 0:
                     y = int(pool.ids[column])
@@ -77,17 +78,18 @@ def test_groups_pick_from_their_own_columns(
     pool = sampler.propose(batch, rng)
     scores, valid = torch.randn(3, 3 + SIZE, generator=rng), torch.ones(3, 3 + SIZE).bool()
     drawn = sampler.resample(scores, pool, valid, rng)
-    assert (drawn.draws, drawn.ends, drawn.shares) == (SIZE // 2, (3, 3 + SIZE), (0.8, 0.2))
-    for part in (slice(3), slice(3, None)):
-        assert drawn.times[:, part].sum(dim=1).tolist() == [SIZE / 2] * 3
+    assert drawn.draws == SIZE // 2
+    assert [group.share for group in drawn.groups] == [0.8, 0.2]
+    for group in drawn.groups:
+        assert group.times.sum(dim=1).tolist() == [SIZE / 2] * 3
     sampler.draws = 20_000
     drawn = sampler.resample(scores, pool, valid, rng)
     torch.testing.assert_close(pool.log_q, sampler.log_pop[pool.ids])
-    for part in (slice(3), slice(3, None)):
-        weights = log_weights(scores[:, part], pool.log_q[part], valid[:, part])
-        torch.testing.assert_close(drawn.log_w[:, part], weights)
+    for group, part in zip(drawn.groups, (slice(3), slice(3, None)), strict=True):
+        weights = pick_weights(scores[:, part], pool.log_q[part], valid[:, part])
+        torch.testing.assert_close(group.weights, weights)
         for b in range(3):
-            assert times_follow(drawn.times[b, part], weights[b].exp())
+            assert times_follow(group.times[b], weights[b])
 
 
 def test_a_step_without_picks_changes_nothing(counts: Tensor, rng: torch.Generator) -> None:
@@ -98,8 +100,7 @@ def test_a_step_without_picks_changes_nothing(counts: Tensor, rng: torch.Generat
     pool = sampler.propose(batch, rng)
     nothing = torch.zeros(1, 1 + SIZE).bool()
     drawn = sampler.resample(torch.zeros(1, 1 + SIZE), pool, nothing, rng)
-    assert not drawn.times.any()
-    assert bool((drawn.log_w == -torch.inf).all())
+    assert not any(group.times.any() or group.weights.any() for group in drawn.groups)
     sampler.observe(batch, pool, drawn)
     sampler.observe(batch, pool, None)
     assert all(torch.equal(before[name], tensor) for name, tensor in sampler.state().items())
@@ -110,6 +111,6 @@ def test_one_candidate_and_a_batch_of_one(rng: torch.Generator) -> None:
     batch = Batch(torch.tensor([0]), torch.tensor([0]))
     pool = sampler.propose(batch, rng)
     drawn = sampler.resample(torch.zeros(1, 2), pool, torch.ones(1, 2).bool(), rng)
-    assert drawn.times.tolist() == [[1.0, 1.0]]
+    assert [group.times.tolist() for group in drawn.groups] == [[[1.0]], [[1.0]]]
     sampler.observe(batch, pool, drawn)
     assert sampler.occurrences.tolist() == [3]

@@ -25,33 +25,61 @@ def test_the_check_tells_a_wrong_distribution(follow: Follow, rng: torch.Generat
 def test_each_row_has_its_own_distribution(
     times_follow: Follow, rng: torch.Generator, dtype: torch.dtype
 ) -> None:
-    log_w = torch.randn(4, 9, generator=rng, dtype=dtype)
-    log_w[1, [0, 4, 8]] = -torch.inf
-    times = drawing.draw_times(log_w, 30_000, rng)
+    weights = torch.randn(4, 9, generator=rng, dtype=dtype).exp()
+    weights[1, [0, 4, 8]] = 0
+    times = drawing.multinomial(weights, 30_000, rng)
     assert times.dtype == dtype
     assert times.sum(dim=1).tolist() == [30_000.0] * 4
-    for row, weights in zip(times, log_w.softmax(dim=1), strict=True):
-        assert times_follow(row, weights)
-    assert not times_follow(times[0], log_w.softmax(dim=1)[2])
+    shares = weights / weights.sum(dim=1, keepdim=True)
+    for row, its in zip(times, shares, strict=True):
+        assert times_follow(row, its)
+    assert not times_follow(times[0], shares[2])
 
 
 def test_picks_of_a_row_are_independent(follow: Follow, rng: torch.Generator) -> None:
     """With two picks per row, how often the second column is picked has a binomial law."""
     weights = torch.tensor([0.3, 0.7])
-    times = drawing.draw_times(weights.log().expand(40_000, 2), 2, rng)
+    times = drawing.multinomial(weights.expand(40_000, 2), 2, rng)
     assert follow(times[:, 1].long(), torch.tensor([0.09, 0.42, 0.49]))
 
 
 def test_an_impossible_row_gets_nothing(rng: torch.Generator) -> None:
-    log_w = torch.tensor([[0.0, 0.0, -torch.inf], [-torch.inf] * 3, [-torch.inf, 0.0, -torch.inf]])
-    times = drawing.draw_times(log_w, 500, rng)
+    weights = torch.tensor([[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 1.0, 0.0]])
+    times = drawing.multinomial(weights, 500, rng)
     assert times[:, 2].tolist() == [0.0] * 3
     assert times.sum(dim=1).tolist() == [500.0, 0.0, 500.0]
     assert times[2, 1] == 500
 
 
+def test_systematic_picks_are_right_on_average(rng: torch.Generator) -> None:
+    """And never one or more away from what is expected."""
+    weights = torch.randn(3, 7, generator=rng).exp()
+    weights[1, 5:] = 0
+    expected = 10 * weights / weights.sum(dim=1, keepdim=True)
+    found = torch.stack([drawing.systematic(weights, 10, rng) for _ in range(4000)])
+    assert bool((found.sum(dim=2) == 10).all())
+    assert bool(((found - expected).abs() < 1).all())
+    torch.testing.assert_close(found.mean(dim=0), expected, atol=0.03, rtol=0)
+    assert not found[:, 1, 5:].any()
+    assert float(found.std(dim=0).max()) > 0.3  # they do vary
+
+
+@pytest.mark.parametrize("draw", drawing.DRAWS.values())
+@pytest.mark.parametrize("columns", [1, 7, 3000])
+def test_every_pick_lands_somewhere_possible(
+    draw: drawing.Draw, columns: int, rng: torch.Generator
+) -> None:
+    weights = (torch.randn(50, columns, generator=rng) * 5).exp()
+    weights[torch.rand(weights.shape, generator=rng) < 0.3] = 0
+    times = draw(weights, 2048, rng)
+    assert bool((times >= 0).all())
+    assert torch.equal(times, times.round())
+    assert torch.equal(times.sum(dim=1), 2048.0 * (weights > 0).any(dim=1))
+    assert not times[weights == 0].any()
+
+
 def test_one_column_one_draw(rng: torch.Generator) -> None:
-    assert drawing.draw_times(torch.zeros(3, 1), 1, rng).tolist() == [[1.0], [1.0], [1.0]]
+    assert drawing.multinomial(torch.ones(3, 1), 1, rng).tolist() == [[1.0], [1.0], [1.0]]
 
 
 def test_draws_of_one_distribution(follow: Follow, rng: torch.Generator) -> None:

@@ -59,10 +59,10 @@ def bir(counts: Tensor, size: int, rng: torch.Generator, name: str) -> Tensor:
     pool = sampler.propose(batch_of(counts, size, rng), rng)
     scores = S[pool.ids].expand(QUERIES, size)
     drawn = sampler.resample(scores, pool, torch.ones_like(scores, dtype=torch.bool), rng)
-    ids = pool.ids.expand(QUERIES, size)
+    ids, (picks,) = pool.ids.expand(QUERIES, size), drawn.groups
     if name == "sir":  # the loss is -s(positive) + the mean of the picks' scores
-        return per_candidate(ids, drawn.times / size)
-    logits = RESAMPLED[name](scores, drawn.log_w, drawn.draws) + drawn.times.log()
+        return per_candidate(ids, picks.times / size)
+    logits = RESAMPLED[name](scores, picks.weights, drawn.draws) + picks.times.log()
     return softmax_weights(ids, S[[POSITIVE]].expand(QUERIES), logits)
 
 

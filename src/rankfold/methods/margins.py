@@ -85,7 +85,7 @@ class Balls(nn.Module):
         of_candidates: Tensor = self.candidate_margins(batch.candidates)[:, 0]
         return of_queries.sigmoid(), of_candidates.sigmoid()
 
-    def losses(self, batch: Batch, pool: Pool, valid: Tensor, config: SmlConfig) -> Tensor:
+    def losses(self, batch: Batch, pool: Pool, valid: Tensor | None, config: SmlConfig) -> Tensor:
         """[d(x,y) - d(x,j) + m_x]_+ + w1 [d(x,y) - d(y,j) + n_y]_+ - w2 (m_x + n_y); [B].
 
         Means over the negatives j; d is the squared distance. The hinge loss has a margin of one:

@@ -30,6 +30,7 @@ from rankfold.types import Batch, Dataset, Encoder, Interactions, Method, Pool, 
 Mode = Literal["count", "log", "power"]
 Mask = Literal["none", "own", "all"]
 Resampled = Literal["released", "appendix", "sir"]
+Draw = Literal["systematic", "multinomial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class ResampledConfig(InBatchConfig):
 
     mask: Mask = "none"  # as released
     correction: Resampled = "released"
+    draw: Draw = "systematic"  # picks at even distances; multinomial: independent, as published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class AnyConfig(Comparing):
     ] = "in-batch"
     proposed: Literal["none", "negatives", "all"] = "all"  # correction of what is not resampled
     correction: Resampled = "released"  # of what is
+    draw: Draw = "systematic"
     negatives: int = 100  # of the samplers that draw some
     popularity: Mode = "count"
     cache_share: float = 0.2
@@ -123,12 +126,12 @@ class Comparison:
         if drawn is None:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
             return against(self.parts.loss, positive, scores, valid)
-        scores = RESAMPLED[self.correction](scores, drawn.log_w, drawn.draws)
         loss = "expected" if self.correction == "sir" else self.parts.loss
-        total, start = torch.zeros_like(positive), 0
-        for end, share in zip(drawn.ends, drawn.shares, strict=True):
-            picks = scores[:, start:end], drawn.times[:, start:end]
-            total, start = total + share * against(loss, positive, *picks), end
+        total = torch.zeros_like(positive)
+        parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
+        for group, part in zip(drawn.groups, parts, strict=True):
+            corrected = RESAMPLED[self.correction](part, group.weights, drawn.draws)
+            total = total + group.share * against(loss, positive, corrected, group.times)
         return total
 
 
@@ -139,18 +142,22 @@ def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
     return torch.bmm(candidates, queries[:, :, None])[:, :, 0]
 
 
-def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor:
-    """Which of the pool a query may be compared with; [B, C]."""
+def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor | None:
+    """Which of the pool a query may be compared with; [B, C], None: all."""
     if mask == "own":
         return ~own(batch, pool.ids)
     if mask == "all":
         return ~hits(pairs, batch.queries, pool.ids)
-    shape = len(batch.queries), pool.ids.shape[-1]
-    return torch.ones(shape, dtype=torch.bool, device=pool.ids.device)
+    return None
 
 
-def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The loss of one positive [B] among others [B, C], each as often as ``times`` [B, C] says."""
+def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -> Tensor:
+    """The loss of one positive [B] among others [B, C], each as often as ``times`` [B, C] says.
+
+    Without ``times``, once.
+    """
+    if times is None:
+        times = torch.ones_like(scores, dtype=torch.bool)
     if loss in ONE_POSITIVE:
         return ONE_POSITIVE[loss](positive, scores, times)
     everyone = torch.cat([positive[:, None], scores], dim=1)
@@ -172,6 +179,7 @@ def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterat
         negatives=getattr(config, "negatives", 1),
         popularity=getattr(config, "popularity", "count"),
         cache_share=getattr(config, "cache_share", 0.0),
+        draw=getattr(config, "draw", "systematic"),
     )
     sampler = SAMPLERS[parts.sampler](setting)
     comparison = Comparison(encoder, sampler, parts, config)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rankfold.samplers.cached import Xir
+from rankfold.samplers.drawing import DRAWS
 from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.mixed import Mixed
 from rankfold.samplers.popularity import Mode, Popularity, popularity
@@ -24,6 +25,7 @@ class Setting(NamedTuple):
     negatives: int  # per query, or for a whole batch where it shares them
     popularity: Mode
     cache_share: float  # lambda, the weight of the cache's half of the loss
+    draw: str = "systematic"  # of DRAWS, how resamplers pick
 
     @property
     def pop(self) -> Tensor:
@@ -41,6 +43,6 @@ SAMPLERS: dict[str, Callable[[Setting], Sampler]] = {
     "in-batch": lambda s: InBatch(s.log_pop),
     "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),
     "streaming": lambda s: Streaming(s.counts.device),
-    "bir": lambda s: Bir(s.log_pop, draws=s.batch_size),
-    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share),
+    "bir": lambda s: Bir(s.log_pop, s.batch_size, DRAWS[s.draw]),
+    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share, DRAWS[s.draw]),
 }

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rankfold.samplers.drawing import draw, draw_times
-from rankfold.samplers.resampled import log_weights
-from rankfold.types import Batch, Drawn, Pool
+from rankfold.samplers.drawing import Draw, draw, systematic
+from rankfold.samplers.resampled import pick_weights
+from rankfold.types import Batch, Drawn, Picks, Pool
 
 
 class Xir:
@@ -27,10 +27,13 @@ class Xir:
     leaves both as they were.
     """
 
-    def __init__(self, log_pop: Tensor, batch_size: int, lam: float) -> None:
+    def __init__(
+        self, log_pop: Tensor, batch_size: int, lam: float, draw: Draw = systematic
+    ) -> None:
         self.log_pop = log_pop  # [N]
         self.batch_size = batch_size
         self.shares = (1 - lam, lam)
+        self.draw = draw
         self.draws = max(batch_size // 2, 1)
         self.occurrences = torch.ones_like(log_pop, dtype=torch.int64)  # o
         self.distinct = torch.arange(len(log_pop), device=log_pop.device)
@@ -42,17 +45,22 @@ class Xir:
         log_q = self.log_pop[ids]
         return Pool(ids, log_q, log_q[: len(batch.candidates)])
 
-    def resample(self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator) -> Drawn:
-        ends = len(scores), len(pool.ids)  # the batch has one candidate per query
-        parts = slice(ends[0]), slice(ends[0], ends[1])
-        log_w = [log_weights(scores[:, p], pool.log_q[p], valid[:, p]) for p in parts]
-        times = [draw_times(part, self.draws, rng) for part in log_w]
-        return Drawn(torch.cat(times, 1), torch.cat(log_w, 1), self.draws, ends, self.shares)
+    def resample(
+        self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
+    ) -> Drawn:
+        border = len(scores)  # the batch has one candidate per query
+        groups = []
+        for part, share in zip((slice(border), slice(border, None)), self.shares, strict=True):
+            its = None if valid is None else valid[:, part]
+            weights = pick_weights(scores[:, part], pool.log_q[part], its)
+            groups.append(Picks(self.draw(weights, self.draws, rng), weights, share))
+        return Drawn(tuple(groups), self.draws)
 
-    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
+    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
         if drawn is None:
             return
-        times = drawn.times.sum(dim=0, dtype=torch.float64).long()  # float32 ends at 2**24
+        exact = torch.float32 if self.draws * len(batch.queries) < 2**24 else torch.float64
+        times = torch.cat([group.times.sum(dim=0, dtype=exact) for group in drawn.groups]).long()
         picked = pool.ids[times > 0].unique()
         if len(picked):
             self.occurrences.index_add_(0, pool.ids, times)

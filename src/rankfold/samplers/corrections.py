@@ -6,6 +6,7 @@ docs/concepts/negatives.md says what a model learns under each.
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from rankfold.types import Pool
@@ -14,7 +15,7 @@ Correction = Callable[[Tensor, Tensor, Pool], tuple[Tensor, Tensor]]
 """``(positive [B], scores [B, C], pool) -> (positive, scores)``, of a pool that is taken whole."""
 
 ResampledCorrection = Callable[[Tensor, Tensor, int], Tensor]
-"""``(scores [B, C], log_w [B, C], draws) -> scores``, of picks; the positive's score stays."""
+"""``(scores [B, C], weights [B, C], draws) -> scores``, of picks; the positive's score stays."""
 
 
 def uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
@@ -37,20 +38,20 @@ def all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor,
     return positive - pool.positive_log_q, scores - pool.log_q
 
 
-def released(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:  # noqa: ARG001
+def released(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
     """The picks' scores as they are, as in the code that the authors of [chen2022] released."""
     return scores
 
 
-def appendix(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:
+def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
     """The m = ``draws`` picks have s - log(m w), as in the appendix of [chen2022].
 
-    +inf where log_w is -inf, that is where nothing could be picked: mask it.
+    What has no weight was not picked, and is not read.
     """
-    return scores - log_w - math.log(draws)
+    return scores - (draws * weights).clamp(min=torch.finfo(weights.dtype).tiny).log()
 
 
-def sir(scores: Tensor, log_w: Tensor, draws: int) -> Tensor:  # noqa: ARG001
+def sir(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
     """The picks' scores as they are, to be averaged by the expected loss, not by a softmax."""
     return scores
 

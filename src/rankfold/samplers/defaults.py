@@ -22,7 +22,7 @@ class Whole(ABC):
         self,
         scores: Tensor,  # noqa: ARG002
         pool: Pool,  # noqa: ARG002
-        valid: Tensor,  # noqa: ARG002
+        valid: Tensor | None,  # noqa: ARG002
         rng: torch.Generator,  # noqa: ARG002
     ) -> Drawn | None:
         return None

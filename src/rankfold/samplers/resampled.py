@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from rankfold.samplers.defaults import Stateless
-from rankfold.samplers.drawing import draw_times
+from rankfold.samplers.drawing import Draw, systematic
 from rankfold.samplers.in_batch import in_batch
-from rankfold.types import Batch, Drawn, Pool
+from rankfold.types import Batch, Drawn, Picks, Pool
 
 
 class Bir(Stateless):
@@ -15,28 +15,33 @@ class Bir(Stateless):
     ``draws`` is the configured batch size in the paper, in a short last batch too.
     """
 
-    def __init__(self, log_pop: Tensor, draws: int) -> None:
+    def __init__(self, log_pop: Tensor, draws: int, draw: Draw = systematic) -> None:
         self.log_pop = log_pop
         self.draws = draws
+        self.draw = draw
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         return in_batch(batch, self.log_pop)
 
-    def resample(self, scores: Tensor, pool: Pool, valid: Tensor, rng: torch.Generator) -> Drawn:
-        log_w = log_weights(scores, pool.log_q, valid)
-        times = draw_times(log_w, self.draws, rng)
-        return Drawn(times, log_w, self.draws, (len(pool.ids),), (1.0,))
+    def resample(
+        self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
+    ) -> Drawn:
+        weights = pick_weights(scores, pool.log_q, valid)
+        times = self.draw(weights, self.draws, rng)
+        return Drawn((Picks(times, weights, 1.0),), self.draws)
 
 
-def log_weights(scores: Tensor, log_pop: Tensor, valid: Tensor) -> Tensor:
-    """The log of w, with which importance resampling picks a column; [B, C].
+def pick_weights(scores: Tensor, log_pop: Tensor, valid: Tensor | None) -> Tensor:
+    """w, with which importance resampling picks a column; [B, C].
 
     With V the valid columns of a query, whose candidates came into the pool by popularity::
 
         w(j|x) = exp(s_xj) / pop(j)  /  sum_{i in V_x} exp(s_xi) / pop(i)      for j in V_x, else 0
 
-    All -inf for a query without a valid column.
+    All 0 for a query without a valid column.
     """
-    logits = (scores.detach() - log_pop).masked_fill_(~valid, -torch.inf)
-    log_z = logits.logsumexp(dim=1, keepdim=True)
-    return logits.sub_(log_z.masked_fill_(log_z == -torch.inf, 0.0))
+    logits = scores.detach() - log_pop
+    if valid is None:
+        return logits.softmax(dim=1)
+    weights = logits.masked_fill_(~valid, -torch.inf).softmax(dim=1)
+    return weights.masked_fill_(~valid.any(dim=1, keepdim=True), 0.0)
