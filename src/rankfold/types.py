@@ -347,6 +347,7 @@ class Pool(NamedTuple):
     ids: Tensor  # [C], the same for every query, or [B, C]; int64
     log_q: Tensor  # like ids
     positive_log_q: Tensor  # [B], of the batch's own candidates
+    holds_batch: bool = False  # the first B ids are these candidates: not to be encoded twice
 
 
 class Picks(NamedTuple):

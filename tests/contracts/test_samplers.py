@@ -31,7 +31,7 @@ def step(sampler: Sampler, batch: Batch, rng: torch.Generator) -> tuple[Pool, Dr
 
 def tensors(pool: Pool, drawn: Drawn | None) -> list[Tensor]:
     picked = () if drawn is None else drawn.groups
-    return [*pool, *(tensor for group in picked for tensor in group[:2])]
+    return [*pool[:3], *(tensor for group in picked for tensor in group[:2])]
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
@@ -52,6 +52,8 @@ class TestSampler:
             assert pool.log_q.shape == pool.ids.shape
             assert pool.positive_log_q.shape == (size,)
             assert pool.ids.dtype == torch.int64
+            if pool.holds_batch:
+                assert torch.equal(pool.ids[:size], batch_of(size, seed, n).candidates)
             assert pool.log_q.dtype == pool.positive_log_q.dtype == torch.float32
             assert int(pool.ids.min()) >= 0
             assert int(pool.ids.max()) < n
@@ -112,7 +114,7 @@ class TestSampler:
         pool = sampler.propose(batch, rng)
         shape = (8, pool.ids.shape[-1])
         scores, valid = torch.randn(shape), torch.rand(shape) > 0.3
-        given = [*batch, *pool, scores, valid]
+        given = [*batch, *pool[:3], scores, valid]
         before = [tensor.clone() for tensor in given]
         sampler.observe(batch, pool, sampler.resample(scores, pool, valid, rng))
         assert same(before, given)

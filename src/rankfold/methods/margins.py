@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.methods.gradient import encode_candidates, model_of, trained_encoder, vectors
-from rankfold.methods.sampled import UniformConfig, against, score_pool, usable
+from rankfold.methods.sampled import UniformConfig, against, encode, score_pool, usable
 from rankfold.methods.weighing import training_rows
 from rankfold.samplers import SAMPLERS, Setting
 from rankfold.training.batches import PairBatches
@@ -48,8 +48,8 @@ def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = sampler.propose(batch, rng)
         queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
-        positive = (queries * encoder.of_candidates(batch.candidates)).sum(dim=1)
-        scores = score_pool(queries, encoder.of_candidates(pool.ids))
+        chosen, others = encode(encoder, batch, pool)
+        positive, scores = (queries * chosen).sum(dim=1), score_pool(queries, others)
         valid = usable(config.mask, batch, pool, rows)
         return against("uib", positive - edge[:, 0], scores - edge, valid)
 
@@ -91,8 +91,8 @@ class Balls(nn.Module):
         Means over the negatives j; d is the squared distance. The hinge loss has a margin of one:
         with -d for scores and the positive's better by 1 - m, it is the first term.
         """
-        p, q = self.of_queries(batch.queries), self.of_candidates(batch.candidates)
-        others, (m, n) = self.of_candidates(pool.ids), self.margins(batch)
+        p, (m, n) = self.of_queries(batch.queries), self.margins(batch)
+        q, others = encode(self, batch, pool)
         near = -squares(p - q)
         of_query = against("hinge", near + 1 - m, -squares(p[:, None] - others), valid)
         of_candidate = against("hinge", near + 1 - n, -squares(q[:, None] - others), valid)

@@ -118,8 +118,8 @@ class Comparison:
         """Of each pair against its pool; [B]."""
         pool = self.sampler.propose(batch, rng)
         queries = self.encoder.of_queries(batch.queries)
-        positive = (queries * self.encoder.of_candidates(batch.candidates)).sum(dim=1)
-        scores = score_pool(queries, self.encoder.of_candidates(pool.ids))
+        chosen, others = encode(self.encoder, batch, pool)
+        positive, scores = (queries * chosen).sum(dim=1), score_pool(queries, others)
         valid = usable(self.mask, batch, pool, pairs)
         drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
         self.sampler.observe(batch, pool, drawn)
@@ -133,6 +133,19 @@ class Comparison:
             corrected = RESAMPLED[self.correction](part, group.weights, drawn.draws)
             total = total + group.share * against(loss, positive, corrected, group.times)
         return total
+
+
+def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Vectors of the batch's candidates [B, D] and of the pool, [C, D] or [B, C, D]; each once."""
+    size = len(batch.candidates)
+    if pool.holds_batch:
+        found = encoder.of_candidates(pool.ids)
+        return found[:size], found
+    if pool.ids.dim() == 1:
+        found = encoder.of_candidates(torch.cat([batch.candidates, pool.ids]))
+        return found[:size], found[size:]
+    found = encoder.of_candidates(torch.cat([batch.candidates[:, None], pool.ids], dim=1))
+    return found[:, 0], found[:, 1:]
 
 
 def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:

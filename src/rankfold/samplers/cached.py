@@ -43,7 +43,7 @@ class Xir:
         cache = self.distinct[draw(weights, self.batch_size, rng)]
         ids = torch.cat([batch.candidates, cache])
         log_q = self.log_pop[ids]
-        return Pool(ids, log_q, log_q[: len(batch.candidates)])
+        return Pool(ids, log_q, log_q[: len(batch.candidates)], holds_batch=True)
 
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator

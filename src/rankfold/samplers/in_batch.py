@@ -13,7 +13,7 @@ def in_batch(batch: Batch, log_pop: Tensor) -> Pool:
     Pairs are drawn uniformly, so a column of the batch holds y with q = pop(y) by count.
     """
     log_q = log_pop[batch.candidates]
-    return Pool(batch.candidates, log_q, log_q)
+    return Pool(batch.candidates, log_q, log_q, holds_batch=True)
 
 
 class InBatch(Whole, Stateless):

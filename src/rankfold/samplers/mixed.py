@@ -30,4 +30,4 @@ class Mixed(Whole, Stateless):
         share = len(batch.candidates) / len(ids)
         by_chance = torch.tensor((1 - share) / n_candidates, device=device).log()
         log_q = torch.logaddexp(self.log_pop[ids] + math.log(share), by_chance)
-        return Pool(ids, log_q, log_q[: len(batch.candidates)])
+        return Pool(ids, log_q, log_q[: len(batch.candidates)], holds_batch=True)

@@ -38,7 +38,7 @@ class Streaming(Whole):
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         _, delta = self._updated(batch)
         log_q = -delta.amax(dim=1).log().float()
-        return Pool(batch.candidates, log_q, log_q)
+        return Pool(batch.candidates, log_q, log_q, holds_batch=True)
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
         cells, delta = self._updated(batch)
