@@ -1,11 +1,13 @@
 """Fitting keeps the best step, stops in time, and goes on after a kill as if nothing happened."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -233,6 +235,44 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     assert not out.exists()
     resumed = rf.fit("ials", tmp_path / "data", out=out, resume=True, **OPTIONS)
     whole = rf.fit("ials", tmp_path / "data", **OPTIONS)
+    for name, tensor in whole.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("xir", {"schedule": "cosine", "warmup": 1.0, "clip": 1.0}),
+        ("bpr", {"optimiser": "sparse-adam"}),
+        ("g-tower", {"encoder": "towers", "optimiser": "adamw"}),
+    ],
+)
+def test_killed_inside_an_epoch_and_resumed_gives_the_same_bits(
+    method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Killed at any batch, whatever the optimiser, the sampler and the schedule keep."""
+    rf.prepare(blocks(), out=tmp_path / "data")
+    out, options = tmp_path / "model", {"epochs": 6, "batch_size": 64, "width": 8, **settings}
+    code = (
+        "import sys, time, rankfold as rf\n"
+        "from rankfold.training import loop\n"
+        "loop.TICK = -1.0\n"
+        "data, out = sys.argv[1:]\n"
+        f"rf.fit({method!r}, data, out=out, checkpoint_seconds=0, "
+        f"report=lambda *_: time.sleep(.01), **{options!r})\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "data"), str(out)])
+    kept = checkpoint.path_of(out)
+    while not kept.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(random.Random(method).uniform(0, 0.3))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    resumed = rf.fit(method, tmp_path / "data", out=out, resume=True, **options)
+    whole = rf.fit(method, tmp_path / "data", **options)
+    assert resumed.model.notes["chosen"] == whole.model.notes["chosen"]
     for name, tensor in whole.model.tensors.items():
         assert torch.equal(resumed.model.tensors[name], tensor)
 

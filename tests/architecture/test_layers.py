@@ -38,7 +38,10 @@ LAYERS = [
     "__main__",
 ]
 RANK = {name: rank for rank, name in enumerate(LAYERS)}
-TORCH_ONLY = {"losses", "kernels", "solvers", "training", "methods", "metrics", "objectives"}
+TORCH_ONLY = {"losses", "kernels", "solvers", "training", "methods", "metrics", "objectives"} | {
+    "samplers",
+    "encoders",
+}
 TRAINING_IMPORTS = {"torch", "numpy", "rankfold"} | set(sys.stdlib_module_names)
 
 

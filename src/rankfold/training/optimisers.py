@@ -53,22 +53,23 @@ def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
 def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:
     """The state of all, as tensors by name."""
     return {
-        f"{number}.{place}.{key}": value
+        f"{number}.{place}.{key}": torch.as_tensor(value)
         for number, optimiser in enumerate(optimisers)
         for place, kept in optimiser.state_dict()["state"].items()
         for key, value in kept.items()
-        if isinstance(value, Tensor)
+        if value is not None
     }
 
 
 def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor]) -> None:
     """Put back what ``state`` gave."""
     for number, optimiser in enumerate(optimisers):
-        kept: dict[int, dict[str, Tensor]] = {}
+        kept: dict[int, dict[str, Tensor | int]] = {}
         for name, value in found.items():
             owner, place, key = name.split(".", 2)
             if int(owner) == number:
-                kept.setdefault(int(place), {})[key] = value.clone()
+                counted = isinstance(optimiser, SparseAdam) and key == "step"  # there, not a tensor
+                kept.setdefault(int(place), {})[key] = int(value) if counted else value.clone()
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": kept, "param_groups": groups})
 
