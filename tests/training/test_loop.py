@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rankfold.comm import Alone
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.training import loop
+from rankfold.training import loop, optimisers
 from rankfold.training.batches import PairBatches, QueryBatches
 from rankfold.training.loop import Task, Training, train
 from rankfold.types import Batch, Interactions, Model, Run, Step
@@ -122,6 +122,25 @@ def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
         config = Plain(weight_decay=0.1, epochs=3, batch_size=10)
         list(train(task(module, 10), config, run()))  # every row is touched in every batch
     assert torch.allclose(dense.weight, sparse.weight)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 6.0)])
+def test_gradients_are_clipped_as_one(sparse: bool, largest: float, expected: float) -> None:  # noqa: FBT001
+    module = nn.Module()
+    module.table = nn.Embedding(4, 2, sparse=sparse)
+    module.line = nn.Linear(2, 1, bias=False)
+    rows, pull = torch.tensor([1, 1, 3]), torch.tensor([2.0, 2.0, 2.0])
+    (module.table(rows)[:, 0] * pull).sum().backward()
+    module.line.weight.grad = torch.tensor([[4.0, 0.0]])
+    optimisers.coalesce(module)
+    optimisers.clip(module, largest)
+    table = module.table.weight.grad
+    assert table is not None
+    found = [table.to_dense() if sparse else table, module.line.weight.grad]
+    assert torch.cat([part.flatten() for part in found]).norm().item() == pytest.approx(expected)
+    assert found[0][1, 0] == pytest.approx(2 * found[0][3, 0].item())
+    assert found[1][0, 0] == pytest.approx(found[0][1, 0].item())
 
 
 def data_and_config(name: str) -> tuple[Any, Any]:

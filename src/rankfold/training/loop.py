@@ -143,9 +143,10 @@ class Loop:
         weight = weights.sum()
         loss = (values * weights).sum() / weight
         loss.backward()
-        optimisers.decay_rows(self.optimisers, config.weight_decay)
+        optimisers.coalesce(self.task.module)
+        optimisers.decay_rows(self.task.module, config.weight_decay)
         if config.clip is not None:
-            nn.utils.clip_grad_norm_(self.task.module.parameters(), config.clip)
+            optimisers.clip(self.task.module, config.clip)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)

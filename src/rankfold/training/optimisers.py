@@ -34,15 +34,28 @@ def _dense(name: str, parameters: list[nn.Parameter], lr: float, decay: float) -
     return kind(parameters, lr=lr, weight_decay=decay, fused=True)
 
 
-def decay_rows(optimisers: Iterable[Optimizer], weight_decay: float) -> None:
+def coalesce(module: nn.Module) -> None:
+    """Each row once in sparse gradients."""
+    for parameter in module.parameters():
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+
+
+def decay_rows(module: nn.Module, weight_decay: float) -> None:
     """Weight decay where ``SparseAdam`` has none: of the rows in the batch alone."""
-    for optimiser in optimisers:
-        if isinstance(optimiser, SparseAdam) and weight_decay > 0:
-            for table in _parameters(optimiser):
-                if table.grad is not None:
-                    table.grad = table.grad.coalesce()
-                    rows = table.grad.indices()[0]
-                    table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
+    for table in module.parameters():
+        if table.grad is not None and table.grad.is_sparse:
+            rows = table.grad.indices()[0]
+            table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
+
+
+def clip(module: nn.Module, largest: float) -> None:
+    """Gradients no longer than that, all as one; torch's own does not know sparse ones."""
+    grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    values = [grad.values() if grad.is_sparse else grad for grad in grads]
+    norm = torch.linalg.vector_norm(torch.stack([value.norm() for value in values]))
+    for value in values:
+        value.mul_((largest / norm).clamp(max=1))
 
 
 def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
@@ -73,7 +86,3 @@ def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor]) -> None:
                 kept.setdefault(int(place), {})[key] = int(value) if counted else value.clone()
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": kept, "param_groups": groups})
-
-
-def _parameters(optimiser: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
