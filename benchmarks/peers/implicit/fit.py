@@ -1,9 +1,10 @@
-"""Fit implicit's ALS: a JSON job per line comes in, a JSON answer per line goes out.
+"""Fit implicit's ALS or BPR: a JSON job per line comes in, a JSON answer per line goes out.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/peers/implicit/fit.py < jobs
 
 A job has ``train`` (a CSR matrix as scipy saves it), ``width``, ``seed``, ``settings`` (``alpha``
-and ``regularization``), ``iterations`` and ``out``, a folder that gets ``queries.npy`` and
+and ``regularization``; for BPR also ``learning_rate``, and no alpha), ``iterations``, ``model``
+(``als``, or ``bpr``, which has one column more for biases) and ``out``, a folder that gets ``queries.npy`` and
 ``candidates.npy``. The answer has the seconds of the fit alone. One thread for BLAS is what the
 library itself asks for: it has threads of its own.
 """
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 from implicit.cpu.als import AlternatingLeastSquares
+from implicit.cpu.bpr import BayesianPersonalizedRanking
+from implicit.cpu.matrix_factorization_base import MatrixFactorizationBase
 from implicit.recommender_base import ModelFitError
 from scipy import sparse
 
@@ -39,15 +42,18 @@ def answer(job: dict[str, Any]) -> dict[str, float]:
     return seconds
 
 
-def fit(train: sparse.csr_matrix, job: dict[str, Any]) -> AlternatingLeastSquares:
-    model = AlternatingLeastSquares(
-        factors=job["width"],
+def fit(train: sparse.csr_matrix, job: dict[str, Any]) -> MatrixFactorizationBase:
+    shared = {
+        "factors": job["width"],
+        "iterations": job["iterations"],
+        "num_threads": THREADS,
+        "random_state": job["seed"],
         **job["settings"],
-        use_cg=True,
-        iterations=job["iterations"],
-        num_threads=THREADS,
-        random_state=job["seed"],
-    )
+    }
+    if job.get("model") == "bpr":
+        model = BayesianPersonalizedRanking(**shared)
+    else:
+        model = AlternatingLeastSquares(**shared, use_cg=True)
     with suppress(ModelFitError):  # vectors that overflowed: whoever reads them sees it
         model.fit(train, show_progress=False)
     return model
