@@ -4,9 +4,9 @@
 
 A job has ``train`` (a CSR matrix as scipy saves it), ``width``, ``seed``, ``settings`` (``alpha``
 and ``regularization``; for BPR also ``learning_rate``, and no alpha), ``iterations``, ``model``
-(``als``, or ``bpr``, which has one column more for biases) and ``out``, a folder that gets ``queries.npy`` and
-``candidates.npy``. The answer has the seconds of the fit alone. One thread for BLAS is what the
-library itself asks for: it has threads of its own.
+(``als``, or ``bpr``, which has one column more for biases) and ``out``, a folder that gets
+``queries.npy`` and ``candidates.npy``. The answer has the seconds of the fit alone. One thread for
+BLAS is what the library itself asks for: it has threads of its own.
 """
 
 import json
