@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import pytest
 import torch
+from dense import random_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rankfold.kernels import sparse
 from rankfold.kernels.sparse import PAIR_BYTES, Blocks, blocks, pair_products, row_sums
 from rankfold.types import Interactions
 
@@ -153,3 +155,19 @@ def test_columns_within_a_block_ascend() -> None:
             own = block.columns.part(y, y + 1).candidates.tolist()
             assert all(a < b for a, b in pairwise(own))
             assert own[0] == 0
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("pairs", [1, 5, 40, 1000])
+def test_transposed_through_a_file_is_the_transpose(graded: bool, pairs: int) -> None:  # noqa: FBT001
+    rows, _ = random_rows(4, 23, 17, graded=graded)
+    expected = rows.transpose()
+    found = sparse.transposed(rows, pairs * sparse.PAIR_BYTES)
+    assert torch.equal(found.offsets, expected.offsets)
+    assert torch.equal(found.candidates, expected.candidates)
+    assert found.candidates.dtype == expected.candidates.dtype
+    assert found.n_candidates == expected.n_candidates
+    if graded:
+        assert found.grades is not None
+        assert expected.grades is not None
+        assert torch.equal(found.grades, expected.grades)

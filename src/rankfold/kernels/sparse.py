@@ -6,13 +6,15 @@ prefetching the next, and takes a third of the time of a general sparse product.
 
 import warnings
 from collections.abc import Iterator
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from rankfold.types import Interactions
+from rankfold.types import Interactions, from_pairs
 
 PAIR_BYTES = 32  # allocated for each pair while it finds its place by candidate
 
@@ -61,6 +63,49 @@ def csr(
             values,
             size=(rows.n_queries, rows.n_candidates),
         )
+
+
+def transposed(rows: Interactions, memory_budget: int) -> Interactions:
+    """R^T: in memory, or in a file without a name where finding it there would take more than that.
+
+    The file goes with the tensors. It is written some candidates at a time, each time from one pass
+    over all pairs.
+    """
+    most = max(1, memory_budget // PAIR_BYTES)
+    if rows.n_pairs <= most or rows.candidates.device.type != "cpu":
+        return rows.transpose()
+    counts = rows.candidate_counts()
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    queries = _in_file(rows.n_pairs, rows.candidates.dtype)
+    grades = None if rows.grades is None else _in_file(rows.n_pairs, rows.grades.dtype)
+    found = Interactions(offsets, queries, grades, rows.n_queries)
+    for first, last in blocks(found, rows.n_candidates, most):
+        part = _of_candidates(rows, first, last, most).transpose()
+        place = slice(int(offsets[first]), int(offsets[last]))
+        queries[place] = part.candidates
+        if grades is not None and part.grades is not None:
+            grades[place] = part.grades
+    return found
+
+
+def _of_candidates(rows: Interactions, first: int, last: int, most: int) -> Interactions:
+    """The pairs with candidates from ``first`` to ``last``, numbered from 0."""
+    parts = []
+    for start, stop in blocks(rows, rows.n_queries, most):
+        part = rows.part(start, stop)
+        mine = ((part.candidates >= first) & (part.candidates < last)).nonzero()[:, 0]
+        its = [part.query_of_pair()[mine] + start, part.candidates[mine] - first]
+        parts.append(its if part.grades is None else [*its, part.grades[mine]])
+    queries, candidates, *grades = (torch.cat(column) for column in zip(*parts, strict=True))
+    shape = rows.n_queries, last - first
+    return from_pairs(queries, candidates, grades[0] if grades else None, shape)
+
+
+def _in_file(size: int, dtype: torch.dtype) -> Tensor:
+    """Numbers that the system may keep on disk."""
+    with TemporaryFile() as file:
+        kind = torch.empty(0, dtype=dtype).numpy().dtype
+        return torch.from_numpy(np.memmap(file, kind, "w+", shape=(size,)))
 
 
 def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
+from rankfold.kernels.sparse import transposed
 from rankfold.methods.spectral import (
     CANDIDATE_EXPONENT,
     QUERY_EXPONENT,
@@ -192,7 +193,7 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
     """Sweep until ``config.sweeps``, yielding after each; the query step comes last."""
     rows = training_rows(data, config.weights, run.device)
     problem = make(rows, config)
-    halves = problem.query_half, problem.candidate_half(rows.transpose())
+    halves = problem.query_half, problem.candidate_half(transposed(rows, run.memory_budget))
     solve = _solve(config, config.steps)
     if run.resume is None:
         number, candidates = 0, starting_candidates(problem.objective, config, run)
