@@ -53,6 +53,10 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
         "rg2",
         {"query_exponent": (-0.5,), "candidate_exponent": (0.0,), "discount": (0.0,)},
     ),
+    "rg2-given-exponents": (
+        "rg2",
+        {"query_exponent": (-0.375,), "candidate_exponent": (0.35,)},
+    ),
     "rg2-weighted": ("rg2-weighted", WEIGHTED),
     "rgx": ("rgx", WEIGHTED),
     "ials": ("ials", {"background": (0.003, 0.01, 0.03, 0.1), "reg": (0.0003, 0.001, 0.003, 0.01)}),
@@ -197,7 +201,11 @@ def study(name: str, method: str, width: int, out: Path) -> None:
     )
     tested = []
     for seed in SEEDS:
-        steps = None if method in ("rg2", "rg2-plain-path", "puresvd") else best["steps"]
+        steps = (
+            None
+            if METHODS[GRIDS[method][0]].selects_itself or method == "puresvd"
+            else best["steps"]
+        )
         course = fit(method, whole, best["chosen"], seed, steps)
         assert course.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(course.model)})

@@ -98,7 +98,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker:
         if isinstance(error, MemoryError) or "memory" in str(error).splitlines()[0]:
             raise UserError(
                 f"there is not enough memory to fit {method} with these settings",
-                hint="try a smaller width",
+                hint="try a smaller width, or where there is one a smaller batch_size or negatives",
             ) from error
         raise
 

@@ -316,7 +316,8 @@ class FullLoss(Protocol):
     """A loss over all candidates that never holds B x N scores.
 
     ``queries`` [B, D] and ``candidates`` [N, D] are vectors, row b of ``positives`` holds the
-    candidates that query b chose. One value per query: the mean over its positives, 0 without any.
+    candidates that query b chose. One value per query: the mean over its positives, weighed by
+    their grades if they have some; 0 without any.
     """
 
     def __call__(self, queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor: ...

@@ -100,7 +100,7 @@ def reporter(tell: Tell, metric: str) -> Report:
     """Progress of a fit, a line per step."""
 
     def report(course: Course, step: Step) -> None:
-        entry = course.history[-1] if course.history else {}
+        entry = course.history[-1] if step.whole else {}
         score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
         of = (
             course.steps or (step.model.config.get("sweeps") if step.model else None) or step.number
@@ -108,6 +108,8 @@ def reporter(tell: Tell, metric: str) -> Report:
         pace = f"{step.seconds:.2g} s a step" if step.whole else f"{step.seconds:.2g} s so far"
         loss = f"loss {step.loss:.6g}"
         share = step.number / of if step.share is None else step.share
+        if course.steps is not None:
+            share = (step.number - (not step.whole)) / course.steps
         tell(f"{course.phase}: step {step.number}, {pace}, {loss}{score}", share)
 
     return report

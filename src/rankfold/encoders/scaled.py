@@ -9,6 +9,8 @@ from torch.nn.functional import normalize
 
 from rankfold.types import Encoder
 
+SHORTEST = 0.1  # a shorter vector is scaled as one so long: near 0 the gradient would be anything
+
 
 class Scaled(nn.Module):
     """Vectors of another encoder, of length one for cosines; queries over the temperature."""
@@ -26,4 +28,4 @@ class Scaled(nn.Module):
         return self._length(self.encoder.of_candidates(rows))
 
     def _length(self, vectors: Tensor) -> Tensor:
-        return normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+        return normalize(vectors, dim=-1, eps=SHORTEST) if self.similarity == "cosine" else vectors

@@ -32,16 +32,19 @@ class _LogSumExp(torch.autograd.Function):
     """log sum_j times_j exp s_j, LOWEST where no times are more than 0; [B].
 
     One exponential per score, which the way back uses again. Scores are taken less the largest,
-    counted or not; where what counts is so far below that it vanishes, less the largest of it.
+    counted or not; where what counts is so far below that it vanishes, less the largest of it. A
+    GPU, which would have to be waited for to see that, takes the largest of what counts at once.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, times: Tensor) -> Tensor:
+        if scores.is_cuda:
+            scores = torch.where(times > 0, scores, LOWEST)
         most = scores.amax(dim=1, keepdim=True)
         terms = (scores - most).exp_().mul_(times)
         total = terms.sum(dim=1, keepdim=True)
-        low = (total < VANISHING).nonzero()[:, 0]
-        if len(low) > 0:
+        low = None if scores.is_cuda else (total < VANISHING).nonzero()[:, 0]
+        if low is not None and len(low) > 0:
             counted = torch.where(times[low] > 0, scores[low], LOWEST)
             most[low] = counted.amax(dim=1, keepdim=True)
             terms[low] = (counted - most[low]).exp_().mul_(times[low])

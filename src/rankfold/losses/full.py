@@ -2,7 +2,9 @@
 
 With o_bj = p_b . q_j for all N candidates and I_b the positives of query b, each is
 
-    loss_b = V(o_b) - 1/|I_b| sum_{c in I_b} o_bc,    0 for a query without positives
+    loss_b = V(o_b) - mean_{c in I_b} o_bc,    0 for a query without positives
+
+where the mean weighs positives by their grades, if they have some,
 
 and they differ in what holds the scores down, V. Softmax and sparsemax go through blocks of scores.
 RG2 and RGx are quadratic in the scores: Q^T Q and Q^T 1 are all that they need of the candidates.
@@ -31,7 +33,7 @@ def full_loss(
         value: V of ``queries`` and ``candidates``; [B].
         queries: [B, D].
         candidates: [N, D].
-        positives: [B, N]; their grades are not used.
+        positives: [B, N]; grades weigh them.
     """
     chosen = positives.counts() > 0
     means = mean_positive_score(queries, candidates, positives)
@@ -39,11 +41,14 @@ def full_loss(
 
 
 def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
-    """1/|I_b| sum_{c in I_b} p_b . q_c; [B], and 0 for a query without positives."""
+    """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
-    sums = queries.new_zeros(len(queries)).index_add(0, rows, (left * right).sum(dim=1))
-    return sums / positives.counts().clamp(min=1)
+    scores, zeros = (left * right).sum(dim=1), queries.new_zeros(len(queries))
+    grades = positives.grades
+    weights = torch.ones_like(scores) if grades is None else grades.to(scores)
+    total = zeros.index_add(0, rows, weights)
+    return zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
 
 
 def rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:

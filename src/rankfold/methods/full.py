@@ -39,8 +39,10 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
     encoder = trained_encoder(data, rows, config, run)
 
     def losses(batch: Rows, _rng: torch.Generator) -> Tensor:
-        queries = encoder.of_queries(batch.queries)
-        return loss(queries, encoder.of_candidates(None), batch.positives)
+        both = encoder.of_queries(batch.queries), encoder.of_candidates(None)
+        if config.precision == "bfloat16":
+            both = both[0].bfloat16(), both[1].bfloat16()
+        return loss(*both, batch.positives).float()
 
     task = Task(
         module=encoder,

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import Scaled
+from rankfold.encoders.scaled import SHORTEST, Scaled
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Tower, Towers
 from rankfold.errors import UserError
-from rankfold.training.loop import Training
+from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
 
@@ -45,7 +45,7 @@ def make_encoder(
 
     A row without pairs starts with zeros: nothing is known of it.
     """
-    rng = torch.Generator().manual_seed(run.rng.initial_seed())
+    rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     seen = (rows.counts() > 0).cpu(), (rows.candidate_counts() > 0).cpu()
     if kind == "towers":
         features = data.query_features, data.candidate_features
@@ -85,20 +85,24 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return found
 
 
-@torch.no_grad()
 def encode_candidates(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
+    found = tower_vectors(model, features)
+    if model.config.get("similarity") == "cosine":
+        found = nn.functional.normalize(found, dim=-1, eps=SHORTEST)
+    biases = model.tensors["candidates"][:, found.shape[1] :]  # a new one has what others have
+    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
+
+
+@torch.no_grad()
+def tower_vectors(model: Model, features: Features) -> Tensor:
+    """What the candidates' tower makes of new rows; [n, D]."""
     kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
     if not kept:
         raise UserError(
             "this model knows no features of candidates",
             hint="prepare the data with --candidate-features and fit with --set encoder=towers",
         )
-    width = model.config["width"]
-    tower = Tower(torch.zeros(0), width, torch.Generator(), features)
+    tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
-    found = tower.of_new(features)
-    if model.config.get("similarity") == "cosine":
-        found = nn.functional.normalize(found, dim=-1)
-    biases = model.tensors["candidates"][:, width:]  # a new candidate has what others have
-    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
+    return tower.of_new(features)

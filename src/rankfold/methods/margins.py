@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from rankfold.methods.gradient import encode_candidates, model_of, trained_encoder, vectors
-from rankfold.methods.sampled import UniformConfig, against, encode, score_pool, usable
+from rankfold.errors import UserError
+from rankfold.methods.gradient import (
+    encode_candidates,
+    model_of,
+    tower_vectors,
+    trained_encoder,
+    vectors,
+)
+from rankfold.methods.sampled import UniformConfig, against, encode, score_pool, setting, usable
 from rankfold.methods.weighing import training_rows
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
-from rankfold.training.loop import Task, train
-from rankfold.types import Batch, Dataset, Interactions, Method, Model, Pool, Run, Step
+from rankfold.training.loop import Task, Training, train
+from rankfold.types import Batch, Dataset, Features, Interactions, Method, Model, Pool, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +33,19 @@ class UibConfig(UniformConfig):
 class SmlConfig(UniformConfig):
     """Distances, with margins per query and per candidate."""
 
-    negatives: int = 10
     lr: float = 0.003
     weight_decay: float = 0.0
     candidate_weight: float = 0.1  # w1, of the margin around the chosen candidate
     margin_weight: float = 0.1  # w2, how much margins are to be large
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+        if self.similarity != "dot" or self.temperature != 1:
+            raise UserError(
+                f"sml measures distances: similarity is {self.similarity}, temperature "
+                f"{self.temperature:g}",
+                hint="leave both out",
+            )
 
 
 def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
@@ -43,13 +58,14 @@ def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
     module.encoder = encoder = trained_encoder(data, rows, config, run)
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
     nn.init.zeros_(boundary.weight)
-    sampler = SAMPLERS["uniform"](_setting(rows, config))
+    sampler = SAMPLERS["uniform"](setting(rows, config))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = sampler.propose(batch, rng)
         queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
         chosen, others = encode(encoder, batch, pool)
-        positive, scores = (queries * chosen).sum(dim=1), score_pool(queries, others)
+        positive = (queries * chosen).sum(dim=1).float()
+        scores = score_pool(queries, others).float()
         valid = usable(config.mask, batch, pool, rows)
         return against("uib", positive - edge[:, 0], scores - edge, valid)
 
@@ -88,8 +104,10 @@ class Balls(nn.Module):
     def losses(self, batch: Batch, pool: Pool, valid: Tensor | None, config: SmlConfig) -> Tensor:
         """[d(x,y) - d(x,j) + m_x]_+ + w1 [d(x,y) - d(y,j) + n_y]_+ - w2 (m_x + n_y); [B].
 
-        Means over the negatives j; d is the squared distance. The hinge loss has a margin of one:
-        with -d for scores and the positive's better by 1 - m, it is the first term.
+        Means over the negatives j; d is the squared distance. The last term is of the pair, so that
+        in the mean over pairs a row's margin counts as often as the row: in the paper, once. The
+        hinge loss has a margin of one: with -d for scores and the positive's better by 1 - m, it is
+        the first term.
         """
         p, (m, n) = self.of_queries(batch.queries), self.margins(batch)
         q, others = encode(self, batch, pool)
@@ -119,7 +137,7 @@ def fit_sml(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     balls = Balls(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](_setting(rows, config))
+    sampler = SAMPLERS["uniform"](setting(rows, config))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = sampler.propose(batch, rng)
@@ -130,9 +148,21 @@ def fit_sml(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
         module=balls,
         batches=PairBatches(rows, config.batch_size, config.weights),
         losses=losses,
-        export=lambda: Model("sml", asdict(config), as_products(**vectors(balls, rows))),
+        export=lambda: exported(config, balls, data, rows),
     )
     return train(task, config, run)
+
+
+def exported(config: SmlConfig, balls: Balls, data: Dataset, rows: Interactions) -> Model:
+    """The vectors in the ball, as inner products see them."""
+    found = model_of("sml", config, balls.encoder, data, rows)
+    return replace(found, tensors={**found.tensors, **as_products(**vectors(balls, rows))})
+
+
+def encode_new(model: Model, features: Features) -> Tensor:
+    """Vectors of candidates that the model never saw; [n, D + 1]."""
+    found = within(tower_vectors(model, features))
+    return torch.cat([found, -squares(found)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
@@ -142,16 +172,6 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
         "queries": torch.cat([2 * queries, ones], dim=1),
         "candidates": torch.cat([candidates, -squares(candidates)[:, None]], dim=1),
     }
-
-
-def _setting(rows: Interactions, config: UniformConfig) -> Setting:
-    return Setting(
-        counts=rows.candidate_counts(),
-        batch_size=config.batch_size,
-        negatives=config.negatives,
-        popularity="count",
-        cache_share=0.0,
-    )
 
 
 UIB = Method(
@@ -167,5 +187,6 @@ SML = Method(
     SmlConfig,
     "interactions",
     fit_sml,
+    encode_candidates=encode_new,
     paper="li2020",
 )

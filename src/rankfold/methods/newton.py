@@ -22,6 +22,7 @@ from rankfold.solvers.newton_cg import (
     gauss_newton_product,
     hessian_product,
     newton_cg,
+    unflatten,
 )
 from rankfold.types import Dataset, Interactions, Method, Run, Step
 
@@ -69,6 +70,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     if run.resume is not None:
         state = {name: run.resume[name].to(run.device) for name in STATE}
         number, loss = int(run.resume["number"]), float(state["loss"])
+        module.load_state_dict(
+            unflatten(state["params"], dict(module.named_parameters())), strict=False
+        )
     began = perf_counter()
     for iterate in descent(module, rows, config, config.steps - number, state):
         number, loss, state = number + 1, iterate.loss, iterate.state

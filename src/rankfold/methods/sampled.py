@@ -19,7 +19,7 @@ from rankfold.errors import UserError
 from rankfold.kernels.one_positive import ONE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient import Encoding, encode_candidates, model_of, trained_encoder
-from rankfold.methods.weighing import training_rows
+from rankfold.methods.weighing import drawn_counts, training_rows
 from rankfold.samplers import SAMPLERS, Setting
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.hits import hits, own
@@ -60,11 +60,17 @@ class InBatchConfig(Comparing):
     """The batch's candidates are each other's negatives."""
 
     schedule: Literal["constant", "step", "cosine"] = "step"
-    popularity: Mode = "count"  # how often a candidate is taken to be in a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResampledConfig(InBatchConfig):
+class CorrectedConfig(InBatchConfig):
+    """Corrected for how often a candidate is in a batch."""
+
+    popularity: Mode = "count"  # what that is taken to grow with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResampledConfig(CorrectedConfig):
     """Negatives picked from the batch by their scores."""
 
     mask: Mask = "none"  # as released
@@ -89,12 +95,12 @@ class AnyConfig(Comparing):
     sampler: Literal[
         "uniform", "shared", "popularity", "in-batch", "mixed", "streaming", "bir", "xir"
     ] = "in-batch"
-    proposed: Literal["none", "negatives", "all"] = "all"  # correction of what is not resampled
-    correction: Resampled = "released"  # of what is
-    draw: Draw = "systematic"
-    negatives: int = 100  # of the samplers that draw some
+    proposed: Literal["none", "negatives", "all"] = "all"  # correction; bir and xir have their own
+    correction: Resampled = "released"  # theirs; with sir the loss has no say
+    draw: Draw = "systematic"  # of bir and xir
+    negatives: int = 100  # of uniform, shared and popularity
     popularity: Mode = "count"
-    cache_share: float = 0.2
+    cache_share: float = 0.2  # of xir
 
 
 class Parts(NamedTuple):
@@ -112,20 +118,22 @@ class Comparison:
     def __init__(self, encoder: Encoder, sampler: Sampler, parts: Parts, config: Any) -> None:
         self.encoder, self.sampler, self.parts = encoder, sampler, parts
         self.mask: Mask = config.mask
-        self.correction: Resampled = getattr(config, "correction", "released")
+        self.correction: str | None = getattr(config, "correction", None)
 
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """Of each pair against its pool; [B]."""
         pool = self.sampler.propose(batch, rng)
         queries = self.encoder.of_queries(batch.queries)
         chosen, others = encode(self.encoder, batch, pool)
-        positive, scores = (queries * chosen).sum(dim=1), score_pool(queries, others)
+        positive = (queries * chosen).sum(dim=1).float()
+        scores = score_pool(queries, others).float()  # what comes now needs its digits
         valid = usable(self.mask, batch, pool, pairs)
         drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
         self.sampler.observe(batch, pool, drawn)
         if drawn is None:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
             return against(self.parts.loss, positive, scores, valid)
+        assert self.correction is not None
         loss = "expected" if self.correction == "sir" else self.parts.loss
         total = torch.zeros_like(positive)
         parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
@@ -186,15 +194,7 @@ def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterat
     encoder: Scaled | Biased = trained_encoder(data, rows, config, run)
     if parts.bias:
         encoder = Biased(encoder, odds(rows, config.negatives)).to(run.device)
-    setting = Setting(
-        counts=rows.candidate_counts(),
-        batch_size=min(config.batch_size, max(1, rows.n_pairs)),
-        negatives=getattr(config, "negatives", 1),
-        popularity=getattr(config, "popularity", "count"),
-        cache_share=getattr(config, "cache_share", 0.0),
-        draw=getattr(config, "draw", "systematic"),
-    )
-    sampler = SAMPLERS[parts.sampler](setting)
+    sampler = SAMPLERS[parts.sampler](setting(rows, config))
     comparison = Comparison(encoder, sampler, parts, config)
     task = Task(
         module=encoder,
@@ -206,10 +206,18 @@ def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterat
     return train(task, config, run)
 
 
+def setting(rows: Interactions, config: Any) -> Setting:
+    """What a sampler is told: of the settings, those that there are."""
+    names = ("negatives", "popularity", "cache_share", "draw")
+    given = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    batch_size = min(config.batch_size, max(1, rows.n_pairs))
+    return Setting(drawn_counts(rows), batch_size, **given)
+
+
 def odds(rows: Interactions, negatives: int) -> Tensor:
     """The log of how many times as often a candidate is a positive as it is a negative; [N]."""
-    counts = rows.candidate_counts().clamp(min=0.5)
-    return (counts * (rows.n_candidates / (max(1, rows.n_pairs) * negatives))).log()
+    counts = drawn_counts(rows).clamp(min=0.5)
+    return (counts * (rows.n_candidates / (max(1, rows.n_pairs) * negatives))).log().float()
 
 
 def method(
@@ -273,14 +281,14 @@ SAMPLED = {
         (
             "ssl-pop",
             Parts("in-batch", "softmax", "all"),
-            InBatchConfig,
+            CorrectedConfig,
             "softmax among the batch's candidates, corrected for popularity",
             "chen2022",
         ),
         (
             "mns",
             Parts("mixed", "softmax", "all"),
-            InBatchConfig,
+            CorrectedConfig,
             "softmax among the batch's candidates and as many random ones",
             "yang2020",
         ),

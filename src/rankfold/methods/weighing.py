@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
@@ -21,6 +22,14 @@ def weighed(rows: Interactions, weights: str) -> Interactions:
         check_grades(rows)
         return rows
     return replace(rows, grades=None)
+
+
+def drawn_counts(rows: Interactions) -> Tensor:
+    """How often an epoch draws each candidate, on average; [N]."""
+    if rows.grades is None:
+        return rows.candidate_counts()
+    sums = torch.bincount(rows.candidates, rows.grades.double(), minlength=rows.n_candidates)
+    return sums * (rows.n_pairs / sums.sum())
 
 
 def check_grades(rows: Interactions) -> None:

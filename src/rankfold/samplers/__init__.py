@@ -20,11 +20,11 @@ from rankfold.types import Sampler
 class Setting(NamedTuple):
     """All that a sampler may ask for; each takes what it needs."""
 
-    counts: Tensor  # [N], how many queries chose each candidate; on the device of the batches
+    counts: Tensor  # [N], how often an epoch draws each candidate; on the device of the batches
     batch_size: int  # as configured; the last batch may be shorter
-    negatives: int  # per query, or for a whole batch where it shares them
-    popularity: Mode
-    cache_share: float  # lambda, the weight of the cache's half of the loss
+    negatives: int = 1  # per query, or for a whole batch where it shares them
+    popularity: Mode = "count"
+    cache_share: float = 0.0  # lambda, the weight of the cache's half of the loss
     draw: str = "systematic"  # of DRAWS, how resamplers pick
 
     @property

@@ -21,7 +21,7 @@ class Streaming(Whole):
 
     from delta = 1, last = 0, and p(y) = 1 / max delta over y's five cells: of collisions, which
     make delta too small, the mildest counts. p is the chance that a step has y at all, so for all
-    but the most popular B times pop(y); a factor that all logits share changes nothing.
+    but the most popular B times pop(y): q = p / B.
 
     The estimate for a batch includes its own update, as in the authors' code; ``propose``
     computes it, ``observe`` keeps it.
@@ -37,7 +37,7 @@ class Streaming(Whole):
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         _, delta = self._updated(batch)
-        log_q = -delta.amax(dim=1).log().float()
+        log_q = -(delta.amax(dim=1) * len(batch.candidates)).log().float()
         return Pool(batch.candidates, log_q, log_q, holds_batch=True)
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002

@@ -32,8 +32,12 @@ class Rows(NamedTuple):
 
     @property
     def weights(self) -> Tensor:
-        """A query counts as often as it chose: a mean over queries is one over pairs."""
-        return self.positives.counts()
+        """A query counts as its pairs do: a mean over queries is one over pairs."""
+        rows = self.positives
+        if rows.grades is None:
+            return rows.counts()
+        sums = rows.grades.new_zeros(rows.n_queries)
+        return sums.index_add(0, rows.query_of_pair().long(), rows.grades)
 
 
 class PairBatches:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
@@ -45,11 +46,11 @@ class Training:
         for name in ("width", "epochs", "batch_size", "negatives"):
             if getattr(self, name, 1) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
-        for name in ("lr", "clip", "temperature", "margin"):
+        for name in ("lr", "clip", "temperature"):
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {given}", hint="it is more than 0")
-        for name in ("weight_decay", "warmup", "reg", "candidate_weight", "margin_weight"):
+        for name in ("weight_decay", "warmup", "candidate_weight", "margin_weight"):
             if not 0 <= getattr(self, name, 0.0) < float("inf"):
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
         if not 0 <= getattr(self, "cache_share", 0.0) <= 1:
@@ -99,8 +100,13 @@ class Loop:
 
     def __init__(self, task: Task, config: Training, run: Run) -> None:
         self.task, self.config, self.run = task, config, run
-        self.seed = run.rng.initial_seed()
-        self.draws = torch.Generator(run.device).manual_seed(self.seed)
+        self.half = config.precision == "bfloat16"
+        if self.half and run.device.type != "cuda":
+            raise UserError(
+                f"precision cannot be bfloat16 on a {run.device.type}",
+                hint="leave it at float32, or fit with --device cuda",
+            )
+        self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
         decay = config.weight_decay
         self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
         self.epoch, self.place = 0, 0  # epochs done, batches of the next one done
@@ -109,7 +115,8 @@ class Loop:
 
     def finish_epoch(self) -> Iterator[Step]:
         """Train to the end of the epoch, which is the last step yielded."""
-        rng = torch.Generator(self.run.device).manual_seed(self.seed + 1 + self.epoch)
+        seed = seed_of(self.run, f"order of epoch {self.epoch}")
+        rng = torch.Generator(self.run.device).manual_seed(seed)
         order, count = self.task.batches.order(rng), len(self.task.batches)
         began = perf_counter()
         while self.place < count:
@@ -136,17 +143,16 @@ class Loop:
         schedule, config = SCHEDULES[self.config.schedule], self.config
         factor = rate(schedule, done, config.epochs, config.warmup)
         optimisers.set_rate(self.optimisers, config.lr * factor)
-        half = config.precision == "bfloat16" and self.run.device.type == "cuda"
-        with torch.autocast(self.run.device.type, torch.bfloat16, enabled=half):
+        with torch.autocast(self.run.device.type, torch.bfloat16, enabled=self.half):
             values = self.task.losses(batch, self.draws)
         weights = batch.weights.to(values) if isinstance(batch, Rows) else torch.ones_like(values)
         weight = weights.sum()
         loss = (values * weights).sum() / weight
         loss.backward()
         optimisers.coalesce(self.task.module)
-        optimisers.decay_rows(self.task.module, config.weight_decay)
         if config.clip is not None:
             optimisers.clip(self.task.module, config.clip)
+        optimisers.decay_rows(self.task.module, config.weight_decay)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -199,10 +205,21 @@ class Loop:
         """Go on where ``state`` was taken."""
         self.epoch, self.place = int(state["epoch"]), int(state["place"])
         self.total, self.weight, self.seconds = state["sums"].tolist()
+        if len(state["draws"]) != len(self.draws.get_state()):
+            raise UserError(
+                "the checkpoint was made on another kind of device",
+                hint="go on where it began: --device cpu or cuda",
+            )
         self.draws.set_state(state["draws"].cpu())
         self.task.module.load_state_dict(_below("module", state))
         optimisers.load(self.optimisers, _below("optimiser", state))
         self.task.memory.load(_below("memory", state))
+
+
+def seed_of(run: Run, purpose: str) -> int:
+    """A seed of its own for each purpose, whatever the run's: no two runs share an order."""
+    text = f"{run.rng.initial_seed()}: {purpose}"
+    return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
 
 def _under(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -31,5 +31,5 @@ SCHEDULES: dict[str, Schedule] = {"constant": constant, "step": step, "cosine": 
 def rate(schedule: Schedule, done: float, epochs: float, warmup: float) -> float:
     """The factor after ``done`` epochs, rising linearly over the first ``warmup`` of them."""
     if done < warmup:
-        return (done + 1e-3) / warmup  # not 0: the first batch would be lost
+        return min(1.0, (done + 1e-3) / warmup)  # not 0: the first batch would be lost
     return schedule(done - warmup, max(epochs - warmup, 1e-9))
