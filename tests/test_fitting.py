@@ -291,3 +291,27 @@ def test_interrupt_waits_for_the_step_and_keeps_it(data: Dataset, tmp_path: Path
     whole = rf.fit("ials", data, **OPTIONS)
     resumed = rf.fit("ials", data, out=out, resume=True, **OPTIONS)
     assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])
+
+
+def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 64, "width": 4}
+    made = rf.fit("bpr", data, out=out, **options)
+    before = (out / "manifest.json").read_bytes()
+    steps: list[int] = []
+    again = rf.fit(
+        "bpr", data, out=out, resume=True, report=lambda _, s: steps.append(s.number), **options
+    )
+    assert steps == []
+    assert torch.equal(again.model.tensors["queries"], made.model.tensors["queries"])
+    for method, change, message in (
+        ("softmax", {}, "method = bpr"),
+        ("bpr", {"epochs": 3}, "epochs = 2"),
+        ("bpr", {"seed": 4}, "seed = 0"),
+        ("bpr", {"refit": True}, "refit = False"),
+    ):
+        with pytest.raises(UserError, match=f"was finished with {message}"):
+            rf.fit(method, data, out=out, resume=True, **{**options, **change})
+    with pytest.raises(UserError, match="was finished on other data"):
+        rf.fit("bpr", rf.prepare(blocks(1)), out=out, resume=True, **options)
+    assert (out / "manifest.json").read_bytes() == before

@@ -57,9 +57,10 @@ class Answers:
     def _folded_in(self, rows: Interactions) -> Tensor:
         """Vectors of histories; an empty one has zeros, whatever the method makes of it."""
         if self._method is None or self._method.fold_in is None:
+            able = [name for name, method in METHODS.items() if method.fold_in or method.search]
             raise UserError(
                 f"{self.model.method} cannot rank for a new query",
-                hint="search with a known query, or fit another method",
+                hint=f"search with a known query, or fit one of {', '.join(able)}",
             )
         candidates = self.model.tensors["candidates"]
         vectors = candidates.new_zeros(rows.n_queries, candidates.shape[1])

@@ -24,7 +24,7 @@ from rankfold.evaluation import score
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
-from rankfold.ranker import Ranker
+from rankfold.ranker import Ranker, load
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.course import Course
@@ -105,6 +105,8 @@ def fit(method: str, data: Any, **options: Any) -> Ranker:
 
 def _fit(job: Job) -> Ranker:
     found = _find_checkpoint(job)
+    if found is None and job.how.resume and job.out is not None and job.out.exists():
+        return _finished(job, job.out)
     course = Course() if found is None else found.course
     state = None if found is None else found.state
     if course.phase == "fit":
@@ -163,6 +165,24 @@ def _find_checkpoint(job: Job) -> Checkpoint | None:
     found = checkpoint.load(path)
     checkpoint.check_same_fit(path, found.identity, job.identity())
     return found
+
+
+def _finished(job: Job, path: Path) -> Ranker:
+    """The model that is there already, if it is the one that is wanted."""
+    ranker = load(path)
+    model, how = ranker.model, job.how
+    there = {**model.config, "method": model.method, **model.notes}
+    given = {key: value for key, value in asdict(job.settings).items() if value is not None}
+    wanted = {"method": job.name, **given, "seed": how.seed, "refit": how.refit}
+    wanted |= {"metric": how.metric, "data": job.data.fingerprint}
+    for name, value in wanted.items():
+        if there.get(name) != value:
+            what = "on other data" if name == "data" else f"with {name} = {there.get(name)}"
+            raise UserError(
+                f"{path} was finished {what}: there is nothing to resume",
+                hint="leave --resume out to replace it, or name another folder",
+            )
+    return ranker
 
 
 def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | None) -> None:

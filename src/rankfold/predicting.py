@@ -37,6 +37,8 @@ def predict(
     out = Path(out)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UserError(f"cannot write {out}", hint="name a file in a folder that exists")
+    if out.suffix != ".parquet":
+        raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
     if k < 1:
         raise UserError(f"k is {k}", hint="ask for at least 1 result")
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:

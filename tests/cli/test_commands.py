@@ -296,3 +296,22 @@ def test_the_path_of_a_fit_can_be_drawn(rankfold: Command, model: Path, tmp_path
     assert failed.code == 2
     assert "no path to draw" in failed.err
     assert not (tmp_path / "no.svg").exists()
+
+
+def test_methods_lists_the_settings_of_one(rankfold: Command) -> None:
+    done = rankfold("methods", "xir")
+    assert done.code == 0
+    assert "cache_share" in done.err
+    assert "systematic, multinomial" in done.err
+    assert "ials" not in done.err
+    found = json.loads(rankfold("methods", "xir", "--json").out)
+    assert [method["name"] for method in found["methods"]] == ["xir"]
+    assert rankfold("methods", "xyz").code == 2
+
+
+def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("query\nalice\n")
+    done = rankfold("predict", model, tmp_path / "users.csv", "--out", tmp_path / "lists.csv")
+    assert done.code == 2
+    assert "lists.parquet" in done.err
+    assert not (tmp_path / "lists.csv").exists()

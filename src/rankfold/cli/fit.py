@@ -60,6 +60,8 @@ def command(
         say.print(f"{out} is there: it is added to, not fitted again")
     elif kept.exists() and not resume:
         say.print(f"{kept} is left from an unfinished fit and will be replaced", style="yellow")
+    elif resume and exists(out) and not kept.exists():
+        say.print(f"{out} is finished: there is nothing left to do")
     elif resume and not kept.exists():
         say.print(f"there is no checkpoint {kept}: starting at the beginning")
     try:

@@ -1,16 +1,24 @@
 """``rankfold methods``: what can be fitted, on which data, with which settings."""
 
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
 
 from rankfold.cli.console import AsJson, console, print_json, print_table
 
 
-def command(*, json: AsJson = False) -> None:
-    """List the methods and their settings."""
+def command(
+    name: Annotated[str | None, typer.Argument(help="One of them, with its settings.")] = None,
+    *,
+    json: AsJson = False,
+) -> None:
+    """List the methods, or the settings of one."""
     from dataclasses import fields
 
+    from rankfold.fitting import find_method
     from rankfold.methods import METHODS
 
+    shown = METHODS if name is None else {name: find_method(name)}
     rows: list[dict[str, Any]] = [
         {
             "name": name,
@@ -19,18 +27,28 @@ def command(*, json: AsJson = False) -> None:
             "paper": method.paper,
             "config": {field.name: field.default for field in fields(method.config)},
         }
-        for name, method in METHODS.items()
+        for name, method in shown.items()
     ]
     if json:
         print_json({"methods": rows})
         return
-    lines = [
-        [
-            row["name"],
-            row["data_kind"],
-            ", ".join(f"{key}={value}" for key, value in row["config"].items()),
-            row["summary"],
-        ]
-        for row in rows
-    ]
-    print_table("methods", ["name", "data", "settings", "what it does"], lines, console(), left=4)
+    out = console()
+    if name is None:
+        lines = [[row["name"], row["data_kind"], row["summary"]] for row in rows]
+        print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
+        out.print("`rankfold methods NAME` lists the settings of one")
+        return
+    out.print(f"{name}: {rows[0]['summary']}")
+    kinds = get_type_hints(shown[name].config)
+    lines = [[key, str(value), _values(kinds[key])] for key, value in rows[0]["config"].items()]
+    print_table("settings", ["name", "default", "values"], lines, out, left=3)
+
+
+def _values(kind: Any) -> str:
+    """What a setting takes, for people."""
+    if get_origin(kind) is Literal:
+        return ", ".join(map(str, get_args(kind)))
+    if get_args(kind):
+        return " or ".join(_values(one) for one in get_args(kind))
+    names = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
+    return names.get(kind, "text")
