@@ -47,7 +47,7 @@ SEEDS = (0, 1, 2)
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 
 LR = {"lr": (0.001, 0.003, 0.01, 0.03)}
-DECAY = {"weight_decay": (0.0, 1e-6, 1e-5, 1e-4)}
+DECAY = {"weight_decay": (3e-6, 1e-5, 3e-5, 1e-4)}
 SAMPLED = {**LR, **DECAY, "batch_size": (512, 2048)}
 IN_BATCH = {**SAMPLED, "popularity": ("count", "power")}
 WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.003, 0.01, 0.03, 0.1)}

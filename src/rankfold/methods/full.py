@@ -23,7 +23,7 @@ class FullConfig(Encoding):
 
     batch_size: int = 512
     optimiser: Literal["adam", "adamw", "sgd"] = "adam"  # every candidate has a gradient
-    weight_decay: float = 1e-6
+    weight_decay: float = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
