@@ -156,3 +156,22 @@ def test_fused_kernels_equal_the_plain_form(dtype: torch.dtype, b: int, n: int, 
     limit = 1e-5 if dtype == torch.float32 else 1e-2
     for ours, right in zip(found, expected, strict=True):
         assert (ours.double() - right).norm() <= limit * right.norm()
+
+
+@pytest.mark.parametrize("problem", ["does not compile", "is wrong", ""])
+def test_kernels_that_fail_their_trial_are_not_used(
+    problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rankfold.kernels import softmax_triton
+
+    def stand_in(p: Tensor, q: Tensor) -> Tensor:
+        if problem == "does not compile":
+            raise RuntimeError("no such instruction")
+        return log_sum_exp_plain(p, q) * (1.1 if problem else 1.0)
+
+    monkeypatch.setattr(softmax_triton, "log_sum_exp", stand_in)
+    if not problem:
+        assert softmax_triton._is_right_on(torch.device("cpu"))
+        return
+    with pytest.warns(UserWarning, match="softmax goes by blocks"):
+        assert not softmax_triton._is_right_on(torch.device("cpu"))

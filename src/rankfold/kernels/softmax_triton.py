@@ -16,6 +16,7 @@ plain functions, and ``_compiled`` gives them to Triton.
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from torch.autograd.function import once_differentiable
 
 MOST_WIDTH = 256  # a wider tile of vectors does not fit
 SHARED_BYTES = 2**17  # a device has to have; compiled for an H200 the kernels take 113 KiB at most
+MOST_ERROR = 1e-2  # in the trial; one product of tf32 makes errors of 1e-3
 PROGRAMS = 1024  # aimed at: several for each processor of a large device, so that none waits long
 
 tl: Any = None  # triton.language, once ``_compiled`` has loaded it: kernels look for it here
@@ -41,11 +43,30 @@ def takes(queries: Tensor, candidates: Tensor) -> bool:
 
 @cache
 def _runs_on(device: torch.device) -> bool:
+    """Whether a device can run them and, tried once, gets the right numbers."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         shared = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have no such thing
-        return shared >= SHARED_BYTES and find_spec("triton") is not None
+        return shared >= SHARED_BYTES and find_spec("triton") is not None and _is_right_on(device)
     return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own way to run anywhere, slowly
+
+
+def _is_right_on(device: torch.device) -> bool:
+    """Whether they compile there and agree with the plain form; a warning tells if not."""
+    rng = torch.Generator().manual_seed(0)
+    p, q = (torch.randn(n, 20, generator=rng).to(device).requires_grad_() for n in (70, 300))
+    plain = (p @ q.T).logsumexp(dim=1)
+    expected = [plain, *torch.autograd.grad(plain.sum(), (p, q))]
+    try:
+        fused = log_sum_exp(p, q)
+        found = [fused, *torch.autograd.grad(fused.sum(), (p, q))]
+        apart = max(float((x - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True))
+        problem = f"errors of {apart:.1e}" if apart > MOST_ERROR else ""
+    except Exception as error:  # whatever a compiler may say
+        problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    if problem:
+        warnings.warn(f"softmax goes by blocks, not by fused kernels: {problem}", stacklevel=2)
+    return not problem
 
 
 def log_sum_exp(queries: Tensor, candidates: Tensor) -> Tensor:
