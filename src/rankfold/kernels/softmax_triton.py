@@ -60,7 +60,8 @@ def _is_right_on(device: torch.device) -> bool:
     try:
         fused = log_sum_exp(p, q)
         found = [fused, *torch.autograd.grad(fused.sum(), (p, q))]
-        apart = max(float((x - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True))
+        pairs = zip(found, expected, strict=True)
+        apart = max(float(((x - y).norm() / y.norm()).detach()) for x, y in pairs)
         problem = f"errors of {apart:.1e}" if apart > MOST_ERROR else ""
     except Exception as error:  # whatever a compiler may say
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
