@@ -114,9 +114,6 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
             start = end
             picks = [float(scores[x, pool.ids[c]]) for c in columns]
             assert len(picks) == 2
-            if correction == "sir":
-                total += group.share * (sum(picks) / len(picks) - float(scores[x, y]))
-                continue
             if correction == "appendix":
                 picks = [s - math.log(w) for s, w in zip(picks, weights, strict=True)]
             everyone = math.exp(scores[x, y]) + sum(math.exp(s) for s in picks)
@@ -124,6 +121,33 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
         expected.append(total)
     assert [group.share for group in drawn.groups] == [0.8, 0.2]
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
+    """Its value is the softmax's, its gradient that of the picks' mean less the positive's score."""
+    config = CachedConfig(correction="sir")
+    made, _ = comparison(Parts("xir", "softmax"), config)
+    kept = []
+    resample = made.sampler.resample
+
+    def spy(scores: torch.Tensor, *rest: object) -> object:
+        kept.append((rest[0], resample(scores, *rest)))  # type: ignore[arg-type]
+        return kept[-1][1]
+
+    made.sampler.resample = spy  # type: ignore[method-assign, assignment]
+    made.losses(BATCH, rng(), PAIRS).sum().backward()
+    found = made.encoder.candidates.weight.grad.clone()  # type: ignore[attr-defined]
+    made.encoder.zero_grad()  # type: ignore[attr-defined]
+    pool, drawn = kept[0]
+    scores = made.encoder.of_queries(BATCH.queries) @ made.encoder.of_candidates(pool.ids).T
+    own = made.encoder.of_queries(BATCH.queries) * made.encoder.of_candidates(BATCH.candidates)
+    parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
+    means = [
+        group.share * (group.times * part).sum() / drawn.draws
+        for group, part in zip(drawn.groups, parts, strict=True)
+    ]
+    (sum(means) - own.sum()).backward()  # type: ignore[union-attr]
+    torch.testing.assert_close(found, made.encoder.candidates.weight.grad)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ONE_POSITIVE)

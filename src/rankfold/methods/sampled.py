@@ -96,7 +96,7 @@ class AnyConfig(Comparing):
         "uniform", "shared", "popularity", "in-batch", "mixed", "streaming", "bir", "xir"
     ] = "in-batch"
     proposed: Literal["none", "negatives", "all"] = "all"  # correction; bir and xir have their own
-    correction: Resampled = "released"  # theirs; with sir the loss has no say
+    correction: Resampled = "released"  # theirs; with sir the loss is shown, not followed
     draw: Draw = "systematic"  # of bir and xir
     negatives: int = 100  # of uniform, shared and popularity
     popularity: Mode = "count"
@@ -134,12 +134,15 @@ class Comparison:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
             return against(self.parts.loss, positive, scores, valid)
         assert self.correction is not None
-        loss = "expected" if self.correction == "sir" else self.parts.loss
         total = torch.zeros_like(positive)
         parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
         for group, part in zip(drawn.groups, parts, strict=True):
             corrected = RESAMPLED[self.correction](part, group.weights, drawn.draws)
-            total = total + group.share * against(loss, positive, corrected, group.times)
+            value = against(self.parts.loss, positive, corrected, group.times)
+            if self.correction == "sir":  # the gradient is another's, whose value says nothing
+                line = against("expected", positive, corrected, group.times)
+                value = line + (value - line).detach()
+            total = total + group.share * value
         return total
 
 

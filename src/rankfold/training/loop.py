@@ -127,7 +127,7 @@ class Loop:
             if perf_counter() - began > TICK and self.place < count:
                 self.look()
                 self.seconds += perf_counter() - began
-                yield self.step(None)
+                yield self.pause()
                 began = perf_counter()
         model = self.task.export()
         self.seconds += perf_counter() - began
@@ -176,12 +176,10 @@ class Loop:
         self.weight += float(weights.sum())
         self.unseen.clear()
 
-    def step(self, model: Model | None) -> Step:
+    def pause(self) -> Step:
         """A place to stop at, inside an epoch."""
-        loss = self.total / max(self.weight, 1.0)
-        return Step(
-            self.epoch + 1, loss, self.seconds, model, self.state, False, self.share, whole=False
-        )
+        loss, number = self.total / max(self.weight, 1.0), self.epoch + 1
+        return Step(number, loss, self.seconds, None, self.state, False, self.share, whole=False)
 
     @property
     def share(self) -> float:
