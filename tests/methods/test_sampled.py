@@ -124,7 +124,7 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
 
 
 def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
-    """Its value is the softmax's, its gradient that of the picks' mean less the positive's score."""
+    """Its value is the softmax's, its gradient that of the picks' mean less the positive."""
     config = CachedConfig(correction="sir")
     made, _ = comparison(Parts("xir", "softmax"), config)
     kept = []
