@@ -4,19 +4,9 @@ from math import log
 
 import pytest
 import torch
-from torch import Tensor
+from pools import assert_by_hand
 
 from rankfold.losses.warp import warp_loss
-
-
-def random_pool(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Scores, grades, valid and weights of 6 queries; what is not valid is nan."""
-    rng = torch.Generator().manual_seed(seed)
-    scores = torch.randn(6, 8, generator=rng, dtype=torch.float64)
-    valid = torch.rand(6, 8, generator=rng) > 0.3
-    grades = torch.randint(-1, 3, (6, 8), generator=rng)
-    weights = torch.rand(6, 8, generator=rng, dtype=torch.float64) + 0.1
-    return scores.masked_fill(~valid, torch.nan), grades, valid, weights
 
 
 def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> float:
@@ -33,25 +23,7 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
 
 @pytest.mark.parametrize("seed", range(5))
 def test_value_is_the_written_formula(seed: int) -> None:
-    scores, grades, valid, weights = random_pool(seed)
-    for w in (weights, None):
-        expected = []
-        for b in range(len(scores)):
-            places = [c for c in range(8) if valid[b, c]]
-            positives = [
-                (scores[b, c].item(), 1.0 if w is None else w[b, c].item())
-                for c in places
-                if grades[b, c] > 0
-            ]
-            negatives = [scores[b, c].item() for c in places if grades[b, c] <= 0]
-            expected.append(by_hand(positives, negatives))
-        assert warp_loss(scores, grades, valid, w).tolist() == pytest.approx(expected)
-
-
-def test_gradient_is_that_of_the_formula() -> None:
-    scores, grades, valid, weights = random_pool(7)
-    scores = scores.nan_to_num().requires_grad_()
-    assert torch.autograd.gradcheck(lambda s: warp_loss(s, grades, valid, weights), (scores,))
+    assert_by_hand(warp_loss, by_hand, seed)
 
 
 @pytest.mark.parametrize("grade", [0, 1])
