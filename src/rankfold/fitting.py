@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -141,7 +142,9 @@ def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
 
 def find_method(name: str) -> Method:
     if name not in METHODS:
-        raise UserError(f"there is no method {name!r}", hint=f"known: {', '.join(METHODS)}")
+        near = get_close_matches(name, METHODS, n=3, cutoff=0.6)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(METHODS)}"
+        raise UserError(f"there is no method {name!r}", hint=hint)
     return METHODS[name]
 
 

@@ -204,7 +204,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("prepare", "ratings.csv", "--out", "d", "--split", "1,2"), "the split 1,2", "0.8"),
         (("prepare", "ratings.csv", "--out", "d", "--kcore", "99"), "99-core", "--kcore"),
         (("prepare", "ratings.csv", "--out", "d", "--min-grade", "9"), "grade below 9", "is 5"),
-        (("fit", "rg9", "data", "--out", "m"), "no method 'rg9'", "rg2-plain"),
+        (("fit", "rg9", "data", "--out", "m"), "no method 'rg9'", "did you mean"),
         (("fit", "rg2-plain", "nowhere", "--out", "m"), "no folder nowhere", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "widht=3"), "'widht'", "'width'"),
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "width"), "--set width", "key=value"),

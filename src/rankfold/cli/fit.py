@@ -56,13 +56,12 @@ def command(
     settings.check_names(find_method(method).config, options)
     kept = path_of(out)
     say = console(quiet=quiet or json)
+    finished = resume and exists(out) and not kept.exists()
     if add is not None and exists(out):
         say.print(f"{out} is there: it is added to, not fitted again")
     elif kept.exists() and not resume:
         say.print(f"{kept} is left from an unfinished fit and will be replaced", style="yellow")
-    elif resume and exists(out) and not kept.exists():
-        say.print(f"{out} is finished: there is nothing left to do")
-    elif resume and not kept.exists():
+    elif resume and not finished and not kept.exists():
         say.print(f"there is no checkpoint {kept}: starting at the beginning")
     try:
         with progress(quiet=quiet or json) as tell:
@@ -76,6 +75,8 @@ def command(
         go_on = f"go on from {kept} with --resume"
         say.print(f"stopped: {go_on if kept.exists() else 'there is nothing to resume yet'}")
         raise typer.Exit(130) from None
+    if finished and add is None:
+        say.print(f"{out} was finished already: nothing is done")
     notes = ranker.model.notes
     if json:
         print_json({"model": str(out), "method": method, "notes": dict(notes)})

@@ -23,11 +23,11 @@ from rankfold.methods.weighing import drawn_counts, training_rows
 from rankfold.samplers import SAMPLERS, Setting
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.hits import hits, own
+from rankfold.samplers.popularity import Mode
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.types import Batch, Dataset, Encoder, Interactions, Method, Pool, Run, Sampler, Step
 
-Mode = Literal["count", "log", "power"]
 Mask = Literal["none", "own", "all"]
 Resampled = Literal["released", "appendix", "sir"]
 Draw = Literal["systematic", "multinomial"]
