@@ -45,6 +45,7 @@ WIDTH, TRIALS, LENGTH, PATIENCE = 64, 8, 15, 3
 HURDLES = (3, 6, 10)
 SEEDS = (0, 1, 2)
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
+SWEPT = ("ssl-pop", "bir", "xir")
 
 LR = {"lr": (0.001, 0.003, 0.01, 0.03)}
 DECAY = {"weight_decay": (3e-6, 1e-5, 3e-5, 1e-4)}
@@ -94,11 +95,11 @@ def main() -> None:
     until = time.monotonic() + args.seconds
     for name in args.data_sets:
         data = load(name)
-        if args.task == "sweep":
-            sweep(name, data, args.out, until)
-            continue
         for method in args.methods:
-            study(name, method, data, args.out, until)
+            if args.task == "run":
+                study(name, method, data, args.out, until)
+            elif method in SWEPT:
+                sweep(name, method, data, args.out, until)
 
 
 # ---------------------------------------------------------------------------------- trials
@@ -231,24 +232,24 @@ def keep(path: Path, found: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------------- Figure 7
 
 
-def sweep(name: str, data: Dataset, out: Path, until: float) -> None:
-    """Test ndcg@10 of ssl-pop, bir and xir over batch sizes: 20 epochs, width 32, three seeds."""
-    path = out / f"sweep-{name}.json"
+def sweep(name: str, method: str, data: Dataset, out: Path, until: float) -> None:
+    """Test figures over batch sizes: 20 epochs, width 32, three seeds, the method's defaults."""
+    path = out / f"sweep-{method}-{name}.json"
     found = json.loads(path.read_text()) if path.exists() else []
-    done = {(row["method"], row["batch_size"], row["seed"]) for row in found}
+    done = {(row["batch_size"], row["seed"]) for row in found}
     whole = replace(
         data, train=data.split("train").union(data.split("validation")), validation=None
     )
-    for seed, batch_size, method in product(SEEDS, BATCHES, ("ssl-pop", "bir", "xir")):
-        if (method, batch_size, seed) in done or time.monotonic() > until:
+    for seed, batch_size in product(SEEDS, reversed(BATCHES)):
+        if (batch_size, seed) in done or time.monotonic() > until:
             continue
         settings = {"width": 32, "epochs": 20, "batch_size": batch_size}
         began = time.time()
         course = fit(method, whole, settings, seed, None, [])
-        row = {"method": method, "batch_size": batch_size, "seed": seed}
+        row = {"batch_size": batch_size, "seed": seed}
         found.append({**row, **means(whole, course.model), "seconds": time.time() - began})
         keep(path, found)
-        print(name, found[-1], flush=True)
+        print(name, method, found[-1], flush=True)
 
 
 # ---------------------------------------------------------------------------------- table
@@ -267,6 +268,19 @@ def table(names: list[str], out: Path) -> None:
             print(
                 f"| {row['method']} | {' | '.join(cells)} | {seconds:.1f} | {len(row['trials'])} |"
             )
+        swept = [path for m in SWEPT if (path := out / f"sweep-{m}-{name}.json").exists()]
+        if swept:
+            sizes = " | ".join(map(str, BATCHES))
+            print(f"\n{name}, {SELECTED_BY} by batch size\n| method | {sizes} |")
+            print("|---" * (len(BATCHES) + 1) + "|")
+        for path in swept:
+            print(f"| {path.stem.removeprefix('sweep-').removesuffix(f'-{name}')} |", end="")
+            print("".join(f" {cell} |" for cell in by_batch(json.loads(path.read_text()))))
+
+
+def by_batch(rows: list[dict[str, Any]]) -> list[str]:
+    found = [[r[SELECTED_BY] for r in rows if r["batch_size"] == size] for size in BATCHES]
+    return [spread(values) if len(values) == len(SEEDS) else "" for values in found]
 
 
 def spread(values: list[float]) -> str:

@@ -44,7 +44,8 @@ def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interact
     """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
-    scores, zeros = (left * right).sum(dim=1), queries.new_zeros(len(queries))
+    scores = (left * right).sum(dim=1)  # float32 under autocast, whatever the vectors are
+    zeros = scores.new_zeros(len(queries))
     grades = positives.grades
     weights = torch.ones_like(scores) if grades is None else grades.to(scores)
     total = zeros.index_add(0, rows, weights)
