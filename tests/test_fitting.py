@@ -120,6 +120,8 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
         ("ials", {"seed": "x"}, "seed cannot be 'x'"),
         ("ials", {"validation_queries": 0}, "validation_queries is 0"),
         ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
+        ("ials", {"metric": "psp@5"}, "cannot validate by psp@5"),
+        ("rg2", {"metric": "psn-raw@5"}, "cannot validate by psn-raw@5"),
         ("ials", {"width": 10**12}, "not enough memory"),
     ],
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +21,21 @@ from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.metrics import (
     METRICS,
+    PROPENSITY_METRICS,
     SHOWN_METRICS,
     MetricSpec,
+    Propensity,
+    PropensityMetric,
+    check_propensity,
     count_shown,
+    frequency_groups,
+    inverse_propensity,
     judge,
     parse,
     popularity_rank,
+    within,
 )
+from rankfold.metrics.strata import GROUPS
 from rankfold.ranker import Ranker, load
 from rankfold.types import Dataset, Interactions, Model, Progress, SplitName
 
@@ -35,8 +43,23 @@ DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
 
 @dataclass(frozen=True, slots=True)
+class Stratum:
+    """The same lists, held against the positives of one group of candidates alone."""
+
+    name: str  # head, torso, tail; unseen: not in train
+    candidates: int  # of the data in this group
+    train_pairs: int
+    queries: int  # scored ones with a positive in the group; the others are left out
+    metrics: Mapping[str, float]  # those that look at the truth; empty where there are no queries
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Means over queries, and the values they are the means of."""
+    """Means over queries, and the values they are the means of.
+
+    A query's psp is its psp-raw over the mean best psp-raw of all queries: their mean is the ratio
+    of sums that is reported, and one of them may be above 1. Likewise psn.
+    """
 
     split: str
     queries: int  # that were scored
@@ -46,12 +69,14 @@ class Evaluation:
     metrics: Mapping[str, float]
     per_query: Mapping[str, NDArray[np.float32]]  # in the order of ``rows``
     rows: NDArray[np.int64]  # the scored queries' rows in the data
+    propensity: Propensity | None = None  # None: no metric is propensity-scored
+    strata: Sequence[Stratum] = ()  # if they were asked for
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[metric]
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        document: dict[str, Any] = {
             "split": self.split,
             "queries": self.queries,
             "without_positive": self.without_positive,
@@ -59,6 +84,11 @@ class Evaluation:
             "trained_on": self.trained_on,
             "metrics": dict(self.metrics),
         }
+        if self.propensity is not None:
+            document["propensity"] = self.propensity._asdict()
+        if self.strata:
+            document["strata"] = [asdict(stratum) for stratum in self.strata]
+        return document
 
 
 def evaluate(
@@ -67,6 +97,8 @@ def evaluate(
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str = DEFAULT_METRICS,
+    propensity: tuple[float, float] = Propensity(),
+    strata: bool = False,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -75,6 +107,16 @@ def evaluate(
     Training pairs may not be returned when validation is scored, nor training and validation pairs
     when test is. Data other than the model's own is matched by key: a query that the model does not
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
+
+    Args:
+        ranker: a model or its folder.
+        data: prepared data or its folder.
+        split: validation or test.
+        metrics: names with a cut-off.
+        propensity: A and B of psp and psn; counts are those of the data's training pairs.
+        strata: also measure by how frequent the positives are in the data's training pairs.
+        memory_budget: bytes for blocks.
+        progress: told after each block.
     """
     data = data if isinstance(data, Dataset) else load_data(data)
     ranker = ranker if isinstance(ranker, Ranker) else load(ranker)
@@ -83,44 +125,39 @@ def evaluate(
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
+    given = check_propensity(propensity)
     check_pairs(data)
-    truth, seen, train = data.split(split), data.seen(split), data.split("train")
-    places = torch.arange(len(data.queries))
-    if not same_keys(ranker.queries, data.queries):
-        places = ranker.queries.find(data.queries.keys)
-    if not same_keys(ranker.candidates, data.candidates):
-        rows = rows_of(ranker.candidates, data.candidates)
-        n = len(ranker.candidates)
-        truth = renumber(truth, rows, n + len(rows))
-        seen, train = renumber(seen, rows, n), renumber(train, rows, n)
-    has_positive = truth.counts() > 0
-    rows = torch.nonzero(has_positive & (places >= 0)).flatten()
+    matched = _match(ranker, data, split)
+    has_positive, known = matched.truth.counts() > 0, matched.places >= 0
+    rows = torch.nonzero(has_positive & known).flatten()
     if len(rows) == 0:
         raise UserError(
             f"no query of the {split} split is known to the model",
             hint="was the model fitted on other data?",
         )
-    per_query, shown = score(
-        ranker.model,
-        truth,
-        seen,
-        rows,
-        specs,
-        places=places,
-        train=train,
-        memory_budget=memory_budget,
-        progress=progress,
-    )
-    means = {name: float(values.mean(dtype=np.float64)) for name, values in per_query.items()}
+    weights = _weights(specs, data, matched, given)
+    answers = Answers(ranker.model, matched.train, memory_budget)
+    whole = _Tally(specs, matched.seen.n_candidates, _ranks(specs, answers), weights)
+    groups = _groups(data) if strata else []
+    parts = [_Part(specs, matched.spread(group.members), weights) for group in groups]
+    tallies: list[_Tally | _Part] = [whole, *parts]
+    for block, ids in _lists(answers, matched.seen, rows, specs, matched.places, progress):
+        truth = matched.truth.select(block)
+        for tally in tallies:
+            tally.add(ids, truth)
+    per_query = whole.per_query()
+    values = {**_means(per_query), **whole.of_all()}
     return Evaluation(
         split=split,
         queries=len(rows),
         without_positive=int((~has_positive).sum()),
-        unknown=int((has_positive & (places < 0)).sum()),
-        trained_on=_trained_on(ranker, data, truth, places),
-        metrics={str(spec): {**means, **shown}[str(spec)] for spec in specs},
+        unknown=int((has_positive & ~known).sum()),
+        trained_on=_trained_on(ranker, data, matched.truth, matched.places),
+        metrics={str(spec): values[str(spec)] for spec in specs},
         per_query=per_query,
         rows=rows.numpy(),
+        propensity=None if weights is None else given,
+        strata=[_stratum(*both) for both in zip(groups, parts, strict=True)],
     )
 
 
@@ -143,36 +180,176 @@ def score(
         truth: the positives, a row per query of the data.
         seen: what may not be returned, likewise.
         rows: the queries to score, as rows of ``truth``.
-        specs: the metrics.
+        specs: the metrics; not those that are propensity-scored.
         places: the model's row of each query of the data; None: the same.
         train: the pairs that popularity is counted in; None: ``seen``.
         memory_budget: bytes for blocks.
         progress: told after each block.
     """
     answers = Answers(model, seen if train is None else train, memory_budget)
-    n = seen.n_candidates
-    depth = min(max(spec.k for spec in specs), n)
-    asked = any(spec.name == "popularity" for spec in specs)
-    ranks = popularity_rank(answers.popularity) if asked else None
-    step = block_rows(depth, memory_budget)
-    values: dict[str, list[Tensor]] = {str(s): [] for s in specs if s.name in METRICS}
-    nothing = torch.zeros(n, dtype=torch.int64)
-    shown = {spec: nothing.clone() for spec in specs if spec.name in SHOWN_METRICS}
+    tally = _Tally(specs, seen.n_candidates, _ranks(specs, answers))
+    for block, ids in _lists(answers, seen, rows, specs, places, progress):
+        tally.add(ids, truth.select(block))
+    return tally.per_query(), tally.of_all()
+
+
+def _lists(
+    answers: Answers,
+    seen: Interactions,
+    rows: Tensor,
+    specs: Sequence[MetricSpec],
+    places: Tensor | None,
+    progress: Progress,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """A block of the rows after the other, and what they get; [B], [B, K]."""
+    depth = min(max(spec.k for spec in specs), seen.n_candidates)
+    step = block_rows(depth, answers.memory_budget)
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         own = block if places is None else places[block]
-        ids = answers.of_queries(own, depth, seen.select(block)).ids.cpu()
-        judged = judge(ids, truth.select(block), ranks)
-        for spec in specs:
-            if spec.name in METRICS:
-                values[str(spec)].append(METRICS[spec.name](judged, spec.k))
-            else:
-                shown[spec] += count_shown(ids, spec.k, n)
+        yield block, answers.of_queries(own, depth, seen.select(block)).ids.cpu()
         progress("evaluating", min(1.0, (start + step) / len(rows)))
-    return (
-        {name: torch.cat(parts).numpy() for name, parts in values.items()},
-        {str(spec): float(SHOWN_METRICS[spec.name](counts)) for spec, counts in shown.items()},
-    )
+
+
+class _Tally:
+    """What the metrics make of one block of queries after the other."""
+
+    def __init__(
+        self,
+        specs: Sequence[MetricSpec],
+        n_candidates: int,
+        ranks: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        each = [spec for spec in specs if spec.name not in SHOWN_METRICS]
+        all_ = [spec for spec in specs if spec.name in SHOWN_METRICS]
+        self.ranks, self.weights = ranks, weights
+        self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
+        self.best: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
+        self.shown = {spec: torch.zeros(n_candidates, dtype=torch.int64) for spec in all_}
+
+    def add(self, ids: Tensor, truth: Interactions) -> None:
+        judged = judge(ids, truth, self.ranks, self.weights)
+        for spec, parts in self.values.items():
+            value, best = _measures(spec)
+            parts.append(value(judged, spec.k))
+            if best is not None:
+                self.best[spec].append(best(judged, spec.k))
+        for spec, counts in self.shown.items():
+            counts += count_shown(ids, spec.k, len(counts))
+
+    def per_query(self) -> dict[str, NDArray[np.float32]]:
+        """One value per query, of which the mean is the metric."""
+        found = {}
+        for spec, parts in self.values.items():
+            best = self.best[spec]
+            scale = float(torch.cat(best).double().mean()) if best else 1.0
+            found[str(spec)] = (torch.cat(parts) / scale).numpy()
+        return found
+
+    def of_all(self) -> dict[str, float]:
+        """One value for all queries."""
+        return {str(spec): float(SHOWN_METRICS[spec.name](n)) for spec, n in self.shown.items()}
+
+
+class _Part:
+    """A tally of the queries with a positive among some of the candidates, of these alone."""
+
+    def __init__(
+        self, specs: Sequence[MetricSpec], members: Tensor, weights: Tensor | None
+    ) -> None:
+        whole = [spec for spec in specs if spec.name not in {*SHOWN_METRICS, "popularity"}]
+        self.tally = _Tally(whole, 0, weights=weights)  # of what looks at the truth
+        self.members = members
+        self.queries = 0
+
+    def add(self, ids: Tensor, truth: Interactions) -> None:
+        truth = within(truth, self.members)
+        rows = torch.nonzero(truth.counts() > 0).flatten()
+        self.tally.add(ids[rows], truth.select(rows))
+        self.queries += len(rows)
+
+    def means(self) -> dict[str, float]:
+        return _means(self.tally.per_query()) if self.queries > 0 else {}
+
+
+def _measures(spec: MetricSpec) -> PropensityMetric:
+    if spec.name in PROPENSITY_METRICS:
+        return PROPENSITY_METRICS[spec.name]
+    return PropensityMetric(METRICS[spec.name], None)
+
+
+def _means(per_query: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
+    return {name: float(values.mean(dtype=np.float64)) for name, values in per_query.items()}
+
+
+class _Matched(NamedTuple):
+    """A split of the data in the columns of the model, those that it does not know at the end."""
+
+    truth: Interactions
+    seen: Interactions  # of the model's columns alone
+    train: Interactions  # likewise
+    places: Tensor  # the model's row of each query of the data, -1: unknown
+    columns: Tensor  # the truth's column of each candidate of the data
+
+    def spread(self, values: Tensor) -> Tensor:
+        """What is known of the data's candidates, by the truth's columns; 0 for the others."""
+        out = values.new_zeros(self.truth.n_candidates)
+        out[self.columns] = values
+        return out
+
+
+def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
+    truth, seen, train = data.split(split), data.seen(split), data.split("train")
+    places, columns = torch.arange(len(data.queries)), torch.arange(len(data.candidates))
+    if not same_keys(ranker.queries, data.queries):
+        places = ranker.queries.find(data.queries.keys)
+    if not same_keys(ranker.candidates, data.candidates):
+        columns = rows_of(ranker.candidates, data.candidates)
+        n = len(ranker.candidates)
+        truth = renumber(truth, columns, n + len(columns))
+        seen, train = renumber(seen, columns, n), renumber(train, columns, n)
+    return _Matched(truth, seen, train, places, columns)
+
+
+def _ranks(specs: Sequence[MetricSpec], answers: Answers) -> Tensor | None:
+    """Popularity ranks, if a metric asks for them."""
+    asked = any(spec.name == "popularity" for spec in specs)
+    return popularity_rank(answers.popularity) if asked else None
+
+
+def _weights(
+    specs: Sequence[MetricSpec], data: Dataset, matched: _Matched, propensity: Propensity
+) -> Tensor | None:
+    """1/p by the truth's columns, if a metric asks for it; counted in all of the data's train."""
+    if not any(spec.name in PROPENSITY_METRICS for spec in specs):
+        return None
+    train = data.split("train")
+    n_queries = int((train.counts() > 0).sum())
+    return matched.spread(inverse_propensity(train.candidate_counts(), n_queries, propensity))
+
+
+class _Group(NamedTuple):
+    name: str
+    members: Tensor  # [N] bool, of the data's candidates
+    train_pairs: int
+
+
+def _groups(data: Dataset) -> list[_Group]:
+    """Head, torso and tail, and the unseen if there are any."""
+    counts = data.split("train").candidate_counts()
+    group = frequency_groups(counts)
+    found = [(name, group == number) for number, name in enumerate(GROUPS)]
+    return [
+        _Group(name, members, int(counts[members].sum()))
+        for name, members in found
+        if name != "unseen" or bool(members.any())
+    ]
+
+
+def _stratum(group: _Group, part: _Part) -> Stratum:
+    candidates = int(group.members.sum())
+    return Stratum(group.name, candidates, group.train_pairs, part.queries, part.means())
 
 
 def _trained_on(ranker: Ranker, data: Dataset, truth: Interactions, places: Tensor) -> int:

@@ -7,9 +7,10 @@ from rankfold.cli import evaluate, fit, prepare
 from rankfold.data.prepare import Preparation
 from rankfold.evaluation import DEFAULT_METRICS
 from rankfold.fitting import Fitting
+from rankfold.metrics import Propensity, parse_propensity
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
-COLUMNS |= {"grade_column": "grade", "time_column": "time"}
+COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}
 
 
 def shown(command: object) -> dict[str, object]:
@@ -20,7 +21,6 @@ def test_prepare() -> None:
     own = {field.name: field.default for field in fields(Preparation)}
     options = {COLUMNS.get(name, name): value for name, value in shown(prepare.command).items()}
     assert own.keys() - options.keys() == set()  # every option can be given
-    options["split"] = tuple(float(share) for share in str(options["split"]).split(","))
     assert {name: options[name] for name in own} == own
 
 
@@ -34,3 +34,4 @@ def test_fit() -> None:
 
 def test_evaluate() -> None:
     assert tuple(str(shown(evaluate.command)["metrics"]).split(",")) == DEFAULT_METRICS
+    assert parse_propensity(str(shown(evaluate.command)["propensity"])) == Propensity()

@@ -4,11 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.metrics import METRICS, SHOWN_METRICS, Judged, judge
+from rankfold.metrics import METRICS, PROPENSITY_METRICS, SHOWN_METRICS, Judged, judge
 from rankfold.types import Interactions, from_pairs
 
 B, N, K = 40, 12, 8
 RANK = torch.arange(1.0, N + 1)
+WEIGHTS = 1 + torch.arange(1.0, N + 1).sqrt()
+PER_QUERY = {**METRICS, **{name: metric.value for name, metric in PROPENSITY_METRICS.items()}}
+NORMALISED = [name for name, metric in PROPENSITY_METRICS.items() if metric.best is not None]
 OF_THE_TRUTH = [name for name in METRICS if name != "popularity"]  # what is good about a ranking
 
 
@@ -35,60 +38,60 @@ def interactions(grades: Tensor) -> Interactions:
 
 
 def judge_dense(ids: Tensor, grades: Tensor) -> Judged:
-    return judge(ids, interactions(grades), RANK)
+    return judge(ids, interactions(grades), RANK, WEIGHTS)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", PER_QUERY)
 class TestMetric:
     def test_one_value_per_query_of_its_own(self, name: str, rng: torch.Generator) -> None:
         ids, grades = random_ids(rng)[:, :K], random_grades(rng)
-        together = METRICS[name](judge_dense(ids, grades), 5)
+        together = PER_QUERY[name](judge_dense(ids, grades), 5)
         assert together.shape == (B,)
         assert together.dtype == torch.float32
         for b in range(B):
-            alone = METRICS[name](judge_dense(ids[b : b + 1], grades[b : b + 1]), 5)
+            alone = PER_QUERY[name](judge_dense(ids[b : b + 1], grades[b : b + 1]), 5)
             assert torch.equal(alone, together[b : b + 1])
 
     def test_what_follows_rank_k_is_never_read(self, name: str, rng: torch.Generator) -> None:
         ids, grades = random_ids(rng), random_grades(rng)
         other = torch.cat([ids[:, :5], ids[:, 5:].flip(1)], dim=1)
-        value = METRICS[name](judge_dense(ids, grades), 5)
-        assert torch.equal(METRICS[name](judge_dense(other, grades), 5), value)
-        assert torch.equal(METRICS[name](judge_dense(ids[:, :5], grades), 5), value)
-        assert not torch.equal(METRICS[name](judge_dense(ids.flip(1), grades), 5), value)
+        value = PER_QUERY[name](judge_dense(ids, grades), 5)
+        assert torch.equal(PER_QUERY[name](judge_dense(other, grades), 5), value)
+        assert torch.equal(PER_QUERY[name](judge_dense(ids[:, :5], grades), 5), value)
+        assert not torch.equal(PER_QUERY[name](judge_dense(ids.flip(1), grades), 5), value)
 
     def test_nothing_but_padding_is_zero(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
         grades[:, -1] = 1  # the candidate that -1 would be if it were taken for an index
         nothing = torch.full((B, K), -1)
-        assert torch.equal(METRICS[name](judge_dense(nothing, grades), 5), torch.zeros(B))
+        assert torch.equal(PER_QUERY[name](judge_dense(nothing, grades), 5), torch.zeros(B))
 
     def test_fewer_candidates_than_k_count_as_padded(self, name: str, rng: torch.Generator) -> None:
         ids, grades = random_ids(rng), random_grades(rng)
         padded = torch.cat([ids, torch.full((B, 20 - N), -1)], dim=1)
         torch.testing.assert_close(
-            METRICS[name](judge_dense(ids, grades), 20),
-            METRICS[name](judge_dense(padded, grades), 20),
+            PER_QUERY[name](judge_dense(ids, grades), 20),
+            PER_QUERY[name](judge_dense(padded, grades), 20),
         )
 
     def test_truth_without_grades_is_truth_of_ones(self, name: str, rng: torch.Generator) -> None:
         ids, truth = random_ids(rng)[:, :K], interactions(random_grades(rng))
         plain = Interactions(truth.offsets, truth.candidates, None, N)
         ones = Interactions(truth.offsets, truth.candidates, torch.ones(truth.n_pairs), N)
-        values = METRICS[name](judge(ids, plain, RANK), 5)
-        assert torch.equal(values, METRICS[name](judge(ids, ones, RANK), 5))
+        values = PER_QUERY[name](judge(ids, plain, RANK, WEIGHTS), 5)
+        assert torch.equal(values, PER_QUERY[name](judge(ids, ones, RANK, WEIGHTS), 5))
         assert values.any()
 
     def test_no_queries_give_no_values(self, name: str) -> None:
         none = judge_dense(torch.empty(0, K, dtype=torch.int64), torch.empty(0, N))
-        assert METRICS[name](none, 5).shape == (0,)
+        assert PER_QUERY[name](none, 5).shape == (0,)
 
     def test_inputs_are_left_alone(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], random_grades(rng))
         before = [field.clone() for field in judged if field is not None]
-        METRICS[name](judged, 5)
+        PER_QUERY[name](judged, 5)
         after = [field for field in judged if field is not None]
-        assert len(after) == 5
+        assert len(after) == 7
         assert all(map(torch.equal, before, after))
 
 
@@ -126,6 +129,61 @@ class TestMetricOfTheTruth:
     def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
         assert torch.equal(METRICS[name](judged, 5), torch.zeros(B))
+
+
+@pytest.mark.parametrize("name", PROPENSITY_METRICS)
+class TestPropensityMetric:
+    def test_padding_counts_as_negatives_do(self, name: str, rng: torch.Generator) -> None:
+        grades = random_grades(rng)
+        grades[:, -1], grades[:, 8:11] = 1, 0
+        head = random_ids(rng, 8)[:, :3]
+        negatives = torch.cat([head, torch.tensor([8, 9, 10]).expand(B, 3)], dim=1)
+        padded = torch.cat([head, torch.full((B, 3), -1)], dim=1)
+        values = PER_QUERY[name](judge_dense(padded, grades), 6)
+        assert torch.equal(values, PER_QUERY[name](judge_dense(negatives, grades), 6))
+        assert values.any()
+
+    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+        judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
+        assert torch.equal(PER_QUERY[name](judged, 5), torch.zeros(B))
+
+    def test_grades_do_not_matter(self, name: str, rng: torch.Generator) -> None:
+        ids, grades = random_ids(rng)[:, :K], random_grades(rng)
+        values = PER_QUERY[name](judge_dense(ids, grades), 5)
+        ones = (grades > 0).float()
+        assert torch.equal(PER_QUERY[name](judge_dense(ids, ones), 5), values)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+class TestBestOfPropensityMetric:
+    def test_no_list_is_better(self, name: str, rng: torch.Generator) -> None:
+        value, best = PROPENSITY_METRICS[name]
+        assert best is not None
+        judged = judge_dense(random_ids(rng)[:, :K], random_grades(rng))
+        assert (value(judged, 5) <= best(judged, 5) * (1 + 1e-6)).all()
+        assert (value(judged, 5) < best(judged, 5)).any()
+
+    def test_heaviest_positives_first_attain_it(self, name: str, rng: torch.Generator) -> None:
+        value, best = PROPENSITY_METRICS[name]
+        assert best is not None
+        grades = random_grades(rng)
+        ids = ((grades > 0) * WEIGHTS).argsort(dim=1, descending=True)
+        judged = judge_dense(ids, grades)
+        torch.testing.assert_close(value(judged, 5), best(judged, 5))
+        assert best(judged, 5).any()
+
+    def test_does_not_depend_on_the_list(self, name: str, rng: torch.Generator) -> None:
+        best = PROPENSITY_METRICS[name].best
+        assert best is not None
+        grades = random_grades(rng)
+        one, other = (judge_dense(random_ids(rng)[:, :K], grades) for _ in range(2))
+        assert torch.equal(best(one, 5), best(other, 5))
+
+    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+        best = PROPENSITY_METRICS[name].best
+        assert best is not None
+        judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
+        assert torch.equal(best(judged, 5), torch.zeros(B))
 
 
 @pytest.mark.parametrize("name", SHOWN_METRICS)

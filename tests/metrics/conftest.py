@@ -43,8 +43,8 @@ def any_case() -> st.SearchStrategy[Case]:
 
 
 @pytest.fixture(scope="session")
-def judge_case() -> Callable[[Case], Judged]:
-    return lambda case: judge(padded(case), truth_of(case))
+def judge_case() -> Callable[..., Judged]:
+    return lambda case, **more: judge(padded(case), truth_of(case), **more)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,16 @@ def test_grades_are_those_of_the_querys_own_row() -> None:
     assert judged.ideal.tolist() == [[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [4.0, 2.0, 0.5]]
     assert judged.positives.tolist() == [2, 0, 3]
     assert judged.popularity_rank is None
+    assert judged.weights is judged.ideal_weights is None
+
+
+def test_weights_are_those_of_the_positives_alone() -> None:
+    ids = torch.tensor([[4, 0, -1], [1, 4, 0], [3, 4, 0]])
+    judged = judge(ids, TRUTH, inverse_propensity=torch.tensor([2.0, 5.0, 9.0, 3.0, 4.0]))
+    assert judged.weights is not None
+    assert judged.weights.tolist() == [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 2.0]]
+    assert judged.ideal_weights is not None
+    assert judged.ideal_weights.tolist() == [[5.0, 4.0, 0.0], [0.0, 0.0, 0.0], [5.0, 3.0, 2.0]]
 
 
 def test_padding_is_not_taken_for_the_last_candidate_of_the_row_before() -> None:

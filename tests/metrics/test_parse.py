@@ -5,10 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankfold.errors import UserError
-from rankfold.metrics import METRICS, SHOWN_METRICS, MetricSpec, parse
+from rankfold.metrics import METRICS, PROPENSITY_METRICS, SHOWN_METRICS, MetricSpec, parse
+
+NAMES = [*METRICS, *SHOWN_METRICS, *PROPENSITY_METRICS]
 
 
-@pytest.mark.parametrize("name", [*METRICS, *SHOWN_METRICS])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_metric_is_read_and_written_alike(name: str) -> None:
     assert parse(f"{name}@20") == MetricSpec(name, 20)
     assert str(parse(f"{name}@20")) == f"{name}@20"
@@ -26,6 +28,7 @@ def test_spaces_around_a_name_do_not_matter() -> None:
         ("ndcg_graded@5", "ndcg-graded@10"),
         ("recal", "recall@10"),
         ("covrage@5", "coverage@10"),
+        ("psp_raw@5", "psp-raw@10"),
     ],
 )
 def test_a_misspelt_name_is_met_with_the_nearest(text: str, meant: str) -> None:
@@ -34,11 +37,11 @@ def test_a_misspelt_name_is_met_with_the_nearest(text: str, meant: str) -> None:
     assert caught.value.hint == f"did you mean {meant}?"
 
 
-@pytest.mark.parametrize("text", ["tpr@fpr=.01", "psp@5", "", "@10"])
+@pytest.mark.parametrize("text", ["tpr@fpr=.01", "xyz@5", "", "@10"])
 def test_an_unknown_name_is_met_with_all_there_are(text: str) -> None:
     with pytest.raises(UserError, match="there is no metric") as caught:
         parse(text)
-    assert all(f"{name}@k" in caught.value.hint for name in [*METRICS, *SHOWN_METRICS])
+    assert all(f"{name}@k" in caught.value.hint for name in NAMES)
 
 
 def test_a_name_without_k_is_met_with_an_example() -> None:

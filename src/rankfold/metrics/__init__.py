@@ -3,6 +3,8 @@
 A metric in ``METRICS`` gives one value per query: ``METRICS["ndcg"](judge(ids, truth), 10)``.
 Whoever calls it leaves out the queries without a positive in the split and takes the mean.
 One in ``SHOWN_METRICS`` gives a single value, from how often each candidate was shown to anyone.
+One in ``PROPENSITY_METRICS`` needs ``judge(..., inverse_propensity=...)``; it may be a ratio of two
+means, of what each query got and of the best that it could have got.
 """
 
 import re
@@ -17,20 +19,40 @@ from rankfold.metrics.judged import Judged, Metric, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
 from rankfold.metrics.precision import precision
+from rankfold.metrics.propensity import (
+    Propensity,
+    PropensityMetric,
+    check_propensity,
+    inverse_propensity,
+    parse_propensity,
+    psn,
+    psn_best,
+    psp,
+    psp_best,
+)
 from rankfold.metrics.recall import recall
 from rankfold.metrics.reciprocal_rank import reciprocal_rank
+from rankfold.metrics.strata import frequency_groups, within
 
 __all__ = [
     "METRICS",
+    "PROPENSITY_METRICS",
     "SHOWN_METRICS",
     "Judged",
     "Metric",
     "MetricSpec",
+    "Propensity",
+    "PropensityMetric",
     "ShownMetric",
+    "check_propensity",
     "count_shown",
+    "frequency_groups",
+    "inverse_propensity",
     "judge",
     "parse",
+    "parse_propensity",
     "popularity_rank",
+    "within",
 ]
 
 METRICS: dict[str, Metric] = {
@@ -48,11 +70,20 @@ SHOWN_METRICS: dict[str, ShownMetric] = {
     "coverage": coverage,
 }
 
+PROPENSITY_METRICS: dict[str, PropensityMetric] = {
+    "psp": PropensityMetric(psp, psp_best),
+    "psp-raw": PropensityMetric(psp, None),
+    "psn": PropensityMetric(psn, psn_best),
+    "psn-raw": PropensityMetric(psn, None),
+}
+
+_KNOWN = (*METRICS, *SHOWN_METRICS, *PROPENSITY_METRICS)
+
 
 class MetricSpec(NamedTuple):
     """A metric as a person names it: ``ndcg@10`` is ndcg of the first 10 results."""
 
-    name: str  # a key of METRICS or SHOWN_METRICS
+    name: str  # a key of one of the registries
     k: int  # at least 1
 
     def __str__(self) -> str:
@@ -62,7 +93,7 @@ class MetricSpec(NamedTuple):
 def parse(text: str) -> MetricSpec:
     """``"ndcg@10" -> MetricSpec("ndcg", 10)``; anything else is a UserError."""
     name, at, k = text.strip().partition("@")
-    if name not in METRICS and name not in SHOWN_METRICS:
+    if name not in _KNOWN:
         raise UserError(f"there is no metric {name!r}", hint=_hint(name))
     if not at:
         raise UserError(
@@ -77,8 +108,7 @@ def parse(text: str) -> MetricSpec:
 
 
 def _hint(name: str) -> str:
-    known = [*METRICS, *SHOWN_METRICS]
-    near = get_close_matches(name.lower(), known, n=1)
+    near = get_close_matches(name.lower(), _KNOWN, n=1)
     if near:
         return f"did you mean {near[0]}@10?"
-    return f"the metrics are {', '.join(f'{name}@k' for name in known)}"
+    return f"the metrics are {', '.join(f'{name}@k' for name in _KNOWN)}"

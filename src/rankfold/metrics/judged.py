@@ -24,13 +24,20 @@ class Judged(NamedTuple):
     ideal: Tensor  # [B, K] float32, the query's own grades, descending; 0 after the last
     positives: Tensor  # [B] int64, how many positives the query has, returned or not
     popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not asked for
+    weights: Tensor | None  # [B, K] float32, 1/p of each returned positive, else 0; None: likewise
+    ideal_weights: Tensor | None  # [B, K] float32, 1/p of the query's positives, descending, then 0
 
 
 Metric = Callable[[Judged, int], Tensor]
 """``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
 
 
-def judge(ids: Tensor, truth: Interactions, popularity_rank: Tensor | None = None) -> Judged:
+def judge(
+    ids: Tensor,
+    truth: Interactions,
+    popularity_rank: Tensor | None = None,
+    inverse_propensity: Tensor | None = None,
+) -> Judged:
     """Look up each returned candidate in the truth of its query.
 
     Works on the pairs of ``truth`` and on [B, K], never on [B, N].
@@ -39,18 +46,26 @@ def judge(ids: Tensor, truth: Interactions, popularity_rank: Tensor | None = Non
         ids: [B, K] int64, best first, -1 pads; no candidate twice in a row.
         truth: B rows; row b holds the positives of the query that got ``ids[b]``.
         popularity_rank: [N], see `popularity_rank`.
+        inverse_propensity: [N], 1/p of each candidate, see `inverse_propensity`.
     """
     if len(ids) != truth.n_queries:
         raise ValueError(f"{len(ids)} rows of ids, but {truth.n_queries} rows of truth")
     if bool((ids >= truth.n_candidates).any()):
         raise ValueError(f"ids reach {int(ids.max())}, but N = {truth.n_candidates}")
     pair_grades = _pair_grades(truth)
+    grades = _find(ids, truth, pair_grades)
+    weights = ideal_weights = None
+    if inverse_propensity is not None:
+        weights = torch.where(grades > 0, inverse_propensity[ids.clamp(min=0)], 0.0)
+        ideal_weights = _ideal(ids.shape[1], truth, inverse_propensity[truth.candidates])
     return Judged(
         ids=ids,
-        grades=_find(ids, truth, pair_grades),
+        grades=grades,
         ideal=_ideal(ids.shape[1], truth, pair_grades),
         positives=truth.counts(),
         popularity_rank=popularity_rank,
+        weights=weights,
+        ideal_weights=ideal_weights,
     )
 
 
@@ -79,14 +94,14 @@ def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     return torch.where(found, pair_grades[places], 0.0)
 
 
-def _ideal(width: int, truth: Interactions, pair_grades: Tensor) -> Tensor:
-    """The best ``width`` grades of each query, descending, then 0; [B, width]."""
+def _ideal(width: int, truth: Interactions, gains: Tensor) -> Tensor:
+    """The best ``width`` gains of each query's pairs, descending, then 0; [B, width]."""
     rows = truth.query_of_pair().long()
-    by_grade = torch.argsort(pair_grades, descending=True, stable=True)
-    by_row = torch.argsort(rows[by_grade], stable=True)
-    grades = pair_grades[by_grade][by_row]  # sorted within each row; ``rows`` still says whose
+    by_gain = torch.argsort(gains, descending=True, stable=True)
+    by_row = torch.argsort(rows[by_gain], stable=True)
+    gains = gains[by_gain][by_row]  # sorted within each row; ``rows`` still says whose
     columns = torch.arange(truth.n_pairs, device=rows.device) - truth.offsets[rows]
     kept = columns < width
-    ideal = grades.new_zeros(truth.n_queries, width)
-    ideal[rows[kept], columns[kept]] = grades[kept]
+    ideal = gains.new_zeros(truth.n_queries, width)
+    ideal[rows[kept], columns[kept]] = gains[kept]
     return ideal

@@ -32,16 +32,21 @@ def ndcg_graded(judged: Judged, k: int) -> Tensor:
     return _share_of_ideal(judged.grades, judged.ideal, judged, k)
 
 
-def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
-    width = ideal.shape[1]
-    if k > width and bool((judged.positives > width).any()):
-        raise ValueError(f"the ideal of {width} results does not tell that of k = {k}")
-    best = _dcg(ideal, k)
-    return torch.where(best > 0, _dcg(gains, k) / best, 0.0)
-
-
-def _dcg(gains: Tensor, k: int) -> Tensor:
+def dcg(gains: Tensor, k: int) -> Tensor:
     """sum_{r <= k} gains_br / log2(r + 1); [B]."""
     gains = gains[:, :k]
     ranks = torch.arange(1, gains.shape[1] + 1, device=gains.device)
     return (gains / torch.log2(ranks + 1)).sum(dim=1)
+
+
+def check_ideal(judged: Judged, k: int) -> None:
+    """Refuse a k for which the ideal list was cut too short."""
+    width = judged.ideal.shape[1]
+    if k > width and bool((judged.positives > width).any()):
+        raise ValueError(f"the ideal of {width} results does not tell that of k = {k}")
+
+
+def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+    check_ideal(judged, k)
+    best = dcg(ideal, k)
+    return torch.where(best > 0, dcg(gains, k) / best, 0.0)

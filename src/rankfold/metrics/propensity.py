@@ -1,0 +1,147 @@
+"""Propensity-scored precision and nDCG: a positive that is rarely noted down counts for more.
+
+A candidate that few queries chose in train is likely to be missing from the truth where it belongs.
+So each positive counts 1/p, with p its propensity: the chance that it is noted where it is true.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.metrics.judged import Judged, Metric
+from rankfold.metrics.ndcg import check_ideal, dcg
+
+
+class Propensity(NamedTuple):
+    """A and B of the propensities; Jain et al. 2016 took .5, .4 for Wikipedia, .6, 2.6 for Amazon.
+
+    Releases of one data set disagree on them, so they are printed with every value.
+    """
+
+    A: float = 0.55  # 0: all propensities are equal
+    B: float = 1.5
+
+
+class PropensityMetric(NamedTuple):
+    """The mean over queries of ``value``, over that of ``best`` if there is one."""
+
+    value: Metric
+    best: Metric | None  # the largest value that a list of k results could have
+
+
+def inverse_propensity(counts: Tensor, n_queries: int, propensity: Propensity) -> Tensor:
+    """1/p of each candidate from its count in train, as in Jain et al. 2016.
+
+    ::
+
+        C = max(0, ln n_queries - 1) (B + 1)^A
+        inverse_propensity_y = 1 + C (counts_y + B)^-A
+
+    Departs from the paper: with fewer than e queries its C is negative and a probability above 1;
+    here all are 1 then.
+
+    Args:
+        counts: [N], as from ``train.candidate_counts()``.
+        n_queries: how many queries have a pair in train: the number of training documents.
+        propensity: A and B.
+
+    Returns:
+        [N] float32, at least 1.
+    """
+    a, b = propensity
+    c: float = max(0.0, math.log(max(n_queries, 1)) - 1) * (b + 1) ** a
+    return (1 + c * (counts.double() + b) ** -a).float()
+
+
+def psp(judged: Judged, k: int) -> Tensor:
+    """Precision in which a positive counts 1/p.
+
+    With weights_br = 1/p of the result of rank r (counted from 1) if it is positive, else 0::
+
+        psp_b = 1/k sum_{r <= k} weights_br
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _weights(judged)[:, :k].sum(dim=1) / k
+
+
+def psp_best(judged: Judged, k: int) -> Tensor:
+    """The psp of the best list: the query's own positives, largest 1/p first.
+
+    ::
+
+        psp_best_b = 1/k sum_{r <= k} ideal_weights_br
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _ideal_weights(judged, k)[:, :k].sum(dim=1) / k
+
+
+def psn(judged: Judged, k: int) -> Tensor:
+    """The ndcg in which a positive counts 1/p.
+
+    ::
+
+        psn_b = sum_{r <= k} weights_br / log2(r + 1)
+              / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _over_discounts(_weights(judged), judged, k)
+
+
+def psn_best(judged: Judged, k: int) -> Tensor:
+    """The psn of the best list: the query's own positives, largest 1/p first.
+
+    ::
+
+        psn_best_b = sum_{r <= k} ideal_weights_br / log2(r + 1)
+                   / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
+
+    Returns [B], and 0 for a query without a positive.
+    """
+    return _over_discounts(_ideal_weights(judged, k), judged, k)
+
+
+def check_propensity(propensity: tuple[float, float]) -> Propensity:
+    """A and B, if they can be those of propensities."""
+    a, b = propensity
+    if not (0 <= a < math.inf and 0 < b < math.inf):
+        raise UserError(
+            f"the propensity's A is {a:g} and B {b:g}",
+            hint="A is 0 or more and B above 0; .55,1.5 unless the data says otherwise",
+        )
+    return Propensity(a, b)
+
+
+def parse_propensity(text: str) -> Propensity:
+    """``"0.55,1.5" -> Propensity(0.55, 1.5)``; anything else is a UserError."""
+    try:
+        a, b = map(float, text.split(","))
+    except ValueError:
+        raise UserError(
+            f"the propensity {text!r} is not two numbers", hint="write A,B such as .55,1.5"
+        ) from None
+    return check_propensity((a, b))
+
+
+def _over_discounts(gains: Tensor, judged: Judged, k: int) -> Tensor:
+    check_ideal(judged, k)
+    discounts = dcg((judged.ideal > 0).float(), k)
+    return torch.where(discounts > 0, dcg(gains, k) / discounts, 0.0)
+
+
+def _weights(judged: Judged) -> Tensor:
+    if judged.weights is None:
+        raise ValueError("propensity scores need judge(..., inverse_propensity=...)")
+    return judged.weights
+
+
+def _ideal_weights(judged: Judged, k: int) -> Tensor:
+    if judged.ideal_weights is None:
+        raise ValueError("propensity scores need judge(..., inverse_propensity=...)")
+    check_ideal(judged, k)
+    return judged.ideal_weights
