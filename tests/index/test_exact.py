@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.profiler import profile
 
-from rankfold.errors import UserError
 from rankfold.index.exact import PAIR_BYTES, Exact, Plan, _query_blocks, _row_length, make_plan
 from rankfold.kernels.topk import LARGEST_BLOCK, bytes_per_row
 from rankfold.types import Interactions
@@ -72,26 +71,6 @@ def test_many_queries_and_candidates(budget: int) -> None:
     found = Exact(candidates, budget).search(vectors, 20, as_interactions(hidden))
     assert torch.equal(found.ids, right.indices[:, :20])
     assert torch.equal(found.scores, right.values[:, :20])
-
-
-def test_without_excluded_pairs() -> None:
-    found = Exact(torch.tensor([[1.0], [3.0], [2.0]])).search(torch.tensor([[1.0], [-1.0]]), 2)
-    assert found.ids.tolist() == [[1, 2], [0, 2]]
-    assert found.scores.tolist() == [[3.0, 2.0], [-1.0, -2.0]]
-
-
-def test_vectors_in_training_can_be_searched() -> None:
-    candidates = torch.eye(3, requires_grad=True)
-    found = Exact(candidates).search(torch.eye(3, requires_grad=True) * 2, 1)
-    assert found.ids.tolist() == [[0], [1], [2]]
-    assert not found.scores.requires_grad
-
-
-def test_no_candidates_no_queries_no_columns() -> None:
-    assert Exact(torch.zeros(0, 3)).search(torch.zeros(2, 3), 5).ids.shape == (2, 0)
-    assert Exact(torch.zeros(4, 3)).search(torch.zeros(0, 3), 5).ids.shape == (0, 4)
-    assert Exact(torch.zeros(4, 3)).search(torch.zeros(2, 3), 0).ids.shape == (2, 0)
-    assert Exact(torch.zeros(4, 0)).search(torch.zeros(2, 0), 3).ids.tolist() == [[0, 1, 2]] * 2
 
 
 # ---------------------------------------------------------------------------------- memory
@@ -169,30 +148,3 @@ def test_query_blocks_cover_all_queries_once(counts: list[int], queries: int, pa
         assert stop - start <= queries
         assert stop - start == 1 or sum(counts[start:stop]) <= pairs
     assert len(blocks) <= -(-len(counts) // queries) + 2 * sum(counts) // pairs + 1
-
-
-# ---------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize("where", ["query", "candidate"])
-def test_nan_is_refused(where: str) -> None:
-    good, bad = torch.zeros(2, 3), torch.tensor([[0.0, 0, 0], [0, torch.nan, 0]])
-    with pytest.raises(UserError, match=f"the vector of {where} 1 holds NaN"):
-        Exact(bad if where == "candidate" else good).search(bad, 1)
-
-
-@pytest.mark.parametrize("large", [torch.inf, -torch.inf, 1e30])
-def test_products_that_overflow_are_refused(large: float) -> None:
-    """Infinity minus infinity is a NaN, which has no rank."""
-    with pytest.raises(UserError, match="make inner products overflow"):
-        Exact(torch.tensor([[1e30, -1e30]])).search(torch.tensor([[large, large]]), 1)
-    with pytest.raises(UserError, match="make inner products overflow"):
-        Exact(torch.tensor([[0.0, 0.0]])).search(torch.tensor([[torch.inf, 0.0]]), 1)
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    index = Exact(torch.zeros(4, 3))
-    with pytest.raises(UserError, match="2 columns, the candidates' 3"):
-        index.search(torch.zeros(1, 2), 1)
-    with pytest.raises(UserError, match="5 x 4 pairs are excluded, but 1 queries meet 4"):
-        index.search(torch.zeros(1, 3), 1, as_interactions(torch.ones(5, 4) > 0))

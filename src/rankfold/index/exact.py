@@ -60,7 +60,7 @@ class Exact:
         """
         vectors, k = vectors.detach(), min(k, len(self.candidates))
         dtype = self._score_type(vectors)
-        self._check(vectors, exclude, dtype)
+        self.check(vectors, exclude)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
         found = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
@@ -72,6 +72,25 @@ class Exact:
             block = vectors[start:stop].to(dtype)
             self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in found)))
         return found
+
+    def check(self, vectors: Tensor, exclude: Interactions | None) -> None:
+        """A UserError for what cannot be searched: widths that differ, NaN, infinite products."""
+        n, width = self.candidates.shape
+        if vectors.shape[1] != width:
+            raise UserError(
+                f"the query vectors have {vectors.shape[1]} columns, the candidates' {width}"
+            )
+        if exclude is not None and (exclude.n_queries, exclude.n_candidates) != (len(vectors), n):
+            raise UserError(
+                f"{exclude.n_queries} x {exclude.n_candidates} pairs are excluded,"
+                f" but {len(vectors)} queries meet {n} candidates"
+            )
+        largest = _largest_entry(vectors, "query")
+        if not width * largest * self._largest <= torch.finfo(self._score_type(vectors)).max:
+            raise UserError(
+                f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
+                hint="the fit diverged: try a larger reg",
+            )
 
     def _search_block(
         self,
@@ -111,24 +130,6 @@ class Exact:
             ranking_bytes=CACHE_BYTES if on_cpu else self.memory_budget,
             converted_width=vectors.shape[1] if converted else 0,
         )
-
-    def _check(self, vectors: Tensor, exclude: Interactions | None, dtype: torch.dtype) -> None:
-        n, width = self.candidates.shape
-        if vectors.shape[1] != width:
-            raise UserError(
-                f"the query vectors have {vectors.shape[1]} columns, the candidates' {width}"
-            )
-        if exclude is not None and (exclude.n_queries, exclude.n_candidates) != (len(vectors), n):
-            raise UserError(
-                f"{exclude.n_queries} x {exclude.n_candidates} pairs are excluded,"
-                f" but {len(vectors)} queries meet {n} candidates"
-            )
-        largest = _largest_entry(vectors, "query")
-        if not width * largest * self._largest <= torch.finfo(dtype).max:
-            raise UserError(
-                f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
-                hint="the fit diverged: try a larger reg",
-            )
 
 
 def block_rows(k: int, memory_budget: int) -> int:
