@@ -1172,3 +1172,13 @@ def test_a_reader_beside_a_writer_always_finds_one_version(tmp_path: Path) -> No
     assert len(set(found)) > 20
     assert outrun < len(found)
     assert len(names(path)) == 5
+
+
+def test_text_is_a_file_of_its_own(tmp_path: Path) -> None:
+    store.write(tmp_path / "m", "model", {}, {"tokenizer": '{"é": 1}'})
+    folder = store.read(tmp_path / "m", "model", full=True)
+    assert folder.text("tokenizer") == '{"é": 1}'
+    (file,) = (tmp_path / "m").glob("tokenizer-*.json")
+    file.write_bytes(file.read_bytes().replace(b"1", b"2"))
+    with pytest.raises(UserError, match=file.name):
+        folder.text("tokenizer")

@@ -37,10 +37,10 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 HEAD = 2**20  # bytes at the start of a file, its header among them, compared at every opening
 CHUNK = 2**24
-Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame"
+Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_DATA = re.compile(rf"{_NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet)")
+_DATA = re.compile(rf"{_NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json)")
 _UNFINISHED = re.compile(rf"\.writing-({_NAME.pattern}|{re.escape(MANIFEST)})")
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
@@ -55,7 +55,7 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         path: a new folder, or one written by this function, which is replaced.
         kind: what the folder is, say ``"model"``; readers ask for it.
         meta: plain JSON values, kept in the manifest.
-        files: a name and its content: tensors (safetensors) or a table (Parquet).
+        files: a name and its content: tensors (safetensors), a table (Parquet) or a text (JSON).
     """
     check_writable(path, kind)
     with _writing(path), _target(path.absolute()) as folder:
@@ -216,6 +216,8 @@ def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
     temporary = folder / f".writing-{name}"
     if isinstance(content, Mapping):
         suffix, pieces = "safetensors", _tensor_bytes(content)
+    elif isinstance(content, str):
+        suffix, pieces = "json", iter([content.encode()])
     else:
         suffix, pieces = "parquet", _table_bytes(content)
     digest = _write_bytes(temporary, pieces)
@@ -349,6 +351,11 @@ class Folder:
                     return pl.read_parquet(file)
             except pl.exceptions.PanicException as error:  # not an Exception
                 raise ValueError(str(error)) from error
+
+    def text(self, name: str) -> str:
+        """A text, compared with its checksum."""
+        with self._reading(name) as entry:
+            return _checked(self.path, entry, full=True).read_text(encoding="utf-8")
 
     def file(self, name: str) -> Path:
         """The path of a file, its presence, size and head checked."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Key = int | str
 Kind = Literal["interactions", "texts", "graded"]
 SplitName = Literal["train", "validation", "test"]
+Side = Literal["query", "candidate"]
 Progress = Callable[[str, float], None]
 """``(what is being done, share of it that is done)``; called now and then by long work."""
 
@@ -69,11 +70,7 @@ class Interactions:
 
     def select(self, queries: Tensor) -> Interactions:
         """The rows of ``queries`` [B], in that order."""
-        starts = self.offsets[queries]
-        counts = self.offsets[queries + 1] - starts
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        shift = torch.repeat_interleave(starts - offsets[:-1], counts)
-        places = torch.arange(len(shift), device=shift.device) + shift
+        offsets, places = _places(self.offsets, queries)
         grades = None if self.grades is None else self.grades[places]
         return Interactions(offsets, self.candidates[places], grades, self.n_candidates)
 
@@ -123,16 +120,46 @@ def from_pairs(
     return Interactions(offsets, candidates.to(dtype), grades, n_candidates)
 
 
+def _places(offsets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Where some rows of a CSR stand: their own offsets, and the places of all they hold."""
+    starts = offsets[rows]
+    counts = offsets[rows + 1] - starts
+    own = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    shift = torch.repeat_interleave(starts - own[:-1], counts)
+    return own, torch.arange(len(shift), device=shift.device) + shift
+
+
 def _grades(pairs: Interactions) -> Tensor:
     return torch.ones(pairs.n_pairs) if pairs.grades is None else pairs.grades
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """One side's texts as token ids: text i is ``tokens[offsets[i] : offsets[i + 1]]``."""
+    """One side's texts as token ids: text i is ``tokens[offsets[i] : offsets[i + 1]]``.
+
+    Tokens stand in the order of the words; those of bags, which have weights, in any.
+    """
 
     offsets: Tensor  # [n + 1] int64
     tokens: Tensor  # [total] int32
+    weights: Tensor | None = None  # [total] float32; None: each 1
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def counts(self) -> Tensor:
+        """The number of tokens of each text; [n]."""
+        return self.offsets.diff()
+
+    def select(self, rows: Tensor) -> Texts:
+        """The texts of ``rows`` [B], in that order."""
+        offsets, places = _places(self.offsets, rows)
+        weights = None if self.weights is None else self.weights[places]
+        return Texts(offsets, self.tokens[places], weights)
+
+    def to(self, device: torch.device) -> Texts:
+        weights = None if self.weights is None else self.weights.to(device)
+        return Texts(self.offsets.to(device), self.tokens.to(device), weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +196,21 @@ class Vocabulary:
     """Keys <-> rows. Row i holds the i-th key in ascending order, so the rows follow from the keys.
 
     Keys are int64 if every one of them is a canonical integer (``7``, not ``07``), else strings.
-    They are loaded when first needed: a dataset opens without reading them.
+    They are loaded when first needed: a dataset opens without reading them. So are the texts to
+    show beside them, where there are such.
     """
 
-    def __init__(self, size: int, load: Callable[[], pl.Series]) -> None:
+    def __init__(
+        self,
+        size: int,
+        load: Callable[[], pl.Series],
+        load_texts: Callable[[], pl.Series | None] | None = None,
+    ) -> None:
         self._size = size
         self._load = load
+        self._load_texts = load_texts
         self._keys: pl.Series | None = None
+        self._texts: pl.Series | None = None
 
     @staticmethod
     def numbered(size: int) -> Vocabulary:
@@ -197,6 +232,13 @@ class Vocabulary:
         if self._keys is None:
             self._keys = self._load()
         return self._keys
+
+    @property
+    def texts(self) -> pl.Series | None:
+        """The text of each row as it was written, null where it has none; None: no row has one."""
+        if self._texts is None and self._load_texts is not None:
+            self._texts = self._load_texts()
+        return self._texts
 
     @property
     def holds_integers(self) -> bool:
@@ -272,6 +314,8 @@ class Dataset:
     candidates: Vocabulary  # for graded data the grades, lowest first
     query_texts: Texts | None = None
     candidate_texts: Texts | None = None
+    tokenizer: str | None = None  # turned texts into tokens: JSON of `tokenizers`; None: bags given
+    n_tokens: int = 0  # every token of both sides is below it
     query_features: Features | None = None
     candidate_features: Features | None = None
     excluded: Interactions | None = None  # pairs that may never be returned
@@ -503,6 +547,10 @@ class Method:
     """``(model, histories, k, exclude)``, a row per query: where scores are no inner products."""
     encode_candidates: Callable[[Model, Features], Tensor] | None = None
     """Vectors of candidates that are new to the model, from what is known of them; [n, D]."""
+    encode_texts: Callable[[Model, Texts, Side], Tensor] | None = None
+    """Vectors of texts, [n, D]: such a model keeps no vectors of queries."""
+    search_texts: Callable[[Model, Texts, int, Interactions | None], TopK] | None = None
+    """``(model, texts of queries, k, exclude)``: where scores are no inner products."""
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
     settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept

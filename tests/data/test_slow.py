@@ -270,7 +270,7 @@ def test_file_without_an_object_is_refused(content: str, tmp_path: Path, reading
 
 @given(st.one_of(st.integers(-(10**40), 10**40), st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_keep_their_value_as_text(number: float) -> None:
-    text = slow._as_text(json.loads(json.dumps(number)))
+    text = slow.as_text(json.loads(json.dumps(number)))
     assert text is not None
     assert "e" not in text.lower()
     assert type(number)(text) == number

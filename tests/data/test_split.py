@@ -13,11 +13,14 @@ from rankfold.data.split import (
     TRAIN,
     VALIDATION,
     by_last,
+    by_query,
     by_ratio,
     by_time,
+    carve_queries,
     carve_validation,
     parse,
     sizes,
+    usual,
 )
 from rankfold.errors import UserError
 
@@ -218,3 +221,40 @@ def test_other_rules_are_refused(rule: str | tuple[float, ...]) -> None:
     with pytest.raises(UserError) as error:
         parse(rule, 0.1)
     assert error.value.hint.startswith("write --split 0.8,0.1,0.1")
+
+
+# ---------------------------------------------------------------------------------- whole queries
+
+
+@given(TIMES, SHARES)
+def test_queries_stay_whole(times: Times, shares: tuple[float, ...]) -> None:
+    pairs = pairs_of(times)
+    splits = by_query(pairs, shares, rng())
+    kinds = [of_query(pairs, splits, query) for query in range(len(times))]
+    assert all(len(kind) == 1 for kind in kinds)
+    found = Counter(next(iter(kind)) for kind in kinds)
+    assert (found[VALIDATION], found[TEST]) == size_by_rule(len(times), shares[1], shares[2])
+
+
+def test_whole_queries_follow_the_seed() -> None:
+    pairs = pairs_of([[0, 1]] * 50)
+    rule = parse(usual(whole=True), 0.0)
+    first = rule.assign(pairs, rng(1))
+    assert (first == rule.assign(pairs, rng(1))).all()
+    assert (first != rule.assign(pairs, rng(2))).any()
+    assert Counter(first.tolist()) == {TRAIN: 80, VALIDATION: 10, TEST: 10}
+
+
+def test_carved_queries_leave_the_test_alone() -> None:
+    given = [TRAIN] * 40 + [TEST] * 10
+    pairs = pairs_of([[0, 1]] * 25, given)
+    splits = carve_queries(pairs, 0.1, rng())
+    assert (splits[40:] == TEST).all()
+    assert Counter(splits[:40].tolist()) == {TRAIN: 36, VALIDATION: 4}
+    assert all(len(of_query(pairs, splits, query)) == 1 for query in range(25))
+
+
+@pytest.mark.parametrize("rule", ["queries:", "queries:0.8,0.1", "queries:a,b,c", "queries:1,1,1"])
+def test_bad_shares_of_queries_are_refused(rule: str) -> None:
+    with pytest.raises(UserError, match="split"):
+        parse(rule, 0.1)

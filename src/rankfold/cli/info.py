@@ -88,6 +88,8 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
         )
     for side, entry in summary.get("features", {}).items():
         _describe_features(side, entry, out)
+    if "texts" in summary:
+        _describe_texts(summary["texts"], out)
     out.print(f"  rows read: {summary['rows']:,}")
     for entry in summary["dropped"]:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
@@ -104,11 +106,28 @@ def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
     if entry["left_out"]:
         columns = ", ".join(entry["left_out"])
         out.print(f"  {side} features that cannot be used: {columns}", style="yellow")
-    for dropped in entry["dropped"]:
-        first = ", ".join(dropped["first"])
-        out.print(
-            f"  {side} features: {dropped['rows']:,} rows dropped for {dropped['why']} ({first})"
-        )
+    _describe_dropped(f"{side} features", entry["dropped"], out)
+
+
+def _describe_texts(entry: dict[str, Any], out: Console) -> None:
+    """What was written of either side."""
+    kind = "bags of features" if entry["kind"] == "bags" else f"tokens are {entry['kind']}s"
+    out.print(f"  texts: {kind}, {entry['tokens']:,} different ones")
+    for side in ("query", "candidate"):
+        if side in entry:
+            mine = entry[side]
+            out.print(
+                f"  {side} texts: tokens per text median {mine['median']:,}, most {mine['max']:,}; "
+                f"empty {mine['empty']:,}, keys without text {mine['without_text']:,}, without "
+                f"pairs {mine['without_pairs']:,}"
+            )
+            _describe_dropped(f"{side} texts", mine["dropped"], out)
+
+
+def _describe_dropped(what: str, entries: list[dict[str, Any]], out: Console) -> None:
+    for entry in entries:
+        first = ", ".join(entry["first"])
+        out.print(f"  {what}: {entry['rows']:,} rows dropped for {entry['why']} ({first})")
 
 
 def _describe_model(manifest: dict[str, Any], out: Console) -> None:

@@ -1,4 +1,4 @@
-"""``rankfold prepare``: a table of interactions becomes a folder ready for fitting."""
+"""``rankfold prepare``: interactions or documents become a folder ready for fitting."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,11 @@ def command(
         str | None, typer.Option(help="A public data set by name; see the guide.", metavar="NAME")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="table or adjacency; told from the file if not given.")
+        str | None,
+        typer.Option(
+            help="table or adjacency, told from the file if not given; texts: documents with "
+            "labels; xc: a folder of the XC repository."
+        ),
     ] = None,
     train: Files = None,
     validation: Files = None,
@@ -51,6 +55,33 @@ def command(
     candidate_features: Annotated[
         str | None, typer.Option(metavar="FILE", help="Likewise of candidates.")
     ] = None,
+    query_texts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Texts of queries: keys as for features, and a text."),
+    ] = None,
+    candidate_texts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Likewise of candidates.")
+    ] = None,
+    text_column: Name = None,
+    label_separator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MARK",
+            help="Between labels; if not given the first of | ; , found, else space.",
+        ),
+    ] = None,
+    content: Annotated[
+        bool, typer.Option("--content", help="xc: add the content of a document to its title.")
+    ] = False,
+    tokens: Annotated[
+        str, typer.Option(help="What texts are turned into: word or word-piece.")
+    ] = "word",
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="At most so many tokens; as usual for their kind if not given."
+        ),
+    ] = None,
     header: Annotated[
         bool, typer.Option(help="Without one, columns are column_0, column_1, ...")
     ] = True,
@@ -65,14 +96,19 @@ def command(
         int, typer.Option(help="Keep queries and candidates with at least so many pairs.")
     ] = 0,
     split: Annotated[
-        str, typer.Option(help="Shares of each query's pairs, 'last', or 'time:T'.")
-    ] = "0.8,0.1,0.1",
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="Shares of each query's pairs (0.8,0.1,0.1 if not given), of whole queries "
+            "('queries:0.8,0.1,0.1', which is usual for texts), 'last', or 'time:T'.",
+        ),
+    ] = None,
     seed: int = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse bad rows.")] = False,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read interactions, filter and split them, write a folder for `fit`."""
+    """Read interactions or documents, filter and split them, write a folder for `fit`."""
     from rankfold.data.prepare import prepare
 
     options: dict[str, Any] = {
@@ -82,6 +118,13 @@ def command(
         "time": time_column,
         "query_features": query_features,
         "candidate_features": candidate_features,
+        "query_texts": query_texts,
+        "candidate_texts": candidate_texts,
+        "text": text_column,
+        "label_separator": label_separator,
+        "content": content,
+        "tokens": tokens,
+        "vocabulary": vocabulary,
         "header": header,
         "source": source,
         "format": format,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 import torch
@@ -28,6 +28,7 @@ from rankfold.types import Columns, Features, Vocabulary
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any letters
 TRUTH = {"false": "0", "true": "1"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
+FEATURES = "features"
 ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
 
 
@@ -67,16 +68,20 @@ def open_table(
     *,
     usual: str | None = None,
     like: Columns | None = None,
+    what: str = FEATURES,
 ) -> Table:
-    """Read a table. Its keys are ``key_column``, else ``usual`` if it has that, else the first."""
-    check_source(table)
+    """Read a table. Its keys are ``key_column``, else ``usual`` if it has that, else the first.
+
+    ``what`` its other columns hold is for messages.
+    """
+    check_source(table, what)
     with TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch))
         if isinstance(table, str | Path):
             (path,) = expand([table])
             name, frame = path.name, read_columns(path, reading)
         else:
-            name = "the table of features"
+            name = f"the table of {what}"
             frame = collect(memory.to_frame(table), name)
     names = [column for column in frame.columns if column != LINE]
     taken = () if like is None else (*like.numbers, *like.levels)
@@ -85,22 +90,22 @@ def open_table(
     for line in frame[LINE].filter(keys.is_null()):
         reading.bad.add("a missing key", f"{name}:{line}")
     if len(names) == 1:
-        raise UserError(f"{name} has no column of features", hint="it has the keys alone")
+        raise UserError(f"{name} has no column of {what}", hint="it has the keys alone")
     values = frame.filter(keys.is_not_null()).drop(LINE, column)
     found = Table(name, canonical(keys.drop_nulls()), values, reading.bad)
     _check_keys(found, column)
     return found
 
 
-def check_source(table: Any) -> None:
+def check_source(table: Any, what: str = FEATURES) -> None:
     """A UserError for what is no table, before anything long is done."""
     if isinstance(table, str | Path):
         files = expand([table])
         if len(files) != 1 or files[0].is_dir():
-            what = "is a folder" if len(files) == 1 else f"names {len(files)} files"
-            raise UserError(f"{table} {what}", hint="features are one file")
+            found = "is a folder" if len(files) == 1 else f"names {len(files)} files"
+            raise UserError(f"{table} {found}", hint=f"{what} are one file")
     elif not (isinstance(table, pl.LazyFrame) or hasattr(table, "__arrow_c_stream__")):
-        raise UserError(f"cannot read features from {type(table).__name__}", hint=ACCEPTED)
+        raise UserError(f"cannot read {what} from {type(table).__name__}", hint=ACCEPTED)
 
 
 def _key_column(
@@ -122,11 +127,21 @@ def _check_keys(table: Table, column: str) -> None:
     if len(again):
         raise UserError(
             f"column {column!r} of {table.name} has the key {again[0]!r} more than once",
-            hint="features have one row per key; is this the column of the keys?",
+            hint="it has to have one row per key; is this the column of the keys?",
         )
 
 
-def check_common(table: Table, keys: Vocabulary) -> None:
+class Keyed(Protocol):
+    """A table by key, of whatever."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keys(self) -> pl.Series: ...
+
+
+def check_common(table: Keyed, keys: Vocabulary) -> None:
     """A UserError where a table says nothing of any of the keys."""
     if not bool((keys.find(table.keys) >= 0).any()):
         theirs, ours = (part.head(3).to_list() for part in (table.keys, keys.keys))
@@ -140,13 +155,14 @@ def _some(keys: list[Any]) -> str:
     return ", ".join([*map(repr, keys), "..."])
 
 
-def joined(keys: pl.Series, table: Table | None) -> Vocabulary:
-    """The keys, and those that stand in a table alone, if there is one."""
-    known = Vocabulary(len(keys), lambda: keys)
-    if table is None:
-        return known
-    check_common(table, known)
-    return merge(known, table.keys)
+def joined(keys: pl.Series, *tables: Keyed | None) -> Vocabulary:
+    """The keys, and those that stand in one of the tables alone, if there are such."""
+    known = every = Vocabulary(len(keys), lambda: keys)
+    for table in tables:
+        if table is not None:
+            check_common(table, known)
+            every = merge(every, table.keys)
+    return every
 
 
 def left_out(table: Table, features: Features) -> list[str]:

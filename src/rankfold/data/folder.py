@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from rankfold import store
+from rankfold.data.texts import n_tokens
 from rankfold.errors import UserError
-from rankfold.types import Columns, Dataset, Features, Graded, Interactions, Vocabulary
+from rankfold.types import Columns, Dataset, Features, Graded, Interactions, Texts, Vocabulary
 
 PARTS = ("train", "validation", "test", "excluded")
+TOKENIZER = "tokenizer"
 SIDES = {"query": "queries", "candidate": "candidates"}
 
 
@@ -25,9 +27,9 @@ def save(data: Dataset, path: Path) -> None:
     files: dict[str, store.Content] = {
         name: to_tensors(part) for name in PARTS if (part := getattr(data, name)) is not None
     }
-    files["queries"] = pl.DataFrame({"key": data.queries.keys})
-    files["candidates"] = pl.DataFrame({"key": data.candidates.keys})
-    meta = {
+    for name in SIDES.values():
+        files[name] = _keys(getattr(data, name))
+    meta: dict[str, Any] = {
         "data_kind": data.kind,
         "sizes": [len(data.queries), len(data.candidates)],
         "fingerprint": data.fingerprint,
@@ -38,11 +40,23 @@ def save(data: Dataset, path: Path) -> None:
         if features is not None:
             files[f"{side}_features"] = to_tensors(features)
             meta[f"{side}_columns"] = from_columns(features.columns)
+        texts: Texts | None = getattr(data, f"{side}_texts")
+        if texts is not None:
+            files[f"{side}_texts"] = to_tensors(texts)
+            meta["n_tokens"] = data.n_tokens
+    if data.tokenizer is not None:
+        files[TOKENIZER] = data.tokenizer
     store.write(path, "data", meta, files)
 
 
+def _keys(vocabulary: Vocabulary) -> pl.DataFrame:
+    """The keys, and the texts to show beside them."""
+    table = pl.DataFrame({"key": vocabulary.keys})
+    return table if vocabulary.texts is None else table.with_columns(text=vocabulary.texts)
+
+
 def load(path: str | Path) -> Dataset:
-    """Open prepared data. Nothing but the manifest is read before it is used."""
+    """Open prepared data. Only the manifest and the tokenizer are read before they are used."""
     folder = store.read(Path(path), "data")
     with store.understood(folder.path):
         return _dataset(folder)
@@ -61,10 +75,16 @@ def _dataset(folder: store.Folder) -> Dataset:
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
+        query_texts=_texts(folder, "query", n_queries),
+        candidate_texts=_texts(folder, "candidate", n_candidates),
+        tokenizer=_tokenizer(folder),
+        n_tokens=meta.get("n_tokens", 0),
         query_features=_features(folder, "query", n_queries),
         candidate_features=_features(folder, "candidate", n_candidates),
         queries=vocabulary(folder, "queries", n_queries),
-        candidates=vocabulary(folder, "candidates", n_candidates),
+        candidates=vocabulary(
+            folder, "candidates", n_candidates, texts="candidate_texts" in folder
+        ),
         summary=meta["summary"],
         fingerprint=meta["fingerprint"],
     )
@@ -82,6 +102,33 @@ def _features(folder: store.Folder, side: str, n: int) -> Features | None:
     return features
 
 
+def _texts(folder: store.Folder, side: str, n: int) -> Texts | None:
+    name = f"{side}_texts"
+    if name not in folder:
+        return None
+    tensors = folder.tensors(name)
+    texts = Texts(tensors["offsets"], tensors["tokens"], tensors.get("weights"))
+    shapes = {tuple(tensor.shape) for tensor in (texts.tokens, texts.weights) if tensor is not None}
+    if texts.offsets.shape != (n + 1,) or len(shapes) > 1:
+        raise ValueError(f"the {side} texts are of shapes {texts.offsets.shape}, {shapes}")
+    return texts
+
+
+def _tokenizer(folder: store.Folder) -> str | None:
+    """The tokenizer; it comes from elsewhere, so that it is looked at before it is used."""
+    if TOKENIZER not in folder:
+        return None
+    text = folder.text(TOKENIZER)
+    try:
+        size = n_tokens(text)
+    except ValueError as error:
+        file = folder.manifest["files"][TOKENIZER]["file"]
+        raise store.damaged(folder.path, f"{file} is {error}") from error
+    if size != folder.manifest["n_tokens"]:
+        raise ValueError(f"the tokenizer has {size:,} tokens")
+    return text
+
+
 def from_columns(columns: Columns) -> dict[str, Any]:
     """What the columns mean, as plain JSON."""
     levels = {name: list(values) for name, values in columns.levels.items()}
@@ -95,7 +142,10 @@ def to_columns(meta: Mapping[str, Any]) -> Columns:
 
 
 def check_pairs(data: Dataset) -> None:
-    """A UserError where pairs or features are damaged inside, which loading does not look for."""
+    """A UserError where the inside of pairs, features or texts is damaged.
+
+    Loading does not look for that.
+    """
     for name in PARTS:
         part = getattr(data, name)
         if isinstance(part, Interactions) and part.n_pairs:
@@ -111,6 +161,21 @@ def check_pairs(data: Dataset) -> None:
             lowest, highest = torch.aminmax(features.categories, dim=0)
             if bool((lowest < -1).any()) or bool((highest >= torch.tensor(sizes)).any()):
                 raise _damaged(f"{side} features")
+        texts: Texts | None = getattr(data, f"{side}_texts")
+        if texts is not None and not _is_sound(texts, data.n_tokens):
+            raise _damaged(f"{side} texts")
+
+
+def _is_sound(texts: Texts, n_tokens: int) -> bool:
+    """Whether the offsets are some and the tokens below their number."""
+    ends = int(texts.offsets[0]), int(texts.offsets[-1])
+    if ends != (0, len(texts.tokens)) or bool((texts.counts() < 0).any()):
+        return False
+    if len(texts.tokens) == 0:
+        return True
+    low, high = (int(end) for end in torch.aminmax(texts.tokens))
+    finite = texts.weights is None or bool(texts.weights.isfinite().all())
+    return low >= 0 and high < n_tokens and finite
 
 
 def _damaged(what: str) -> UserError:
@@ -122,8 +187,9 @@ def fingerprint(
     queries: pl.Series,
     candidates: pl.Series,
     features: Mapping[str, Features] = MappingProxyType({}),
+    texts: Mapping[str, Texts] = MappingProxyType({}),
 ) -> str:
-    """A hash of the content: equal splits of equal keys and features have equal fingerprints."""
+    """A hash of the content: equal splits, keys, features and tokens have equal fingerprints."""
     digest = hashlib.sha256()
     for part in parts:
         for tensor in {} if part is None else to_tensors(part).values():
@@ -141,15 +207,23 @@ def fingerprint(
         digest.update(json.dumps([side, columns], sort_keys=True).encode())
         for tensor in to_tensors(features[side]).values():
             digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    for side in sorted(texts):
+        digest.update(f"{side} texts".encode())
+        for tensor in to_tensors(texts[side]).values():
+            digest.update(tensor.numpy().data)
     return digest.hexdigest()
 
 
-def vocabulary(folder: store.Folder, name: str, size: int) -> Vocabulary:
-    """Keys that are read when they are first needed."""
-    return Vocabulary(size, lambda: folder.table(name)["key"])
+def vocabulary(folder: store.Folder, name: str, size: int, *, texts: bool = False) -> Vocabulary:
+    """Keys, and the texts beside them where there are such, that are read when first needed."""
+
+    def words() -> pl.Series | None:
+        return folder.table(name).to_dict().get("text")
+
+    return Vocabulary(size, lambda: folder.table(name)["key"], words if texts else None)
 
 
-def to_tensors(part: Interactions | Graded | Features) -> dict[str, Tensor]:
+def to_tensors(part: Interactions | Graded | Features | Texts) -> dict[str, Tensor]:
     """The tensors of a part, without those it does not have."""
     names = type(part).__slots__
     return {n: t for n in names if isinstance(t := getattr(part, n), Tensor)}

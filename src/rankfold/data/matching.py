@@ -42,6 +42,15 @@ def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:
     return from_pairs(known, own[known], None, (len(queries), len(candidates)))
 
 
+def keyed_pairs(pairs: pl.DataFrame, queries: Vocabulary, candidates: Vocabulary) -> Interactions:
+    """Pairs of keys, ``query`` and ``candidate``, as rows; without those that are not there."""
+    rows, columns = queries.find(pairs["query"]), candidates.find(pairs["candidate"])
+    known = (rows >= 0) & (columns >= 0)
+    n = len(candidates)
+    keys = torch.unique(rows[known] * n + columns[known])
+    return from_pairs(keys // n, keys % n, None, (len(queries), n))
+
+
 def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
     """Candidate y becomes ``rows[y]``; those that become n or more are left out."""
     candidates = rows[pairs.candidates]

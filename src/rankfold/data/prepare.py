@@ -1,4 +1,4 @@
-"""From a table to prepared data: read, number, filter, split, summarise."""
+"""From tables to prepared data: read, number, filter, split, summarise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import polars as pl
 import torch
 
 from rankfold import config, store
-from rankfold.data import features, folder, memory, split
+from rankfold.data import features, folder, memory, sides, split, texts
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
-from rankfold.data.matching import own_pairs
+from rankfold.data.documents import Asked, Documents, open_texts, read_documents
+from rankfold.data.matching import keyed_pairs, own_pairs
 from rankfold.data.pairs import (
     DUPLICATES,
     Pairs,
@@ -25,23 +26,24 @@ from rankfold.data.pairs import (
     check_not_empty,
     compact,
     core,
-    move,
     number,
     own_rows,
     positive,
 )
 from rankfold.data.reading import BadRows, Reading, base_suffix, expand, lines, silent
+from rankfold.data.sides import Known, Told, dropped
 from rankfold.data.sources import SOURCES
 from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
+from rankfold.data.xc import read_xc
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Features, Interactions, Progress, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pairs
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
-Keys = Mapping[str, pl.Series]
-Tables = Mapping[str, features.Table]
-Known = Mapping[str, Features]
+Rows = pl.LazyFrame | Documents | Dataset
+Keys = Mapping[str, Vocabulary]
 """By side, ``query`` or ``candidate``."""
+FORMATS = ("table", "adjacency", "texts", "xc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +56,25 @@ class Preparation:
     time: str | None = None
     header: bool = True  # False: the columns of a text table are column_0, column_1, ...
     source: str | None = None  # a name in SOURCES
-    format: str | None = None  # table or adjacency; told from the file where None
+    format: str | None = None  # one of FORMATS; table or adjacency, told from the file, where None
     train: Input = None  # given splits instead of inputs
     validation: Input = None
     test: Input = None
     query_features: Input = None  # one table; its keys: the query column's name, else the first
     candidate_features: Input = None
+    query_texts: Input = None  # likewise, of texts
+    candidate_texts: Input = None
+    text: str | None = None  # the column of text
+    label_separator: str | None = None  # between the labels of a document
+    content: bool = False  # add the content to the title, where xc has both
+    tokens: str = "word"  # what texts are turned into, a name in texts.KINDS
+    vocabulary: int | None = None  # how many tokens at most; as usual for the kind where None
     validation_share: float = 0.1  # carved from train where splits are given without validation
     duplicates: str = "highest"  # which of equal pairs stays: highest (grade) or last
     min_grade: float | None = None
     exclude_self: bool = False  # never return what has the query's own key (pages, packages)
     kcore: int = 0
-    split: str | Sequence[float] = (0.8, 0.1, 0.1)
+    split: str | Sequence[float] | None = None  # None: split.usual
     seed: int = 0
     strict: bool = False  # refuse bad rows instead of leaving them out
 
@@ -73,7 +82,7 @@ class Preparation:
 def prepare(
     *inputs: Input, out: str | Path | None = None, progress: Progress = silent, **options: Any
 ) -> Dataset:
-    """Prepare a table of interactions for fitting; with ``out``, as a folder on disk.
+    """Prepare interactions, or documents with labels, for fitting; with ``out``, as a folder.
 
     ``options`` are the fields of ``Preparation``. The same seed gives the same splits whatever the
     order of the rows.
@@ -85,8 +94,8 @@ def prepare(
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)
         rows = _read(inputs, plan, reading)
-        tables = _read_features(plan, reading, graded=isinstance(rows, Dataset))
-        data = rows if isinstance(rows, Dataset) else _assemble(rows, tables, plan, reading)
+        told = _read_tables(plan, reading, rows)
+        data = rows if isinstance(rows, Dataset) else _assemble(rows, told, plan, reading)
     if out is None:
         return data
     progress("writing", 0.0)
@@ -109,7 +118,8 @@ def _checked(plan: Preparation) -> Preparation:
     for name, value, known in (
         ("source", plan.source, SOURCES),
         ("duplicates", plan.duplicates, DUPLICATES),
-        ("format", plan.format, ("table", "adjacency")),
+        ("format", plan.format, FORMATS),
+        ("kind of tokens", plan.tokens, texts.KINDS),
     ):
         if value is not None and value not in known:
             raise UserError(f"there is no {name} {value!r}", hint=f"known: {', '.join(known)}")
@@ -120,42 +130,74 @@ def _checked(plan: Preparation) -> Preparation:
     for name, number_ in (("seed", plan.seed), ("kcore", plan.kcore)):
         if not isinstance(number_, int) or number_ < 0:
             raise UserError(f"{name} is {number_}", hint="it is a whole number, 0 or more")
+    if plan.vocabulary is not None and plan.vocabulary < 1:
+        raise UserError(f"the vocabulary is {plan.vocabulary}", hint="it is a number of tokens")
     if plan.min_grade is not None and not math.isfinite(plan.min_grade):
         raise UserError(f"the minimum grade is {plan.min_grade}", hint="it is a number")
-    for table in (plan.query_features, plan.candidate_features):
-        if table is not None:
-            features.check_source(table)
+    _check_tables(plan)
     return plan
+
+
+def _check_tables(plan: Preparation) -> None:
+    for what, side in product(("features", "texts"), ("query", "candidate")):
+        table = getattr(plan, f"{side}_{what}")
+        if table is not None:
+            features.check_source(table, what)
+    if plan.format == "texts" or plan.query_texts is not None or plan.candidate_texts is not None:
+        texts.check_library()
 
 
 # ---------------------------------------------------------------------------------- reading
 
 
-def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.LazyFrame | Dataset:
+def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows:
     """The usable rows of the inputs, with a column ``split`` where the splits are given."""
-    given = {"train": plan.train, "validation": plan.validation, "test": plan.test}
-    if any(value is not None for value in given.values()):
-        if inputs or plan.train is None:
-            raise UserError(
-                "given splits need a train file and no other input",
-                hint="use --train F, with --validation F and --test F where there are such",
-            )
-        rows = stack(
-            [
-                (name, _read_inputs([value], plan, reading).with_columns(split=pl.lit(i, pl.UInt8)))
-                for i, (name, value) in enumerate(given.items())
-                if value is not None
-            ]
-        )
-    elif plan.source is not None:
-        read = _read_source(inputs, plan, reading)
-        if isinstance(read, Dataset):
-            return read
-        rows = read
+    rows: Rows
+    given = _given(inputs, plan)
+    if plan.format == "xc":
+        rows = _read_xc(inputs, plan, reading)
+    elif plan.source is not None and not given:
+        rows = _read_source(inputs, plan, reading)
+    elif plan.format == "texts" and plan.query_texts is None:
+        rows = _read_documents([*given, *((None, value) for value in inputs)], plan, reading)
+    elif given:
+        rows = stack([(split.NAMES[i], _read_split(i, value, plan, reading)) for i, value in given])
     else:
         rows = _read_inputs(inputs, plan, reading)
     _check_strict(plan, reading.bad)
     return rows
+
+
+def _given(inputs: Sequence[Input], plan: Preparation) -> list[tuple[int, Input]]:
+    """The splits that are given, by number."""
+    values = enumerate((plan.train, plan.validation, plan.test))
+    given = [(number_, value) for number_, value in values if value is not None]
+    if given and (inputs or plan.train is None or plan.format == "xc"):
+        raise UserError(
+            "given splits need a train file and no other input",
+            hint="use --train F, with --validation F and --test F where there are such",
+        )
+    return given
+
+
+def _read_split(number_: int, value: Input, plan: Preparation, reading: Reading) -> pl.LazyFrame:
+    rows = _read_inputs([value], plan, reading)
+    return rows.with_columns(split=pl.lit(number_, pl.UInt8))
+
+
+def _read_documents(
+    given: Sequence[tuple[int | None, Input]], plan: Preparation, reading: Reading
+) -> Documents:
+    items = [(item, number_) for number_, value in given for item in _items(value)]
+    asked = Asked(plan.query, plan.text, plan.candidate, plan.label_separator)
+    return read_documents(items, asked, reading, header=plan.header)
+
+
+def _read_xc(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Documents:
+    if len(inputs) != 1 or not isinstance(inputs[0], str | Path) or plan.source is not None:
+        raise UserError("the format xc needs one folder, and no source", hint="name the folder")
+    (folder_,) = expand([inputs[0]])
+    return read_xc(folder_, reading, content=plan.content)
 
 
 def _check_strict(plan: Preparation, bad: BadRows) -> None:
@@ -166,17 +208,20 @@ def _check_strict(plan: Preparation, bad: BadRows) -> None:
         )
 
 
-def _read_source(
-    inputs: Sequence[Input], plan: Preparation, reading: Reading
-) -> pl.LazyFrame | Dataset:
+def _read_source(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows:
     assert plan.source is not None
     source = SOURCES[plan.source]
     if bool(inputs) != bool(source.inputs):
         wanted = f"takes {source.inputs}" if source.inputs else "is bundled and takes no input"
         raise UserError(f"the source {plan.source} {wanted}", hint=source.summary)
+    read = source.read_texts if plan.format == "texts" else source.read
+    if read is None:
+        having = [name for name, other in SOURCES.items() if other.read_texts]
+        hint = f"leave --format texts out; these have: {', '.join(having)}"
+        raise UserError(f"the source {plan.source} has no texts", hint=hint)
     reading.progress(f"reading {plan.source}", 0.0)
-    rows = source.read(expand(inputs), reading)
-    if isinstance(rows, Dataset):
+    rows = read(expand(inputs), reading)
+    if isinstance(rows, Dataset | Documents):
         return rows
     names = Columns("query", "candidate", None, None if _wants_time(plan) else NONE)
     return read_frame(rows, names, plan.source, reading)
@@ -219,7 +264,8 @@ def _read_file(path: Path, columns: Columns, plan: Preparation, reading: Reading
 
 
 def _wants_time(plan: Preparation) -> bool:
-    return split.parse(plan.split, 0.0).needs_time or plan.duplicates == "last"
+    rule = split.usual(whole=False) if plan.split is None else plan.split
+    return split.parse(rule, 0.0).needs_time or plan.duplicates == "last"
 
 
 def _is_adjacency(path: Path) -> bool:
@@ -231,13 +277,16 @@ def _is_adjacency(path: Path) -> bool:
 # ---------------------------------------------------------------------------------- assembling
 
 
-def _assemble(rows: pl.LazyFrame, tables: Tables, plan: Preparation, reading: Reading) -> Dataset:
-    """Number, filter and split the rows; then come the features, which change no split."""
-    split.parse(plan.split, plan.validation_share)  # a bad rule is refused before the long work
+def _assemble(
+    rows: pl.LazyFrame | Documents, told: Told, plan: Preparation, reading: Reading
+) -> Dataset:
+    """Number, filter and split the rows; then come features and texts, which change no split."""
+    rule = split.usual(whole=bool(told.texts)) if plan.split is None else plan.split
+    splitter = split.parse(rule, plan.validation_share)  # a bad one is refused before long work
     reading.progress("numbering keys", 0.0)
-    pairs, queries, candidates = number(rows)
-    dropped = _dropped(reading.bad)
-    n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
+    pairs, queries, candidates = number(_frame(rows, plan))
+    left_out = dropped(reading.bad)
+    n_read = len(pairs) + sum(entry["rows"] for entry in left_out)
     if len(pairs) == 0:
         raise UserError(
             "there are no usable rows" if n_read else "the input has no rows",
@@ -248,30 +297,43 @@ def _assemble(rows: pl.LazyFrame, tables: Tables, plan: Preparation, reading: Re
         before, pairs = len(pairs), keep(pairs)
         check_not_empty(pairs, before, f"the filter '{name}'", hint)
         if len(pairs) < before:
-            dropped.append({"why": name, "rows": before - len(pairs)})
+            left_out.append({"why": name, "rows": before - len(pairs)})
     pairs, queries, candidates = compact(pairs, queries, candidates)
     reading.progress("splitting", 0.0)
-    pairs = _split(pairs, plan)
-    sides = {"query": queries, "candidate": candidates}
-    pairs, keys, known, summary = _joined(pairs, sides, tables)
-    data = _dataset(pairs, keys, known, {"rows": n_read, "dropped": dropped, **summary})
-    excluded = own_pairs(data.queries, data.candidates) if _excludes_self(plan) else None
-    return replace(data, excluded=excluded)
+    pairs = _split(pairs, plan, splitter, whole=bool(told.texts))
+    pairs, keys = sides.join(pairs, {"query": queries, "candidate": candidates}, told)
+    tokens = sides.Tokens(plan.tokens, plan.vocabulary)
+    known = sides.describe(pairs, keys, told, tokens, reading.progress)
+    data = _dataset(pairs, keys, known, {"rows": n_read, "dropped": left_out, **known.summary})
+    given = rows.excluded if isinstance(rows, Documents) else None
+    return replace(data, excluded=_excluded(data, plan, given))
 
 
-def _dropped(bad: BadRows) -> list[dict[str, Any]]:
-    return [
-        {"why": reason, "rows": n, "first": bad.places[reason]} for reason, n in bad.counts.items()
-    ]
+def _frame(rows: pl.LazyFrame | Documents, plan: Preparation) -> pl.LazyFrame:
+    """The pairs; documents have splits of their own unless others are asked for."""
+    if not isinstance(rows, Documents):
+        return rows
+    own = plan.train is not None or plan.split is None
+    return rows.pairs if own else rows.pairs.drop("split", strict=False)
 
 
-def _split(pairs: Pairs, plan: Preparation) -> Pairs:
-    """The pairs with their splits: as given, or drawn by the seed."""
+def _excluded(data: Dataset, plan: Preparation, given: pl.DataFrame | None) -> Interactions | None:
+    """The pairs that may never be returned: those that are given, and a query's own key."""
+    own = own_pairs(data.queries, data.candidates) if _excludes_self(plan) else None
+    if given is None:
+        return own
+    pairs = keyed_pairs(given, data.queries, data.candidates)
+    return pairs if own is None else pairs.union(own)
+
+
+def _split(pairs: Pairs, plan: Preparation, splitter: split.Splitter, *, whole: bool) -> Pairs:
+    """The pairs with their splits: as given, or drawn by the seed; ``whole`` queries are carved."""
     rng = np.random.default_rng(plan.seed)
     if pairs.splits is None:
-        splits = split.parse(plan.split, plan.validation_share).assign(pairs, rng)
-    elif plan.validation is None and plan.validation_share:
-        splits = split.carve_validation(pairs, plan.validation_share, rng)
+        splits = splitter.assign(pairs, rng)
+    elif plan.validation is None and plan.validation_share and not _has_validation(pairs):
+        carve = split.carve_queries if whole else split.carve_validation
+        splits = carve(pairs, plan.validation_share, rng)
     else:
         splits = pairs.splits
     if not (splits == split.TRAIN).any():
@@ -280,6 +342,10 @@ def _split(pairs: Pairs, plan: Preparation) -> Pairs:
             hint="is the train file the right one?",
         )
     return replace(pairs, splits=splits)
+
+
+def _has_validation(pairs: Pairs) -> bool:
+    return pairs.splits is not None and bool((pairs.splits == split.VALIDATION).any())
 
 
 def _excludes_self(plan: Preparation) -> bool:
@@ -311,13 +377,13 @@ def _filters(
 
 
 def _dataset(pairs: Pairs, keys: Keys, known: Known, history: dict[str, Any]) -> Dataset:
-    queries, candidates = keys["query"], keys["candidate"]
+    queries, candidates, written = keys["query"], keys["candidate"], known.written
     shape = (len(queries), len(candidates))
     grades = pairs.grades
     if grades is not None and (grades == 1).all():
         grades = None
     parts: dict[str, Interactions | None] = {}
-    for number_, name in enumerate(("train", "validation", "test")):
+    for number_, name in enumerate(split.NAMES):
         mine = pairs.splits == number_
         parts[name] = from_pairs(
             torch.from_numpy(pairs.queries[mine]),
@@ -329,18 +395,28 @@ def _dataset(pairs: Pairs, keys: Keys, known: Known, history: dict[str, Any]) ->
             parts[name] = None
     train, validation, test = parts.values()
     assert train is not None
-    return Dataset(
-        kind="interactions",
+    data = Dataset(
+        kind="texts" if written.texts else "interactions",
         train=train,
         validation=validation,
         test=test,
-        queries=Vocabulary(shape[0], lambda: queries),
-        candidates=Vocabulary(shape[1], lambda: candidates),
-        query_features=known.get("query"),
-        candidate_features=known.get("candidate"),
+        queries=queries,
+        candidates=candidates,
+        query_texts=written.texts.get("query"),
+        candidate_texts=written.texts.get("candidate"),
+        tokenizer=written.tokenizer,
+        n_tokens=written.n_tokens,
+        query_features=known.features.get("query"),
+        candidate_features=known.features.get("candidate"),
         summary={**_counts(parts, shape), **_grade_summary(grades), **history},
-        fingerprint=folder.fingerprint(parts.values(), queries, candidates, known),
+        fingerprint=folder.fingerprint(
+            parts.values(), queries.keys, candidates.keys, known.features, written.texts
+        ),
     )
+    if "candidate" not in written.words:
+        return data
+    keys_, words = candidates.keys, written.words["candidate"]
+    return replace(data, candidates=Vocabulary(len(keys_), lambda: keys_, lambda: words))
 
 
 def _counts(parts: dict[str, Interactions | None], shape: tuple[int, int]) -> dict[str, Any]:
@@ -378,48 +454,31 @@ def _grade_summary(grades: np.ndarray[Any, Any] | None) -> dict[str, Any]:
     return {"grades": summary}
 
 
-# ---------------------------------------------------------------------------------- features
+# ---------------------------------------------------------------------------------- tables
 
 
-def _read_features(plan: Preparation, reading: Reading, *, graded: bool) -> Tables:
-    """The tables of features; their keys stand in the column that the pairs have them in."""
-    given = {"query": plan.query_features, "candidate": plan.candidate_features}
-    tables: dict[str, features.Table] = {}
-    for side, table in given.items():
+def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
+    """The tables of features and texts; their keys stand in the column that the pairs have them in.
+
+    Graded rows and documents bring their own.
+    """
+    own = rows.tables if isinstance(rows, Documents) else {}
+    found: dict[str, dict[str, Any]] = {"features": {}, "texts": dict(own)}
+    for what, side in product(found, ("query", "candidate")):
+        table = getattr(plan, f"{side}_{what}")
         if table is None:
             continue
-        if graded:
+        if isinstance(rows, Dataset) or side in found[what]:
+            rows_ = "graded rows" if isinstance(rows, Dataset) else "these documents"
             raise UserError(
-                f"graded rows take no table of {side} features",
-                hint=f"leave --{side}-features out: the rows have features of their own",
+                f"{rows_} take no table of {side} {what}",
+                hint=f"leave --{side}-{what} out: the rows have {what} of their own",
             )
-        reading.progress(f"reading {side} features", 0.0)
-        tables[side] = features.open_table(table, usual=reading.columns.get(side))
-        _check_strict(plan, tables[side].bad)
-    return tables
-
-
-def _joined(pairs: Pairs, keys: Keys, tables: Tables) -> tuple[Pairs, Keys, Known, dict[str, Any]]:
-    """Every key of a table of features gets a row, with pairs or without; and what is known of it.
-
-    The last is a summary of that.
-    """
-    if not tables:
-        return pairs, keys, {}, {}
-    joined = {side: features.joined(mine, tables.get(side)) for side, mine in keys.items()}
-    rows = {side: joined[side].find(mine).numpy() for side, mine in keys.items()}
-    pairs = move(pairs, rows["query"], rows["candidate"], len(joined["candidate"]))
-    known = {side: features.align(table, joined[side]) for side, table in tables.items()}
-    summary = {
-        side: {
-            "rows": len(table.keys),
-            "numbers": len(known[side].columns.numbers),
-            "categories": len(known[side].columns.levels),
-            "left_out": features.left_out(table, known[side]),
-            "without_pairs": len(joined[side]) - len(keys[side]),
-            "without_features": len(joined[side]) - len(table.keys),
-            "dropped": _dropped(table.bad),
-        }
-        for side, table in tables.items()
-    }
-    return pairs, {side: all_.keys for side, all_ in joined.items()}, known, {"features": summary}
+        reading.progress(f"reading {side} {what}", 0.0)
+        usual = reading.columns.get(side)
+        if what == "features":
+            found[what][side] = features.open_table(table, usual=usual)
+        else:
+            found[what][side] = open_texts(table, usual, plan.text)
+        _check_strict(plan, found[what][side].bad)
+    return Told(**found)

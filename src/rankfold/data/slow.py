@@ -57,17 +57,22 @@ def _decoded(
 ) -> Iterator[Sequence[Any]]:
     """The rows whose values are text; a byte that is none was read as a lone surrogate."""
     for row in rows:
-        if any(v and not v.isascii() and _SURROGATE.search(v) for v in row[1:]):
+        if any(v and not is_decoded(v) for v in row[1:]):
             reading.bad.add("bytes that are not UTF-8", f"{path.name}:{row[0]}")
         else:
             yield row
 
 
+def is_decoded(text: str) -> bool:
+    """Whether all of a text was UTF-8."""
+    return text.isascii() or not _SURROGATE.search(text)
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of a text, with their ends."""
+def raw_lines(path: Path) -> Iterator[str]:
+    """The lines of a text, with their ends; a byte that is no text becomes a lone surrogate."""
     with io.TextIOWrapper(
         open_binary(path), "utf-8-sig", errors="surrogateescape", newline="\n"
     ) as file:
@@ -125,7 +130,7 @@ def _records(path: Path, separator: str) -> Iterator[tuple[int, Record]]:
 
     A quote that is never closed spoils its own line only: reading goes on with the next one.
     """
-    remaining = _lines(path)
+    remaining = raw_lines(path)
     pending: list[str] = []
     line = 1
     while pending := pending or list(islice(remaining, 1)):
@@ -186,29 +191,30 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
 def _json_names(path: Path) -> list[str]:
     """The names of all objects' fields."""
     names: set[str] = set()
-    for _, record in _objects(path):
+    for _, record in objects(path):
         names.update(record or ())
     return json_order(path, names)
 
 
 def json_order(path: Path, names: Iterable[str]) -> list[str]:
     """Names in an order that does not depend on the reader: as in the first object, then sorted."""
-    first = next((record for _, record in _objects(path) if record), None)
+    first = next((record for _, record in objects(path) if record), None)
     if first is None:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
     return [*first, *sorted(set(names) - set(first))]
 
 
 def _json_rows(path: Path, names: Sequence[str], reading: Reading) -> Iterator[list[Any]]:
-    for line, record in _objects(path):
+    for line, record in objects(path):
         if record is None:
             reading.bad.add("no JSON object", f"{path.name}:{line}")
         else:
-            yield [line, *(_as_text(record.get(name)) for name in names)]
+            yield [line, *(as_text(record.get(name)) for name in names)]
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    for line, text in enumerate(_lines(path), start=1):
+def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The line and the object of each line that is not blank; None where it holds none."""
+    for line, text in enumerate(raw_lines(path), start=1):
         if text.strip():
             try:
                 record = json.loads(text, object_pairs_hook=_object)
@@ -223,7 +229,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record if len(record) == len(pairs) else {**record, **dict(reversed(pairs))}
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """A value as the fast reader writes it; no value where it is not a number nor a text."""
     if isinstance(value, float):
         return None if value != value else format(Decimal(repr(value)), "f").removesuffix(".0")

@@ -2,7 +2,7 @@
 
 A splitter gives one number per pair: 0 train, 1 validation, 2 test. Per query with n pairs, test
 gets ``max(1, round(share n))`` if n >= 3, then validation likewise if n >= 5, and at least one pair
-is left to train.
+is left to train. By whole queries, the same holds for queries in place of pairs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from rankfold.data.pairs import Pairs
 from rankfold.errors import UserError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
+NAMES = ("train", "validation", "test")
 HINT = (
-    "write --split 0.8,0.1,0.1 (shares of each query's pairs), last, or time:T, "
-    "where T is a date like 2024-01-01 or seconds since 1970"
+    "write --split 0.8,0.1,0.1 (shares of each query's pairs), queries:0.8,0.1,0.1 (of whole "
+    "queries), last, or time:T, where T is a date like 2024-01-01 or seconds since 1970"
 )
+
+QUERIES = "queries:"
+USUAL = "0.8,0.1,0.1"
 
 Assignment = NDArray[np.uint8]
 
@@ -33,22 +37,42 @@ class Splitter(NamedTuple):
 
 
 def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
-    """The splitter that ``rule`` names: three shares, ``last`` or ``time:T``."""
+    """The splitter that ``rule`` names: three shares, of queries or not, ``last`` or ``time:T``."""
     if isinstance(rule, str):
         if rule == "last":
             return Splitter(by_last, needs_time=True)
         if rule.startswith("time:"):
             cut = _time(rule.removeprefix("time:"))
             return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
+        if rule.startswith(QUERIES):
+            whole = _check_shares(_shares(rule.removeprefix(QUERIES)))
+            return Splitter(lambda pairs, rng: by_query(pairs, whole, rng), needs_time=False)
         rule = _shares(rule)
     shares = _check_shares(rule)
     return Splitter(lambda pairs, rng: by_ratio(pairs, shares, rng), needs_time=False)
+
+
+def usual(*, whole: bool) -> str:
+    """The rule where none is asked for: the same shares of each query's pairs, or of queries."""
+    return f"{QUERIES}{USUAL}" if whole else USUAL
 
 
 def by_ratio(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
     """Each query's pairs at random, in the given shares of train, validation and test."""
     counts = np.bincount(pairs.queries)
     return _cut(pairs, _shuffled(pairs, rng), *sizes(counts, shares[1], shares[2]))
+
+
+def by_query(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
+    """All pairs of a query together, queries at random in the given shares."""
+    queries, rows = np.unique(pairs.queries, return_inverse=True)
+    one = np.array([len(queries)])
+    n_validation, n_test = (int(size[0]) for size in sizes(one, shares[1], shares[2]))
+    drawn = np.full(len(queries), TRAIN, dtype=np.uint8)
+    order = rng.permutation(len(queries))
+    drawn[order[:n_test]] = TEST
+    drawn[order[n_test : n_test + n_validation]] = VALIDATION
+    return drawn[rows]
 
 
 def by_last(pairs: Pairs, _rng: np.random.Generator) -> Assignment:
@@ -88,6 +112,15 @@ def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> As
     train = pairs.take(places)
     counts = np.bincount(train.queries)
     splits[places] = _cut(train, _shuffled(train, rng), *sizes(counts, share, 0.0))
+    return splits
+
+
+def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
+    """The same by whole queries: a share of those with training pairs, at random."""
+    assert pairs.splits is not None
+    splits = pairs.splits.copy()
+    places = np.flatnonzero(splits == TRAIN)
+    splits[places] = by_query(pairs.take(places), (1 - share, share, 0.0), rng)
     return splits
 
 

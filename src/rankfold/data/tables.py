@@ -79,7 +79,7 @@ def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
 
 def read_frame(frame: pl.LazyFrame, columns: Columns, name: str, reading: Reading) -> pl.LazyFrame:
     """The usable rows of a frame from elsewhere, bad rows named by their number."""
-    with _readable(name):
+    with readable(name):
         sunk = _sink(frame.with_row_index(LINE, offset=1), columns, name, reading)
     return _usable(sunk, name, reading)
 
@@ -105,7 +105,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
 
     if _is_text(path):
         return _from_text(path, choose, collect, reading, header=True)
-    with _readable(path.name):
+    with readable(path.name):
         return collect(_scan_binary(path, reading))
 
 
@@ -118,13 +118,13 @@ def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
 
     if _is_text(path):
         return _from_text(path, choose, lambda raw: raw.collect(), reading, header=True)
-    with _readable(path.name):
+    with readable(path.name):
         return _scan_binary(path, reading).collect()
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
     """All columns of a frame from elsewhere, its rows numbered in ``LINE``."""
-    with _readable(name):
+    with readable(name):
         return frame.with_row_index(LINE, offset=1).collect()
 
 
@@ -234,7 +234,7 @@ def _scan_json(path: Path) -> pl.LazyFrame | None:
 
 def _read_binary(path: Path, columns: Columns, reading: Reading) -> pl.LazyFrame:
     """A Parquet or Arrow file, whose columns have types of their own."""
-    with _readable(path.name):
+    with readable(path.name):
         sunk = _sink(_scan_binary(path, reading), columns, path.name, reading)
     return _usable(sunk, path.name, reading)
 
@@ -245,7 +245,7 @@ def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
 
 
 @contextmanager
-def _readable(table: str) -> Iterator[None]:
+def readable(table: str) -> Iterator[None]:
     """What polars cannot read is the user's to know, not a traceback."""
     try:
         yield
@@ -317,10 +317,15 @@ def names_columns(words: Sequence[str]) -> bool:
 
 
 def _guess(role: str, names: Sequence[str]) -> str | None:
+    return named(USUAL_NAMES[role], names)
+
+
+def named(usual: str, names: Sequence[str]) -> str | None:
+    """The first of the names that are usual, in their order, that is there in any spelling."""
     plain: dict[str, str] = {}
     for name in names:
         plain.setdefault(name.strip().lower().replace(" ", "_").replace("-", "_"), name)
-    return next((plain[usual] for usual in USUAL_NAMES[role].split() if usual in plain), None)
+    return next((plain[word] for word in usual.split() if word in plain), None)
 
 
 def _names(raw: pl.LazyFrame) -> list[str]:

@@ -3,6 +3,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rankfold.data.prepare import prepare
 from rankfold.data.reading import Reading
 from rankfold.data.sources import debian
 from rankfold.data.sources.debian import read_relations, read_see_also, read_tags
@@ -54,6 +55,34 @@ def test_tags_of_a_package(reading: Reading) -> None:
     assert of(tags, "0ad-data") == {"role::app-data"}
     assert len(of(tags, "0ad")) == 8
     assert of(tags, "0install-core") == set()
+
+
+def test_see_also_with_texts_is_split_by_package() -> None:
+    data = prepare(source="debian-seealso", format="texts")
+    assert data.kind == "texts"
+    sizes = [data.split(name).n_pairs for name in ("train", "validation", "test")]  # type: ignore[arg-type]
+    assert sizes == [47810, 2273, 5603]
+    assert (len(data.queries), len(data.candidates)) == (17406, 20643)
+    assert data.excluded is not None
+    assert data.excluded.n_pairs == 8099
+    assert data.candidates.texts is not None
+    texts = zip(data.candidates.keys, data.candidates.texts, strict=True)
+    assert all(len(text) > len(key) and text.startswith(key) for key, text in texts)
+
+
+def test_tags_with_texts_are_known_by_their_parts() -> None:
+    data = prepare(source="debian-tags", format="texts")
+    assert data.candidates.texts is not None
+    shown = dict(zip(data.candidates.keys, data.candidates.texts, strict=True))
+    assert shown["role::app-data"] == "role app data"
+    assert (
+        data.split("test").counts().bool().logical_and(data.split("train").counts() > 0).sum() == 0
+    )
+
+
+def test_without_texts_they_are_interactions() -> None:
+    data = prepare(source="debian-tags")
+    assert (data.kind, data.query_texts, data.tokenizer) == ("interactions", None, None)
 
 
 def write_tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Public data sets by name. To add one: one file, one line here, one test in its true format.
 
 A reader gets its input files and returns rows ``query, candidate[, grade][, time]``, time in
-seconds, or a whole ``Dataset`` where the rows are graded.
+seconds, ``Documents`` where there are texts, or a whole ``Dataset`` where the rows are graded.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,19 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankfold.data.documents import Documents
 from rankfold.data.reading import Reading
-from rankfold.data.sources import amazon, debian, movielens, retinamnist, steam, wikilinks
+from rankfold.data.sources import (
+    amazon,
+    debian,
+    mdn,
+    movielens,
+    retinamnist,
+    steam,
+    wikilinks,
+    wordnet,
+    yso,
+)
 from rankfold.types import Dataset
 
 
@@ -19,9 +30,12 @@ class Source(NamedTuple):
     """One public data set or format."""
 
     summary: str
-    read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset]
+    read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset | Documents]
     inputs: str  # what the input files are; empty for bundled data
     links: bool = False  # queries and candidates are the same things, and none is its own candidate
+    read_texts: Callable[[list[Path], Reading], Documents] | None = (
+        None  # where texts are asked for
+    )
 
 
 SOURCES: dict[str, Source] = {
@@ -30,14 +44,43 @@ SOURCES: dict[str, Source] = {
         "relations of Debian packages (bundled)", debian.read_relations, "", links=True
     ),
     "debian-seealso": Source(
-        "what Debian packages suggest (bundled)", debian.read_see_also, "", links=True
+        "what Debian packages suggest (bundled)",
+        debian.read_see_also,
+        "",
+        links=True,
+        read_texts=debian.read_see_also_texts,
     ),
-    "debian-tags": Source("tags of Debian packages (bundled)", debian.read_tags, ""),
+    "debian-tags": Source(
+        "tags of Debian packages (bundled)",
+        debian.read_tags,
+        "",
+        read_texts=debian.read_tags_texts,
+    ),
+    "mdn-seealso": Source(
+        "see also on pages of the MDN web docs",
+        mdn.read,
+        "pages.tsv.zst and seealso.tsv",
+        links=True,
+        read_texts=mdn.read,
+    ),
     "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
     "retinamnist": Source("graded photographs of retinas (bundled)", retinamnist.read, ""),
     "steam": Source("Steam reviews", steam.read, "steam_reviews.json.gz"),
     "steam-au": Source("Steam, Australia", steam.read_users, "australian_user_reviews.json.gz"),
     "wikilinks": Source(
         "Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz", links=True
+    ),
+    "wordnet": Source(
+        "pointers between synsets of WordNet",
+        wordnet.read,
+        "synsets.tsv.zst and pointers.tsv.zst",
+        links=True,
+        read_texts=wordnet.read,
+    ),
+    "yso-finna-en": Source(
+        "subjects of library records",
+        yso.read,
+        "docs.tsv.zst and labels.tsv.zst",
+        read_texts=yso.read,
     ),
 }

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
+from rankfold.data.documents import Documents, TextTable
 from rankfold.data.reading import Reading
+from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"
 PACKAGES = {
@@ -30,8 +32,14 @@ def read_relations(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
 
 def read_see_also(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
     """The same for packages that it recommends, suggests or enhances only."""
-    relations = _table("relations", RELATIONS)
-    return _named(relations.filter(pl.col("kind").is_in([RECOMMENDS, SUGGESTS, ENHANCES])))
+    return _named(_see_also())
+
+
+def read_see_also_texts(_paths: list[Path], _reading: Reading) -> Documents:
+    """The same with names and short descriptions; see ``linked`` for the splits."""
+    packages = _packages()
+    pairs = _see_also().select("from", "to").unique().sort("from", "to").collect()
+    return tsv.linked(pairs, packages["name"], packages["words"])
 
 
 def read_tags(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
@@ -39,6 +47,30 @@ def read_tags(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
     tagged = _table("packages", PACKAGES).drop_nulls("tags")
     tags = pl.col("tags").str.split(", ")
     return tagged.select(query="name", candidate=tags).explode("candidate")
+
+
+def read_tags_texts(paths: list[Path], reading: Reading) -> Documents:
+    """The same with names and short descriptions; the words of a tag are its parts."""
+    pairs = read_tags(paths, reading)
+    packages, tags = _packages(), pairs.select(pl.col("candidate").unique().sort()).collect()
+    tagged = packages.drop_nulls("tags")
+    words = tags.to_series().str.replace_all("[:-]+", " ")
+    tables = {
+        "query": TextTable("packages", tagged["name"], tagged["words"]),
+        "candidate": TextTable("tags", tags.to_series(), words),
+    }
+    return Documents(pairs, tables)
+
+
+def _packages() -> pl.DataFrame:
+    """All packages in order of number, with their ``words``."""
+    words = pl.concat_str("name", "summary", separator=" ", ignore_nulls=True)
+    return _table("packages", PACKAGES).with_columns(words=words).collect()
+
+
+def _see_also() -> pl.LazyFrame:
+    kinds = [RECOMMENDS, SUGGESTS, ENHANCES]
+    return _table("relations", RELATIONS).filter(pl.col("kind").is_in(kinds))
 
 
 def _named(relations: pl.LazyFrame) -> pl.LazyFrame:

@@ -1,0 +1,308 @@
+"""Documents with their labels: one per row of a table, or one per line of a text.
+
+In a table, one column holds the text and one the labels: a list, or a text with a mark between any
+two. A third column holds the keys of the documents; without one, the rows are counted from 0. A
+line is ``text TAB labels``, with spaces between labels.
+
+Documents are the queries, labels the candidates. A document without labels is kept: it has no pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from rankfold.data import features, memory, slow
+from rankfold.data.pairs import canonical
+from rankfold.data.reading import LINE, BadRows, Reading, base_suffix
+from rankfold.data.tables import NONE, collect, keys_of, listing, named, read_columns
+from rankfold.errors import UserError
+from rankfold.types import Texts
+
+MARKS = "|;,"  # what may part labels, besides white space
+OBJECTS_LOOKED_AT = 1000  # of a file of JSON lines, for the names of its columns
+NOT_TEXT = "bytes that are not UTF-8"
+USUAL_NAMES = {
+    "text": "text title sentence abstract content body description name words",
+    "labels": "labels tags subjects categories classes targets target_ind candidates label tag "
+    "subject category class target candidate",
+    "key": "key id uid query document_id doc_id docid",
+}
+OPTIONS = {"key": "--query-column", "text": "--text-column", "labels": "--candidate-column"}
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """What is written of one side, by key: words, or bags of tokens, or the keys alone."""
+
+    name: str
+    keys: pl.Series  # Int64 or text, none missing, none twice
+    words: pl.Series | None = None  # String, null where there is none
+    bags: Texts | None = None
+    n_tokens: int = 0  # every token of the bags is below it
+    bad: BadRows = field(default_factory=BadRows)  # rows that were left out
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Pairs of documents and labels, and what is written of either."""
+
+    pairs: pl.LazyFrame  # query, candidate[, grade][, split]
+    tables: Mapping[str, TextTable]  # by side; each of their keys gets a row
+    excluded: pl.DataFrame | None = None  # query, candidate: pairs that may never be returned
+
+
+class Asked(NamedTuple):
+    """The columns to read, None where they are to be guessed; and what stands between labels."""
+
+    key: str | None = None
+    text: str | None = None
+    labels: str | None = None
+    separator: str | None = None
+
+
+def read_documents(
+    items: Sequence[tuple[Any, int | None]], asked: Asked, reading: Reading, *, header: bool
+) -> Documents:
+    """The documents of some files or tables in memory, each with the split that it is, if given."""
+    if not items:
+        raise UserError("there is nothing to read", hint="name a file of documents")
+    parts: list[pl.DataFrame] = []
+    names = [item.name if isinstance(item, Path) else "the table" for item, _ in items]
+    for number, (name, (item, split)) in enumerate(zip(names, items, strict=True)):
+        reading.progress(f"reading {name}", number / len(items))
+        frame = _read(item, name, asked, reading, header=header)
+        if len(frame) == 0:
+            why = "; ".join(reading.bad.describe())
+            raise UserError(f"{name} has no documents", hint=why or "is it the right file?")
+        parts.append(frame.with_columns(split=pl.lit(split, pl.UInt8)))
+    documents = _stacked(parts, asked.separator)
+    return _paired(documents, " and ".join(dict.fromkeys(names)), given=items[0][1] is not None)
+
+
+def open_texts(table: Any, usual: str | None, text_column: str | None) -> TextTable:
+    """A table of keys and texts; the keys as in a table of features."""
+    found = features.open_table(table, usual=usual, what="texts")
+    names = found.values.columns
+    column = text_column if text_column in names else named(USUAL_NAMES["text"], names)
+    if column is None and len(names) == 1:
+        column = names[0]
+    if column is None:
+        raise UserError(
+            f"cannot tell which column of {found.name} holds the text",
+            hint=f"{listing(names)} beside the keys; use --text-column NAME",
+        )
+    words = _words(found.values[column], found.name)
+    return TextTable(found.name, found.keys, words, bad=found.bad)
+
+
+# ---------------------------------------------------------------------------------- assembling
+
+
+def _stacked(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame:
+    """All documents, their labels as lists; keys of unlike types become text."""
+    written = [part["labels"] for part in parts if part["labels"].dtype == pl.String]
+    mark = separator or next(
+        (mark for mark in MARKS if any(w.str.contains(mark, literal=True).any() for w in written)),
+        None,
+    )
+    numbered = {"key" in part.columns for part in parts}
+    if len(numbered) > 1:
+        raise UserError(
+            "some of the files have keys of documents, others have none",
+            hint="name their column alike in all, or use --query-column none",
+        )
+    alike = [part.with_columns(labels=_listed(part["labels"], mark)) for part in parts]
+    if numbered == {False}:
+        return pl.concat(alike).with_row_index("key").with_columns(pl.col("key").cast(pl.Int64))
+    if len({part["key"].dtype for part in parts}) > 1:
+        alike = [part.with_columns(pl.col("key").cast(pl.String)) for part in alike]
+    return pl.concat(alike)
+
+
+def _listed(labels: pl.Series, mark: str | None) -> pl.Series:
+    """Labels as lists of text: parted by a mark or, without one, by white space."""
+    if labels.dtype != pl.String:
+        return labels
+    return labels.str.split(mark) if mark else labels.str.extract_all(r"\S+")
+
+
+def _paired(documents: pl.DataFrame, name: str, *, given: bool) -> Documents:
+    again = documents["key"].filter(documents["key"].is_duplicated())
+    if len(again):
+        raise UserError(
+            f"{name} has the document {again[0]!r} more than once",
+            hint="a document is one row; if rows are pairs, use --format table with --query-texts",
+        )
+    if not documents["labels"].list.len().sum():
+        raise UserError(f"no document of {name} has a label", hint="is it the right column?")
+    label = pl.col("candidate").str.strip_chars()
+    pairs = (
+        documents.lazy()
+        .select("split", query="key", candidate="labels")
+        .explode("candidate")
+        .with_columns(candidate=label)
+        .filter(pl.col("candidate") != "")
+    )
+    table = TextTable(name, canonical(documents["key"]), documents["text"])
+    return Documents(pairs if given else pairs.drop("split"), {"query": table})
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def _read(item: Any, name: str, asked: Asked, reading: Reading, *, header: bool) -> pl.DataFrame:
+    """Columns ``key`` (where there is one), ``text`` and ``labels``: lists, or text."""
+    if not isinstance(item, Path):
+        return _columns(collect(memory.to_frame(item), name), name, asked, reading)
+    if item.is_dir():
+        raise UserError(f"{item} is a folder", hint="name its files, or use --format xc")
+    if base_suffix(item) in slow.JSON_LINES:
+        return _read_json(item, asked, reading)
+    if _holds_lines(item, asked, header=header):
+        rows = list(_lines(item, reading))
+        return pl.DataFrame(rows, {"text": pl.String, "labels": pl.List(pl.String)}, orient="row")
+    return _columns(read_columns(item, reading), name, asked, reading)
+
+
+def _holds_lines(path: Path, asked: Asked, *, header: bool) -> bool:
+    """Whether a text is one of lines: it has no header, or is a .txt that names no columns."""
+    if base_suffix(path) not in (".txt", ""):
+        return not header and base_suffix(path) in (".tsv", ".tab", ".csv")
+    names = next(slow.raw_lines(path), "").strip().split("\t")
+    asked_for = {asked.text, asked.labels} & set(names)
+    usual = all(named(USUAL_NAMES[role], names) for role in ("text", "labels"))
+    return not header or not (asked_for or usual)
+
+
+def _lines(path: Path, reading: Reading) -> Iterator[tuple[str, list[str]]]:
+    for number, line in enumerate(slow.raw_lines(path), start=1):
+        text, tab, labels = line.rstrip("\r\n").rpartition("\t")
+        if not line.strip():
+            continue
+        if not tab:
+            reading.bad.add("no tab between text and labels", f"{path.name}:{number}")
+        elif not slow.is_decoded(line):
+            reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
+        else:
+            yield text, labels.split()
+
+
+def _read_json(path: Path, asked: Asked, reading: Reading) -> pl.DataFrame:
+    """JSON lines; read here since lists have to stay lists, also beside lines that are damaged."""
+    first = (record for _, record in islice(slow.objects(path), OBJECTS_LOOKED_AT) if record)
+    names = list(dict.fromkeys(name for record in first for name in record))
+    if not names:
+        raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
+    chosen = _choose(names, asked, path.name)
+    rows = list(_json_rows(path, chosen, reading))
+    types: dict[str, pl.DataType] = {LINE: pl.Int64(), chosen.text: pl.String()}
+    if chosen.key is not None:
+        types[chosen.key] = pl.String()
+    lists = any(isinstance(row[-1], list) for row in rows)
+    types[chosen.labels] = pl.List(pl.String) if lists else pl.String()
+    if lists:  # a text among lists is one label
+        rows = [(*row, [last] if isinstance(last, str) else last) for *row, last in rows]
+    return _columns(pl.DataFrame(rows, types, orient="row"), path.name, asked, reading)
+
+
+def _json_rows(path: Path, chosen: Chosen, reading: Reading) -> Iterator[tuple[Any, ...]]:
+    for line, record in slow.objects(path):
+        if record is None:
+            reading.bad.add("no JSON object", f"{path.name}:{line}")
+            continue
+        key = [] if chosen.key is None else [slow.as_text(record.get(chosen.key))]
+        text, labels = slow.as_text(record.get(chosen.text)), record.get(chosen.labels)
+        if isinstance(labels, list):
+            labels = [slow.as_text(label) for label in labels]
+            flat = labels
+        else:
+            labels = slow.as_text(labels)
+            flat = [labels or ""]
+        if any(label is None for label in flat):
+            reading.bad.add("labels that are neither text nor numbers", f"{path.name}:{line}")
+        elif not all(slow.is_decoded(value) for value in (*key, text, *flat) if value):
+            reading.bad.add(NOT_TEXT, f"{path.name}:{line}")
+        else:
+            yield line, text, *key, labels
+
+
+# ---------------------------------------------------------------------------------- columns
+
+
+class Chosen(NamedTuple):
+    """The columns of one table."""
+
+    key: str | None
+    text: str
+    labels: str
+
+
+def _columns(frame: pl.DataFrame, name: str, asked: Asked, reading: Reading) -> pl.DataFrame:
+    chosen = _choose([column for column in frame.columns if column != LINE], asked, name)
+    reading.columns.setdefault("candidate", chosen.labels)
+    columns = {
+        "text": _words(frame[chosen.text], name),
+        "labels": _label_lists(frame[chosen.labels], name),
+    }
+    if chosen.key is None:
+        return pl.DataFrame(columns)
+    reading.columns.setdefault("query", chosen.key)
+    columns["key"] = keys_of(frame, chosen.key, name)
+    for line in frame[LINE].filter(columns["key"].is_null()):
+        reading.bad.add("a missing query", f"{name}:{line}")
+    return pl.DataFrame(columns).drop_nulls("key")
+
+
+def _choose(names: Sequence[str], asked: Asked, table: str) -> Chosen:
+    """The columns asked for, else those with a usual name; of two, the other one is known."""
+    found: dict[str, str | None] = {}
+    for role, option in OPTIONS.items():
+        wanted = getattr(asked, role)
+        if wanted is not None and wanted not in (NONE, *names):
+            hint = f"{listing(names)}; use {option} NAME"
+            raise UserError(f"{table} has no column {wanted!r}", hint=hint)
+        found[role] = wanted
+    for role in ("text", "labels", "key"):
+        free = [name for name in names if name not in found.values()]
+        found[role] = found[role] or named(USUAL_NAMES[role], free)
+    for role in ("text", "labels"):
+        free = [name for name in names if name not in found.values()]
+        found[role] = found[role] or (free[0] if len(free) == 1 else None)
+        if found[role] in (None, NONE):
+            raise UserError(
+                f"cannot tell which column of {table} holds the {role}",
+                hint=f"{listing(names)}; use {OPTIONS[role]} NAME, or --no-header where lines are "
+                "text TAB labels",
+            )
+    key = None if found["key"] == NONE else found["key"]
+    return Chosen(key, str(found["text"]), str(found["labels"]))
+
+
+def _words(column: pl.Series, table: str) -> pl.Series:
+    """A column of text; what is empty is null."""
+    if column.dtype not in (*features.TEXT, pl.Null) and not column.dtype.is_numeric():
+        raise UserError(
+            f"column {column.name!r} of {table} holds {column.dtype}, not text",
+            hint="use --text-column NAME",
+        )
+    text = column.cast(pl.String)
+    return pl.select(pl.when(text != "").then(text)).to_series()
+
+
+def _label_lists(column: pl.Series, table: str) -> pl.Series:
+    """A column of labels: lists of text, or text that is still to be parted."""
+    if isinstance(column.dtype, pl.Array):
+        column = column.arr.to_list()
+    inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
+    if not (inner in (*features.TEXT, pl.Null) or inner.is_integer()):
+        raise UserError(
+            f"column {column.name!r} of {table} holds {column.dtype}, not labels",
+            hint="labels are lists of text or of whole numbers, or text; use --candidate-column",
+        )
+    return column.cast(pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String)
