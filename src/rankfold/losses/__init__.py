@@ -1,9 +1,11 @@
 """Losses: pure functions of scores. To add one: one file, one line here, one test."""
 
+from rankfold.losses.apart import apart_loss
 from rankfold.losses.bce import bce_loss
 from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.expected import expected_loss
 from rankfold.losses.hinge import hinge_loss
+from rankfold.losses.likelihood import likelihood_loss
 from rankfold.losses.rg2 import rg2_loss
 from rankfold.losses.rgx import rgx_loss
 from rankfold.losses.softmax import softmax_loss
@@ -14,6 +16,7 @@ from rankfold.types import Loss
 
 LOSSES: dict[str, Loss] = {
     "softmax": softmax_loss,
+    "apart": apart_loss,
     "sparsemax": sparsemax_loss,
     "rg2": rg2_loss,
     "rgx": rgx_loss,
@@ -23,4 +26,5 @@ LOSSES: dict[str, Loss] = {
     "uib": uib_loss,
     "hinge": hinge_loss,
     "warp": warp_loss,
+    "likelihood": likelihood_loss,
 }

@@ -49,6 +49,7 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
         batches=QueryBatches(rows, config.batch_size),
         losses=losses,
         export=lambda: model_of(name, config, encoder, data, rows),
+        weights=lambda batch: batch.weights,
     )
     return train(task, config, run)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rankfold.errors import UserError
 from rankfold.training import optimisers
-from rankfold.training.batches import Batches, Rows
+from rankfold.training.batches import Batches
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 
@@ -34,9 +34,9 @@ class Training:
     epochs: int = 50  # at most; validation stops earlier
     batch_size: int = 2048
     lr: float = 0.01
-    optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "sgd"] = "auto"  # auto: adam
+    optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "row-adam", "sgd"] = "auto"
     weight_decay: float = 1e-5
-    schedule: Literal["constant", "step", "cosine"] = "constant"
+    schedule: Literal["constant", "step", "cosine", "linear"] = "constant"
     warmup: float = 0.0  # epochs over which the learning rate rises
     clip: float | None = None  # the largest norm of a gradient
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone
@@ -82,8 +82,9 @@ class Task:
     module: nn.Module
     batches: Batches
     losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, by a generator; [B]
-    export: Callable[[], Model]
+    export: Callable[[], Model | None]
     memory: Memory = field(default_factory=Nothing)
+    weights: Callable[[Any], Tensor] | None = None  # of a batch's values in its mean; None: alike
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
@@ -145,7 +146,8 @@ class Loop:
         optimisers.set_rate(self.optimisers, config.lr * factor)
         with torch.autocast(self.run.device.type, torch.bfloat16, enabled=self.half):
             values = self.task.losses(batch, self.draws)
-        weights = batch.weights.to(values) if isinstance(batch, Rows) else torch.ones_like(values)
+        weigh = self.task.weights
+        weights = torch.ones_like(values) if weigh is None else weigh(batch).to(values)
         weight = weights.sum()
         loss = (values * weights).sum() / weight
         loss.backward()

@@ -8,20 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 
+from rankfold.training.row_adam import RowAdam
+
 LARGE = 2**27  # numbers in the tables beyond which gradients are sparse
 MOMENTUM = 0.9
 
 
 def is_sparse(name: str, numbers: int) -> bool:
     """True if a table's gradient should hold the batch's rows alone."""
-    return name == "sparse-adam" or (name == "auto" and numbers > LARGE)
+    return name in ("sparse-adam", "row-adam") or (name == "auto" and numbers > LARGE)
 
 
 def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[Optimizer]:
     """What trains a module; tables with sparse gradients get an optimiser of their own."""
     tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
     rest = [p for p in module.parameters() if all(p is not table for table in tables)]
-    found: list[Optimizer] = [SparseAdam(tables, lr=lr)] if tables else []
+    kind = RowAdam if name == "row-adam" else SparseAdam
+    found: list[Optimizer] = [kind(tables, lr=lr)] if tables else []
     if rest:
         found.append(_dense(name, rest, lr, weight_decay))
     return found

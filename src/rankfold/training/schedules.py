@@ -25,7 +25,17 @@ def cosine(done: float, epochs: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, done / epochs)))
 
 
-SCHEDULES: dict[str, Schedule] = {"constant": constant, "step": step, "cosine": cosine}
+def linear(done: float, epochs: float) -> float:
+    """From 1 straight down to 0."""
+    return max(0.0, 1 - done / epochs)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "step": step,
+    "cosine": cosine,
+    "linear": linear,
+}
 
 
 def rate(schedule: Schedule, done: float, epochs: float, warmup: float) -> float:

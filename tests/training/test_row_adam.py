@@ -1,0 +1,85 @@
+"""Adam with one second moment per row."""
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.training import optimisers
+from rankfold.training.row_adam import BETAS, SMALLEST, RowAdam
+
+
+def by_loops(start: Tensor, gradients: list[dict[int, Tensor]], lr: float) -> Tensor:
+    """The definition, a row at a time."""
+    table, (first, second) = start.clone(), BETAS
+    momentum, squares = torch.zeros_like(start), torch.zeros(len(start), dtype=start.dtype)
+    times = [0] * len(start)
+    for step in gradients:
+        for row, grad in step.items():
+            times[row] += 1
+            momentum[row] = first * momentum[row] + (1 - first) * grad
+            squares[row] = second * squares[row] + (1 - second) * (grad @ grad) / len(grad)
+            size = (squares[row] / (1 - second ** times[row])).sqrt() + SMALLEST
+            table[row] -= lr * momentum[row] / (1 - first ** times[row]) / size
+    return table
+
+
+def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
+    ids = torch.tensor(list(rows))
+    return torch.sparse_coo_tensor(
+        ids[None], torch.stack(list(rows.values())), shape, check_invariants=True
+    )
+
+
+def test_it_is_the_written_formula() -> None:
+    start = torch.randn(7, 4, dtype=torch.float64)
+    steps = [
+        {int(row): torch.randn(4, dtype=torch.float64) for row in torch.randperm(7)[:3]}
+        for _ in range(10)
+    ]
+    table = nn.Parameter(start.clone())
+    optimiser = RowAdam([table], lr=0.05)
+    for rows in steps:
+        table.grad = sparse((7, 4), rows)
+        optimiser.step()
+    torch.testing.assert_close(table.data, by_loops(start, steps, 0.05))
+
+
+def test_rows_without_a_gradient_stay() -> None:
+    table = nn.Parameter(torch.randn(5, 3))
+    before = table.detach().clone()
+    table.grad = sparse((5, 3), {2: torch.ones(3)})
+    RowAdam([table], lr=0.1).step()
+    changed = (table.detach() != before).any(dim=1)
+    assert changed.tolist() == [False, False, True, False, False]
+
+
+def test_a_repeated_row_counts_once_with_the_sum() -> None:
+    tables = [nn.Parameter(torch.zeros(2, 3)) for _ in range(2)]
+    twice = torch.sparse_coo_tensor(
+        torch.tensor([[1, 1]]), torch.tensor([[1.0, 0, 2]] * 2), (2, 3), check_invariants=True
+    )
+    tables[0].grad, tables[1].grad = twice, sparse((2, 3), {1: torch.tensor([2.0, 0, 4])})
+    for table in tables:
+        RowAdam([table], lr=0.1).step()
+    assert torch.equal(tables[0], tables[1])
+
+
+def test_going_on_from_kept_state_is_going_on() -> None:
+    module = nn.Embedding(6, 4, sparse=True)
+    again = nn.Embedding(6, 4, sparse=True)
+    ours, theirs = (optimisers.make("row-adam", m, 0.1, 0.0) for m in (module, again))
+
+    def learn(table: nn.Embedding, with_: list[torch.optim.Optimizer], seed: int) -> None:
+        rows = torch.randint(0, 6, (5,), generator=torch.Generator().manual_seed(seed))
+        table(rows).pow(3).sum().backward()
+        for optimiser in with_:
+            optimiser.step()
+            optimiser.zero_grad()
+
+    for seed in range(4):
+        learn(module, ours, seed)
+    again.load_state_dict(module.state_dict())
+    optimisers.load(theirs, optimisers.state(ours))
+    for seed in range(4, 8):
+        learn(module, ours, seed)
+        learn(again, theirs, seed)
+    assert torch.equal(module.weight, again.weight)
