@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, normalize
 
 from rankfold.types import Texts
+
+SHORTEST = 1e-6  # a vector shorter than this is not stretched to length 1
 
 
 def rarity(sides: Sequence[Texts], n_tokens: int) -> Tensor:
@@ -45,3 +48,93 @@ def weigh(texts: Texts, idf: Tensor) -> Texts:
     rows = torch.repeat_interleave(bags.counts())
     squares = weights.new_zeros(len(bags)).index_add(0, rows, weights.square())
     return Texts(bags.offsets, bags.tokens, weights / squares.sqrt().clamp(min=1e-30)[rows])
+
+
+def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int) -> Tensor:
+    """Pairs of adjacent tokens that occur at least so often, as first n_tokens + second; ascending.
+
+    Bags that were made elsewhere have no order of words, and no pairs.
+    """
+    found = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
+    pairs, counts = found.unique(return_counts=True)
+    return pairs[counts >= least]
+
+
+def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
+    """The texts with a token for each of the ``pairs`` in them: n_tokens + its place."""
+    if len(pairs) == 0:
+        return texts
+    rows, keys = _pairs(texts, n_tokens)
+    places = torch.searchsorted(pairs, keys).clamp_(max=len(pairs) - 1)
+    known = pairs[places] == keys
+    added = (places[known] + n_tokens).to(texts.tokens.dtype)
+    owners = torch.cat([torch.repeat_interleave(texts.counts()), rows[known]])
+    order = owners.argsort(stable=True)
+    counts = torch.bincount(owners, minlength=len(texts))
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return Texts(offsets, torch.cat([texts.tokens, added])[order])
+
+
+def _pairs(texts: Texts, n_tokens: int) -> tuple[Tensor, Tensor]:
+    """The text and the key of each pair of adjacent tokens."""
+    if texts.weights is not None:
+        return texts.offsets[:0], texts.offsets[:0]
+    rows = torch.repeat_interleave(texts.counts())
+    inside = (rows[1:] == rows[:-1]).nonzero().flatten()
+    first, second = texts.tokens[inside].long(), texts.tokens[inside + 1].long()
+    return rows[inside], first * n_tokens + second
+
+
+class Bags(nn.Module):
+    """A vector of length 1 for each weighed bag; [siamesexml], section 3.
+
+    With x the bag, E the table of token vectors, R a square matrix::
+
+        plain     normalise(E x)
+        residual  f = normalise(relu(E x)),  normalise(f + relu(R f))
+
+    A text without a token has zeros.
+    """
+
+    def __init__(self, start: Tensor, *, residual: bool, rng: torch.Generator) -> None:
+        """``start`` [V, D]: the token vectors to begin with."""
+        super().__init__()
+        self.tokens = nn.Embedding(len(start), start.shape[1], sparse=True, _weight=start)
+        width = start.shape[1]
+        self.mixing = (
+            nn.Parameter(torch.randn(width, width, generator=rng) / width) if residual else None
+        )
+
+    def forward(self, bags: Texts) -> Tensor:
+        """[n, D]."""
+        return self.through(self.sums(bags))
+
+    def sums(self, bags: Texts) -> Tensor:
+        """E x; [n, D]. Each token is looked up once, however many texts have it."""
+        known, places = bags.tokens.unique(return_inverse=True)
+        return embedding_bag(
+            places,
+            self.tokens(known),
+            bags.offsets[:-1],
+            mode="sum",
+            per_sample_weights=bags.weights,
+        )
+
+    def through(self, sums: Tensor) -> Tensor:
+        """From E x to the vector."""
+        if self.mixing is None:
+            return unit(sums)
+        first = unit(sums.relu())
+        return unit(first + (first @ self.mixing.T).relu())
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zeros stay zeros."""
+    return normalize(vectors, dim=-1, eps=SHORTEST)
+
+
+def thin(bags: Texts, share: float, rng: torch.Generator) -> Texts:
+    """The bags without about a ``share`` of their tokens, which weigh 0."""
+    assert bags.weights is not None
+    kept = torch.rand(len(bags.weights), generator=rng, device=rng.device) >= share
+    return Texts(bags.offsets, bags.tokens, bags.weights * kept)

@@ -1,0 +1,101 @@
+"""Texts as weighed bags, and their vectors."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rankfold.encoders.bags import Bags, as_bags, rarity, thin, unit, weigh
+from rankfold.types import Texts
+
+TOKENS = 12
+some_texts = st.lists(st.lists(st.integers(0, TOKENS - 1), max_size=9), min_size=1, max_size=6)
+
+
+def texts_of(lists: list[list[int]]) -> Texts:
+    offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
+    return Texts(offsets, torch.tensor([t for one in lists for t in one], dtype=torch.int32))
+
+
+def dense(bags: Texts) -> Tensor:
+    assert bags.weights is not None
+    rows = torch.repeat_interleave(bags.counts())
+    return torch.zeros(len(bags), TOKENS).index_put(
+        (rows, bags.tokens.long()), bags.weights, accumulate=True
+    )
+
+
+@given(some_texts)
+def test_a_bag_counts_each_token(lists: list[list[int]]) -> None:
+    expected = torch.tensor([[float(one.count(t)) for t in range(TOKENS)] for one in lists])
+    found = as_bags(texts_of(lists))
+    assert torch.equal(dense(found), expected)
+    assert len(found.tokens) == sum(len(set(one)) for one in lists)
+
+
+@given(some_texts, some_texts)
+def test_rarity_is_the_written_formula(ours: list[list[int]], theirs: list[list[int]]) -> None:
+    n = len(ours) + len(theirs)
+    having = [sum(t in one for one in [*ours, *theirs]) for t in range(TOKENS)]
+    expected = torch.tensor([1 + math.log((1 + n) / (1 + df)) for df in having])
+    torch.testing.assert_close(rarity([texts_of(ours), texts_of(theirs)], TOKENS), expected)
+
+
+@given(some_texts)
+def test_weights_are_tf_idf_of_length_one(lists: list[list[int]]) -> None:
+    idf = torch.rand(TOKENS) + 0.5
+    found = dense(weigh(texts_of(lists), idf))
+    for row, one in enumerate(lists):
+        raw = [
+            (1 + math.log(one.count(t))) * float(idf[t]) if t in one else 0 for t in range(TOKENS)
+        ]
+        norm = math.sqrt(sum(w * w for w in raw)) or 1.0
+        torch.testing.assert_close(found[row], torch.tensor([w / norm for w in raw]))
+
+
+def test_given_weights_are_only_normalised() -> None:
+    texts = Texts(torch.tensor([0, 2]), torch.tensor([3, 5]).int(), torch.tensor([3.0, 4.0]))
+    found = weigh(texts, torch.rand(TOKENS))
+    assert found.weights is not None
+    torch.testing.assert_close(found.weights, torch.tensor([0.6, 0.8]))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_vectors_are_the_written_formula(residual: bool) -> None:  # noqa: FBT001
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(TOKENS, 5, generator=rng)
+    encoder = Bags(start.clone(), residual=residual, rng=rng)
+    bags = weigh(texts_of([[1, 2, 2], [], [7], [0, 11, 3]]), torch.ones(TOKENS))
+    sums = dense(bags) @ start
+    expected = unit(sums)
+    if residual:
+        assert encoder.mixing is not None
+        first = unit(sums.relu())
+        expected = unit(first + (first @ encoder.mixing.T).relu())
+    found = encoder(bags)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(found[1], torch.zeros(5))
+    lengths = found[[0, 2, 3]].norm(dim=1)
+    torch.testing.assert_close(lengths[lengths > 0], torch.ones(int((lengths > 0).sum())))
+
+
+def test_gradients_reach_the_tokens_of_the_texts_alone() -> None:
+    encoder = Bags(torch.randn(TOKENS, 4), residual=False, rng=torch.Generator())
+    encoder(weigh(texts_of([[1, 2], [2, 9]]), torch.ones(TOKENS))).sum().backward()
+    assert encoder.tokens.weight.grad is not None
+    rows = encoder.tokens.weight.grad.coalesce().indices()[0]
+    assert rows.tolist() == [1, 2, 9]
+
+
+def test_thinning_drops_its_share_and_keeps_the_rest() -> None:
+    bags = weigh(texts_of([list(range(TOKENS))] * 500), torch.ones(TOKENS))
+    found = thin(bags, 0.3, torch.Generator().manual_seed(0))
+    assert bags.weights is not None
+    assert found.weights is not None
+    gone = found.weights == 0
+    assert 0.27 < float(gone.double().mean()) < 0.33
+    assert torch.equal(found.weights[~gone], bags.weights[~gone])
+    assert torch.equal(thin(bags, 0.0, torch.Generator()).weights, bags.weights)  # type: ignore[arg-type]

@@ -1,0 +1,269 @@
+"""SiameseXML: its modules against brute force, planted topics, runs that go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rankfold.comm import Alone
+from rankfold.encoders.bags import Bags, unit, weigh
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.methods import siamese as whole
+from rankfold.methods import siamese_modules as modules
+from rankfold.training import loop
+from rankfold.types import Dataset, Interactions, Model, Run, Step, Texts, Vocabulary, from_pairs
+
+NAMES = [name for name in METHODS if name.startswith("siamesexml")]
+DOCUMENTS, LABELS, TOPICS, WORDS = 120, 12, 4, 40
+SMALL: dict[str, Any] = {"width": 16, "batch_size": 32, "pool": 8, "shortlist": 4, "random": 2}
+SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 2, "joint_epochs": 2}
+
+
+def topics(seed: int = 0) -> Dataset:
+    """Documents of words of one topic each; a label is of a topic, too, and has one of its words.
+
+    The last 20 documents are the test: their labels are told by their words alone.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    topic = torch.arange(DOCUMENTS) % TOPICS
+    words = torch.randint(0, WORDS // TOPICS, (DOCUMENTS, 6), generator=rng) * TOPICS
+    tokens = (words + topic[:, None]).int()
+    documents = Texts(torch.arange(DOCUMENTS + 1) * 6, tokens.flatten())
+    labels = Texts(torch.arange(LABELS + 1), torch.arange(LABELS).int())
+    same = topic[:, None] == torch.arange(LABELS) % TOPICS
+    is_test = torch.arange(DOCUMENTS)[:, None] >= DOCUMENTS - 20
+    parts = [(same & ~is_test).nonzero(), (same & is_test).nonzero()]
+    train, test = (from_pairs(p[:, 0], p[:, 1], None, (DOCUMENTS, LABELS)) for p in parts)
+    names = Vocabulary.numbered(DOCUMENTS), Vocabulary.numbered(LABELS)
+    return Dataset(
+        "texts", train, None, test, *names, documents, labels, n_tokens=WORDS, fingerprint="topics"
+    )
+
+
+def run(seed: int = 0, resume: Any = None) -> Run:
+    rng = torch.Generator().manual_seed(seed)
+    return Run(rng, torch.device("cpu"), Alone(), resume, build_index=Exact)
+
+
+def steps(name: str, data: Dataset, given: Run, **settings: Any) -> list[Step]:
+    known = {key: value for key, value in {**SMALL, **settings}.items()}
+    return list(METHODS[name].fit(data, METHODS[name].config(**known), given))
+
+
+def model_of(found: list[Step]) -> Model:
+    assert found[-1].model is not None
+    return found[-1].model
+
+
+def found_for(model: Model, texts: Texts, k: int) -> Tensor:
+    return (
+        Exact(model.tensors["candidates"]).search(whole.encode_texts(model, texts, "query"), k).ids
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_planted_topics_are_learnt(name: str) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    many = {"encoder_epochs": 40, "classifier_epochs": 10, "joint_epochs": 10, "lr": 0.02}
+    model = model_of(steps(name, data, run(), **many))
+    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
+    ids = found_for(model, data.query_texts.select(rows), LABELS // TOPICS)
+    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
+    first, second, other = (
+        model_of(steps(name, topics(), run(seed), **SHORT)).tensors for seed in (3, 3, 4)
+    )
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["candidates"], other["candidates"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_going_on_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every module, at the end of an epoch and inside one, to the bit."""
+    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    states: list[dict[str, Tensor]] = []
+    final = None
+    for step in METHODS[name].fit(topics(), METHODS[name].config(**SMALL, **SHORT), run(1)):
+        if not step.final:
+            states.append({key: value.clone() for key, value in step.state().items()})
+        final = step.model
+    assert final is not None
+    assert len({int(state["stage"]) for state in states}) == 3
+    for state in states[:: max(1, len(states) // 12)]:
+        again = model_of(steps(name, topics(), run(1, state), **SHORT))
+        assert all(torch.equal(again.tensors[key], final.tensors[key]) for key in final.tensors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
+    found = [step for step in steps(name, topics(), run(), **SHORT) if step.whole]
+    members = METHODS[name].config().members
+    assert [step.number for step in found] == list(range(1, 6 * members + 2))
+    assert [step.final for step in found] == [False] * (6 * members) + [True]
+    assert all(step.model is None for step in found[:-1])
+    shares = [step.share for step in found[:-1]]
+    assert shares == sorted(shares)  # type: ignore[type-var]
+    assert shares[-1] == pytest.approx(1.0)
+
+
+def test_a_new_candidate_is_what_its_text_says() -> None:
+    data = topics()
+    settings = {"classifier_share": 0.5, "centroid_weight": 0.3}
+    model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
+    assert data.candidate_texts is not None
+    new = whole.encode_texts(model, data.candidate_texts, "candidate")
+    vectors = whole.encode_texts(model, data.candidate_texts, "query")
+    torch.testing.assert_close(new, vectors * 1.3)
+
+
+def test_the_mix_is_the_written_formula() -> None:
+    done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    found = whole.mixture(done, whole.Mix(0.7, 0.2), 2)
+    for number in (0, 1):
+        parts = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
+        expected = (0.7 * parts[0] + 0.3 * parts[1] + 0.2 * parts[2]) / 2
+        torch.testing.assert_close(found[:, number * 3 : number * 3 + 3], expected)
+
+
+def test_members_scores_are_averaged() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0}
+    three = model_of(steps("siamesexml", data, run(), members=3, **settings))
+    vectors = whole.encode_texts(three, data.query_texts, "query")
+    scores = vectors @ three.tensors["candidates"].T
+    each = [
+        vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
+        for part in (slice(0, 16), slice(16, 32), slice(32, 48))
+    ]
+    torch.testing.assert_close(scores, torch.stack(each).mean(dim=0))
+    assert not torch.allclose(each[0], each[1])
+
+
+def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
+    data = topics()
+    assert isinstance(data.train, Interactions)
+    assert data.query_texts is not None
+    assert data.candidate_texts is not None
+    texts, labels = data.query_texts, data.candidate_texts
+    offsets = texts.offsets.clone()
+    offsets[1:6] = 0  # the first five documents have no words: theirs go to the sixth
+    label_offsets = labels.offsets.clone()
+    label_offsets[-1] = label_offsets[-2]  # the last label has no text
+    odd = replace(
+        data,
+        query_texts=Texts(offsets, texts.tokens),
+        candidate_texts=Texts(label_offsets, labels.tokens[:-1]),
+    )
+    for name in NAMES:
+        model = model_of(steps(name, odd, run(), **SHORT))
+        assert all(bool(tensor.isfinite().all()) for tensor in model.tensors.values())
+        assert not bool(model.tensors["candidates"].isnan().any())
+
+
+# ---------------------------------------------------------------------------------- the parts
+
+
+def parts_of(data: Dataset) -> modules.Parts:
+    return whole.prepare(data, modules.SiameseConfig(pairs_from=None), run())
+
+
+def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
+    data = topics()
+    parts = parts_of(data)
+    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    found = modules.hard_documents(encoder, parts, parts.rows.transpose(), Exact)
+    scores = encoder(parts.labels) @ encoder(parts.documents).T
+    assert isinstance(data.train, Interactions)
+    for label in range(LABELS):
+        true = (data.train.candidates == label).nonzero().flatten()
+        scores[label, data.train.query_of_pair()[true].long()] = -torch.inf
+        scores[label, DOCUMENTS - 20 :] = -torch.inf  # not in train
+    assert torch.equal(found, scores.argmax(dim=1))
+
+
+def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
+    parts = parts_of(topics())
+    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        texts, vectors = encoder(parts.labels), encoder(parts.documents)
+        found = modules.shortlists(encoder, parts, 4, Exact)
+    assert len(found) == DOCUMENTS - 20
+    middles = modules.centroids(encoder, parts, texts)
+    for row in range(0, DOCUMENTS - 20, 7):
+        own = set(parts.rows.select(torch.tensor([row])).candidates.tolist())
+        expected = set()
+        for table in (texts, middles):
+            order = (vectors[row] @ table.T).argsort(descending=True).tolist()
+            expected |= set([label for label in order if label not in own][:2])
+        assert {label for label in found[row].tolist() if label >= 0} == expected
+
+
+def test_centroids_are_means_of_documents() -> None:
+    parts = parts_of(topics())
+    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        texts, vectors = encoder(parts.labels), encoder(parts.documents)
+        found = modules.centroids(encoder, parts, texts)
+    for label in range(LABELS):
+        owners = parts.rows.query_of_pair()[parts.rows.candidates == label].long()
+        torch.testing.assert_close(found[label], unit(vectors[owners].sum(dim=0)))
+
+
+def test_hardest_of_marks_the_largest_finite_scores() -> None:
+    scores = torch.tensor([[0.1, 0.9, -torch.inf, 0.5], [-torch.inf, -torch.inf, 0.2, -torch.inf]])
+    expected = torch.tensor([[False, True, False, True], [False, False, True, False]])
+    assert torch.equal(modules.hardest_of(scores, 2), expected)
+
+
+def test_one_of_each_draws_all_alike() -> None:
+    rows = from_pairs(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 5, 7, 1]), None, (2, 9))
+    rng = torch.Generator().manual_seed(0)
+    drawn = torch.stack([modules.one_of_each(rows, rng) for _ in range(3000)])
+    assert set(drawn[:, 1].tolist()) == {1}
+    counts = torch.bincount(drawn[:, 0].long(), minlength=9)[[2, 5, 7]]
+    assert int(counts.sum()) == 3000
+    assert int((counts - 1000).abs().max()) < 120
+
+
+def test_padding_and_repeats() -> None:
+    rows = from_pairs(torch.tensor([0, 0, 2]), torch.tensor([2, 5, 1]), None, (3, 9))
+    assert modules.padded(rows).tolist() == [[2, 5], [-1, -1], [1, -1]]
+    found = modules.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
+    assert found.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("width", 0),
+        ("lr", 0.0),
+        ("thinning", 1.5),
+        ("classifier_share", -0.1),
+        ("encoder_epochs", -1),
+        ("classifier_batch_size", 0),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(Exception, match=name):
+        modules.SiameseConfig(**{name: value})
+
+
+def test_weighing_is_done_by_the_method() -> None:
+    """What is encoded later is weighed as training weighed it."""
+    data = topics()
+    model = model_of(steps("siamesexml", data, run(), **SHORT, pairs_from=None))
+    assert data.query_texts is not None
+    encoder = Bags(model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
+    torch.testing.assert_close(whole.encode_texts(model, data.query_texts, "query"), expected)
