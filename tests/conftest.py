@@ -3,8 +3,9 @@
 Where ``CI`` is set the examples are always the same; elsewhere each run draws new ones.
 
 Methods that are registered where a test asks for them: ``sums``, whose vectors are whole numbers,
-so that folding in is exact to the bit; ``neighbours``, which brings its own search; and ``slopes``,
-whose candidates are linear in their features.
+so that folding in is exact to the bit; ``neighbours``, which brings its own search; ``slopes``,
+whose candidates are linear in their features; ``words``, whose texts are sums of whole numbers; and
+``overlap``, which counts the words that two texts share.
 """
 
 import os
@@ -17,7 +18,18 @@ from hypothesis import settings
 from torch import Tensor
 
 from rankfold.methods import METHODS
-from rankfold.types import Dataset, Features, Interactions, Method, Model, Run, Step, TopK
+from rankfold.types import (
+    Dataset,
+    Features,
+    Interactions,
+    Method,
+    Model,
+    Run,
+    Side,
+    Step,
+    Texts,
+    TopK,
+)
 
 settings.register_profile(
     "rankfold", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI"))
@@ -91,6 +103,48 @@ def encode_slopes(model: Model, features: Features) -> Tensor:
     return known @ model.tensors["slopes"]
 
 
+def fit_words(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
+    """Random vectors of tokens; a text is the sum of its tokens, on either side."""
+    assert data.candidate_texts is not None
+    rng = torch.Generator().manual_seed(7)
+    table = {"table": torch.randint(-9, 10, (data.n_tokens, 8), generator=rng).float()}
+    candidates = encode_words(Model("words", {}, table), data.candidate_texts, "candidate")
+    model = Model("words", {}, {**table, "candidates": candidates})
+    yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def encode_words(model: Model, texts: Texts, _side: Side) -> Tensor:
+    vectors = model.tensors["table"][texts.tokens.long()]
+    if texts.weights is not None:
+        vectors = vectors * texts.weights[:, None]
+    rows = torch.repeat_interleave(texts.counts())
+    return vectors.new_zeros(len(texts), vectors.shape[1]).index_add(0, rows, vectors)
+
+
+def fit_overlap(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
+    """A candidate is the words of its text."""
+    assert data.candidate_texts is not None
+    model = Model("overlap", {}, {"held": held(data.candidate_texts, data.n_tokens)})
+    yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def held(texts: Texts, n_tokens: int) -> Tensor:
+    """Which tokens each text has; [n, n_tokens]."""
+    matrix = torch.zeros(len(texts), n_tokens)
+    matrix[torch.repeat_interleave(texts.counts()), texts.tokens.long()] = 1.0
+    return matrix
+
+
+def search_overlap(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+    words = model.tensors["held"]
+    scores = held(texts, words.shape[1]) @ words.T
+    if exclude is not None:
+        scores[dense(exclude) > 0] = -torch.inf
+    scores, ids = torch.sort(scores, dim=1, descending=True, stable=True)
+    ids[scores == -torch.inf] = -1
+    return TopK(ids[:, :k], scores[:, :k])
+
+
 SUMS = Method("sums", NoConfig, "interactions", fit_sums, fold_in=fold_in_sums)
 SLOPES = Method(
     "slopes",
@@ -101,6 +155,8 @@ SLOPES = Method(
     encode_candidates=encode_slopes,
 )
 NEIGHBOURS = Method("own", NoConfig, "interactions", fit_neighbours, search=search_neighbours)
+WORDS = Method("words", NoConfig, "texts", fit_words, encode_texts=encode_words)
+OVERLAP = Method("overlap", NoConfig, "texts", fit_overlap, search_texts=search_overlap)
 
 
 @pytest.fixture
@@ -108,3 +164,5 @@ def extra_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "sums", SUMS)
     monkeypatch.setitem(METHODS, "neighbours", NEIGHBOURS)
     monkeypatch.setitem(METHODS, "slopes", SLOPES)
+    monkeypatch.setitem(METHODS, "words", WORDS)
+    monkeypatch.setitem(METHODS, "overlap", OVERLAP)

@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -131,6 +132,16 @@ def shapes_of(dtype: torch.dtype) -> dict[str, Tensor]:
         "expanded": flat[:1].expand(7),
         "cube": flat.reshape(2, 3, 4).permute(2, 0, 1),
     }
+
+
+def test_tensors_without_entries_come_back(tmp_path: Path) -> None:
+    """Also one that NumPy made, which has no strides."""
+    none = {"tokens": torch.from_numpy(np.concatenate([np.empty(0, np.int32)])), "n": torch.ones(2)}
+    store.write(tmp_path / "f", "model", {}, {"texts": none})
+    found = store.read(tmp_path / "f", "model", full=True).tensors("texts")
+    assert found["tokens"].shape == (0,)
+    assert found["tokens"].dtype == torch.int32
+    assert torch.equal(found["n"], torch.ones(2))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.answering import Answers
+from rankfold.answering import Answers, find_index, takes_texts
 from rankfold.data.folder import check_pairs
 from rankfold.data.folder import load as load_data
 from rankfold.data.matching import renumber, rows_of, same_keys
@@ -37,7 +37,7 @@ from rankfold.metrics import (
 )
 from rankfold.metrics.strata import GROUPS
 from rankfold.ranker import Ranker, load
-from rankfold.types import Dataset, Interactions, Model, Progress, SplitName
+from rankfold.types import Dataset, Interactions, Model, Progress, SplitName, Texts
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
@@ -99,6 +99,7 @@ def evaluate(
     metrics: Sequence[str] | str = DEFAULT_METRICS,
     propensity: tuple[float, float] = Propensity(),
     strata: bool = False,
+    index: str = "exact",
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -107,6 +108,7 @@ def evaluate(
     Training pairs may not be returned when validation is scored, nor training and validation pairs
     when test is. Data other than the model's own is matched by key: a query that the model does not
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
+    A model that ranks by text knows every query, by the text that the data has of it.
 
     Args:
         ranker: a model or its folder.
@@ -115,6 +117,7 @@ def evaluate(
         metrics: names with a cut-off.
         propensity: A and B of psp and psn; counts are those of the data's training pairs.
         strata: also measure by how frequent the positives are in the data's training pairs.
+        index: what searches vectors: exact or approximate.
         memory_budget: bytes for blocks.
         progress: told after each block.
     """
@@ -127,8 +130,12 @@ def evaluate(
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
     given = check_propensity(propensity)
     check_pairs(data)
+    by_text = takes_texts(ranker.model)
+    if by_text:
+        _check_texts(ranker, data)
+    build = find_index(index, ranker.model)
     matched = _match(ranker, data, split)
-    has_positive, known = matched.truth.counts() > 0, matched.places >= 0
+    has_positive, known = matched.truth.counts() > 0, (matched.places >= 0) | by_text
     rows = torch.nonzero(has_positive & known).flatten()
     if len(rows) == 0:
         raise UserError(
@@ -136,12 +143,13 @@ def evaluate(
             hint="was the model fitted on other data?",
         )
     weights = _weights(specs, data, matched, given)
-    answers = Answers(ranker.model, matched.train, memory_budget)
+    answers = Answers(ranker.model, matched.train, memory_budget, data.query_texts, build)
+    places = None if by_text else matched.places
     whole = _Tally(specs, matched.seen.n_candidates, _ranks(specs, answers), weights)
     groups = _groups(data) if strata else []
     parts = [_Part(specs, matched.spread(group.members), weights) for group in groups]
     tallies: list[_Tally | _Part] = [whole, *parts]
-    for block, ids in _lists(answers, matched.seen, rows, specs, matched.places, progress):
+    for block, ids in _lists(answers, matched.seen, rows, specs, places, progress):
         truth = matched.truth.select(block)
         for tally in tallies:
             tally.add(ids, truth)
@@ -152,7 +160,7 @@ def evaluate(
         queries=len(rows),
         without_positive=int((~has_positive).sum()),
         unknown=int((has_positive & ~known).sum()),
-        trained_on=_trained_on(ranker, data, matched.truth, matched.places),
+        trained_on=_trained_on(ranker, data, matched),
         metrics={str(spec): values[str(spec)] for spec in specs},
         per_query=per_query,
         rows=rows.numpy(),
@@ -168,8 +176,8 @@ def score(
     rows: Tensor,
     specs: Sequence[MetricSpec],
     *,
-    places: Tensor | None = None,
     train: Interactions | None = None,
+    texts: Texts | None = None,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
@@ -181,14 +189,14 @@ def score(
         seen: what may not be returned, likewise.
         rows: the queries to score, as rows of ``truth``.
         specs: the metrics; not those that are propensity-scored.
-        places: the model's row of each query of the data; None: the same.
         train: the pairs that popularity is counted in; None: ``seen``.
+        texts: of the queries, for a model that ranks by these.
         memory_budget: bytes for blocks.
         progress: told after each block.
     """
-    answers = Answers(model, seen if train is None else train, memory_budget)
+    answers = Answers(model, seen if train is None else train, memory_budget, texts)
     tally = _Tally(specs, seen.n_candidates, _ranks(specs, answers))
-    for block, ids in _lists(answers, seen, rows, specs, places, progress):
+    for block, ids in _lists(answers, seen, rows, specs, None, progress):
         tally.add(ids, truth.select(block))
     return tally.per_query(), tally.of_all()
 
@@ -312,6 +320,45 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
     return _Matched(truth, seen, train, places, columns)
 
 
+def _check_texts(ranker: Ranker, data: Dataset) -> None:
+    """A UserError where the texts of the data are not in the tokens of the model."""
+    if data.query_texts is None:
+        raise UserError(
+            f"{ranker.model.method} ranks by the texts of queries, and the data has none",
+            hint="prepare it with --format texts, --query-texts, or a --source that has texts",
+        )
+    ours = (ranker.tokenizer, ranker.n_tokens, _are_bags(ranker.texts))
+    theirs = (data.tokenizer, data.n_tokens, _are_bags(data.query_texts))
+    if ours != theirs:
+        raise UserError(
+            f"the data has other tokens ({data.n_tokens:,}) than the model ({ranker.n_tokens:,})",
+            hint="words are learnt when data is prepared: prepare what is to be fitted and what is "
+            "to be evaluated as one, with --train F --test F; `predict` takes any texts",
+        )
+
+
+def _are_bags(texts: Texts | None) -> bool:
+    return texts is not None and texts.weights is not None
+
+
+def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:
+    """The model's row of each query with a positive, -1 where the model does not know it.
+
+    Documents are often numbered anew: with one key, they are the same if the text is.
+    """
+    if ranker.texts is None or data.query_texts is None:
+        return matched.places
+    rows = ((matched.places >= 0) & (matched.truth.counts() > 0)).nonzero().flatten()
+    ours, theirs = ranker.texts.counts()[matched.places[rows]], data.query_texts.counts()[rows]
+    rows = rows[ours == theirs]
+    left, right = ranker.texts.select(matched.places[rows]), data.query_texts.select(rows)
+    owners = torch.repeat_interleave(rows, left.counts())
+    places = torch.full_like(matched.places, -1)
+    places[rows] = matched.places[rows]
+    places[owners[left.tokens != right.tokens]] = -1
+    return places
+
+
 def _ranks(specs: Sequence[MetricSpec], answers: Answers) -> Tensor | None:
     """Popularity ranks, if a metric asks for them."""
     asked = any(spec.name == "popularity" for spec in specs)
@@ -352,19 +399,20 @@ def _stratum(group: _Group, part: _Part) -> Stratum:
     return Stratum(group.name, candidates, group.train_pairs, part.queries, part.means())
 
 
-def _trained_on(ranker: Ranker, data: Dataset, truth: Interactions, places: Tensor) -> int:
+def _trained_on(ranker: Ranker, data: Dataset, matched: _Matched) -> int:
     """How many pairs of the truth the model has learnt; there should be none.
 
     A fit without a refit learns the training pairs of its data alone, whatever else it has seen; a
     query that was folded in since has learnt all that it has seen.
     """
-    notes, n = ranker.model.notes, len(ranker.candidates)
-    queries = places[truth.query_of_pair().long()]
+    notes, n, truth = ranker.model.notes, len(ranker.candidates), matched.truth
+    folded_in = ranker.model.tensors.get("folded_in")
+    own = bool(data.fingerprint) and notes.get("data") == data.fingerprint
+    if own and not notes.get("refit") and folded_in is None:
+        return 0
+    queries = _same_queries(ranker, data, matched)[truth.query_of_pair().long()]
     known = (queries >= 0) & (truth.candidates < n)
-    if data.fingerprint and notes.get("data") == data.fingerprint and not notes.get("refit"):
-        folded_in = ranker.model.tensors.get("folded_in")
-        if folded_in is None:
-            return 0
+    if own and not notes.get("refit") and folded_in is not None:
         known &= folded_in[queries]
     pairs = queries[known] * n + truth.candidates[known]
     seen = ranker.seen.query_of_pair().long() * n + ranker.seen.candidates

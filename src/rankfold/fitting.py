@@ -22,7 +22,7 @@ from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.evaluation import score
-from rankfold.index.exact import Exact
+from rankfold.index.ann import build_index
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.ranker import Ranker, load
@@ -130,6 +130,11 @@ def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
             hint="`rankfold methods` lists what each method takes",
+        )
+    if method.data_kind == "texts" and job.data.query_texts is None:
+        raise UserError(
+            f"{name} ranks by the texts of queries, and the data has none",
+            hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
     check_pairs(job.data)
     if job.out is not None:
@@ -243,7 +248,7 @@ def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Ru
         resume=state,
         validate=_validator(job, data),
         judge=_judge(job, data),
-        build_index=lambda vectors: Exact(vectors, job.how.memory_budget),
+        build_index=lambda vectors: build_index(vectors, job.how.memory_budget),
         memory_budget=job.how.memory_budget,
     )
 
@@ -295,7 +300,8 @@ def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
     found = _judge(job, data)
     if found is None:
         return None
-    how: dict[str, Any] = {"train": data.split("train"), "memory_budget": job.how.memory_budget}
+    how: dict[str, Any] = {"train": data.split("train"), "texts": data.query_texts}
+    how["memory_budget"] = job.how.memory_budget
 
     def validate(model: Model) -> float:
         per_query, _ = score(model, found.truth, found.seen, found.queries, [found.metric], **how)
@@ -323,9 +329,18 @@ def _finish(job: Job, course: Course) -> Ranker:
         model = job.method.settle(model, data.split("train").to(_device(job.how.device)))
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     model = replace(model, tensors=tensors, notes=notes)
-    seen = replace(job.data, excluded=None).seen("test")
-    ranker = Ranker(model, job.data.queries, job.data.candidates, seen, job.data.excluded)
+    ranker = _ranker(job, model)
     if job.out is not None:
         ranker.save(job.out)
         checkpoint.remove(checkpoint.path_of(job.out))
     return ranker
+
+
+def _ranker(job: Job, model: Model) -> Ranker:
+    """The model with what the data says of its rows; texts only where it ranks by them."""
+    data, written = job.data, {}
+    if job.method.data_kind == "texts":
+        written = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
+        written["texts"] = data.query_texts
+    seen = replace(data, excluded=None).seen("test")
+    return Ranker(model, data.queries, data.candidates, seen, data.excluded, **written)

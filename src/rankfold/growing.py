@@ -66,8 +66,10 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
     return ranker
 
 
-def extend(path: str | Path, table: Any, key_column: str | None = None) -> Ranker:
-    """Add candidates to the model at ``path``, by their features."""
-    ranker = load(path).add_candidates(table, key_column)
+def extend(
+    path: str | Path, table: Any, key_column: str | None = None, text_column: str | None = None
+) -> Ranker:
+    """Add candidates to the model at ``path``, by their features or texts."""
+    ranker = load(path).add_candidates(table, key_column, text_column)
     ranker.save(path)
     return ranker

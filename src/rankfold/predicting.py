@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
 
+from rankfold import config
+from rankfold.answering import takes_texts
+from rankfold.data.questions import Asked, Questions, read_questions
 from rankfold.data.reading import Reading, expand, silent, spool_frames
 from rankfold.data.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.ranker import Ranker
-from rankfold.types import Progress
+from rankfold.types import Progress, TopK
+
+BLOCK_BYTES = 2**28  # of results at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The options of ``predict``. Columns are guessed where None."""
+
+    k: int = 10
+    query: str | None = None  # the column of keys; "none": count the rows of texts
+    text: str | None = None  # the column of texts, for a model that ranks by text
+    include_seen: bool = False  # also what a known query chose before
+    strict: bool = False  # refuse unknown queries and bad rows
+    with_text: bool = False  # write the candidates' texts beside their keys
+
+
+@dataclass(slots=True)
+class Done:
+    """What was ranked so far."""
+
+    queries: int = 0
+    unknown: int = 0  # keys that the model does not know, left out
+    without_words: int = 0  # texts that the model knows no word of, ranked by popularity
+    left_out: int = 0  # rows that cannot be used
 
 
 def predict(
@@ -23,80 +51,139 @@ def predict(
     sources: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
-    k: int = 10,
-    query: str | None = None,
-    include_seen: bool = False,
-    strict: bool = False,
     progress: Progress = silent,
-) -> dict[str, Any]:
-    """Rank for every query of a table; write ``query, rank, candidate, score`` as Parquet.
+    **options: Any,
+) -> dict[str, int]:
+    """Rank for every row of some files; write ``query, rank, candidate, score`` as Parquet.
 
-    A query is ranked once, however often it is named. Queries that the model does not know are left
-    out and counted; ``strict`` refuses them.
+    Rows are keys of queries or, for a model that ranks by text, texts, from which nothing is left
+    out that some query has seen. A key is ranked once, however often it is named. Queries that the
+    model does not know are left out and counted; ``strict`` refuses them.
+
+    Args:
+        ranker: a model.
+        sources: tables, or for texts also files of lines.
+        out: the file to write.
+        progress: told after each block.
+        options: the fields of ``Prediction``.
     """
-    out = Path(out)
+    how, out = config.build(Prediction, options), Path(out)
+    _check(ranker, how, out)
+    done = Done()
+    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
+        reading = Reading(Path(scratch), progress=progress)
+        files = expand([sources] if isinstance(sources, str | Path) else sources)
+        if takes_texts(ranker.model):
+            asked = read_questions(files, Asked(how.query, how.text), reading)
+        else:
+            asked = Questions(_keys(files, how.query, reading), None)
+        done.left_out = sum(reading.bad.counts.values())
+        if how.strict and done.left_out:
+            hint = "correct them, or leave --strict out to go on without them"
+            raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
+        keys = ranker.queries.keys if asked.texts is None else asked.keys
+        rank = _rank_keys if asked.texts is None else _rank_texts
+        lists = rank(ranker, asked, how, done, progress)
+        _write(spool_frames(lists, _schema(ranker, keys.dtype, how), reading), out)
+    return {name: getattr(done, name) for name in Done.__slots__}
+
+
+def _check(ranker: Ranker, how: Prediction, out: Path) -> None:
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UserError(f"cannot write {out}", hint="name a file in a folder that exists")
     if out.suffix != ".parquet":
         raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
-    if k < 1:
-        raise UserError(f"k is {k}", hint="ask for at least 1 result")
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch), progress=progress)
-        keys = _keys(sources, query, reading)
-        rows = ranker.queries.find(keys)
-        known = rows >= 0
-        if strict and not bool(known.all()):
-            ranker.queries.rows(keys.filter(pl.Series((~known).numpy())).head(1).to_list())
-        if not bool(known.any()):
-            raise UserError(
-                f"the model knows none of the {len(keys):,} queries",
-                hint="is it the right column? name it with --query-column",
-            )
-        lists = _rank(ranker, rows[known], k, progress, include_seen=include_seen)
-        schema = {
-            "query": ranker.queries.keys.dtype,
-            "rank": pl.Int32(),
-            "candidate": ranker.candidates.keys.dtype,
-            "score": pl.Float32(),
-        }
-        _write(spool_frames(lists, schema, reading), out)
-    return {"queries": int(known.sum()), "unknown": int((~known).sum())}
+    if how.k < 1:
+        raise UserError(f"k is {how.k}", hint="ask for at least 1 result")
+    if how.text is not None and not takes_texts(ranker.model):
+        hint = "leave --text-column out, and name queries by their keys"
+        raise UserError(f"{ranker.model.method} does not rank by text", hint=hint)
+    if how.with_text and ranker.candidates.texts is None:
+        hint = "leave --with-text out"
+        raise UserError("the model has no texts of candidates to write", hint=hint)
 
 
-def _keys(
-    sources: str | Path | Sequence[str | Path], column: str | None, reading: Reading
-) -> pl.Series:
-    """The distinct query keys of all files, in the order of their first appearance."""
-    listed = [sources] if isinstance(sources, str | Path) else sources
-    parts = [read_keys(path, column, reading) for path in expand(listed)]
+def _schema(ranker: Ranker, key: pl.DataType, how: Prediction) -> dict[str, Any]:
+    schema = {
+        "query": key,
+        "rank": pl.Int32(),
+        "candidate": ranker.candidates.keys.dtype,
+        "score": pl.Float32(),
+    }
+    return {**schema, "text": pl.String()} if how.with_text else schema
+
+
+def _keys(files: Sequence[Path], column: str | None, reading: Reading) -> pl.Series:
+    """The query keys of all files, in their order."""
+    parts = [read_keys(path, column, reading) for path in files]
     if len({part.dtype for part in parts}) > 1:
         parts = [part.cast(pl.String) for part in parts]
-    keys = pl.concat(parts).unique(maintain_order=True)
+    return pl.concat(parts)
+
+
+def _rank_keys(
+    ranker: Ranker, asked: Questions, how: Prediction, done: Done, progress: Progress
+) -> Iterator[pl.DataFrame]:
+    """The lists of the distinct keys, in the order of their first appearance, block by block."""
+    keys = asked.keys.drop_nulls().unique(maintain_order=True)
     if len(keys) == 0:
         raise UserError("the input has no queries", hint="a table needs a row per query")
-    return keys
-
-
-def _rank(
-    ranker: Ranker, rows: torch.Tensor, k: int, progress: Progress, *, include_seen: bool
-) -> Iterator[pl.DataFrame]:
-    """The lists of ``rows``, one result per line, block by block."""
-    step = block_rows(min(k, len(ranker.candidates)), 2**28)
-    for start in range(0, len(rows), step):
-        block = rows[start : start + step]
-        found = ranker.top_k(block, k, ranker.hidden(block, include_seen=include_seen))
-        real = found.ids >= 0
-        place = torch.arange(1, found.ids.shape[1] + 1).expand_as(found.ids)
-        yield pl.DataFrame(
-            {
-                "query": ranker.queries.take(block[:, None].expand_as(found.ids)[real]),
-                "rank": pl.Series(place[real].numpy(), dtype=pl.Int32),
-                "candidate": ranker.candidates.take(found.ids[real]),
-                "score": found.scores[real].numpy(),
-            }
+    rows = ranker.queries.find(keys)
+    unknown = rows < 0
+    if how.strict and bool(unknown.any()):
+        ranker.queries.rows(keys.filter(pl.Series(unknown.numpy())).head(1).to_list())
+    if bool(unknown.all()):
+        by_text = " or, for texts, with --text-column" if takes_texts(ranker.model) else ""
+        raise UserError(
+            f"the model knows none of the {len(keys):,} queries",
+            hint=f"is it the right column? name it with --query-column{by_text}",
         )
-        progress("ranking", min(1.0, (start + step) / len(rows)))
+    done.unknown, rows = int(unknown.sum()), rows[~unknown]
+    for block in rows.split(_step(ranker, how)):
+        hidden = ranker.hidden(block, include_seen=how.include_seen)
+        found = ranker.top_k(block, how.k, hidden)
+        if ranker.texts is not None:
+            done.without_words += int((ranker.texts.counts()[block] == 0).sum())
+        done.queries += len(block)
+        yield _listed(ranker, ranker.queries.take(block), found, how)
+        progress("ranking", done.queries / len(rows))
+
+
+def _rank_texts(
+    ranker: Ranker, asked: Questions, how: Prediction, done: Done, progress: Progress
+) -> Iterator[pl.DataFrame]:
+    """The lists of texts, block by block."""
+    total = len(asked.keys) - asked.keys.null_count()
+    if total == 0:
+        raise UserError("the input has no texts", hint="write one per row or line")
+    for keys, texts in asked.blocks(_step(ranker, how)):
+        tokens = ranker.tokens(texts)
+        found = ranker.answers.of_texts(tokens, how.k)
+        done.without_words += int((tokens.counts() == 0).sum())
+        done.queries += len(keys)
+        yield _listed(ranker, keys, found, how)
+        progress("ranking", done.queries / total)
+
+
+def _step(ranker: Ranker, how: Prediction) -> int:
+    return block_rows(min(how.k, len(ranker.candidates)), BLOCK_BYTES)
+
+
+def _listed(ranker: Ranker, keys: pl.Series, found: TopK, how: Prediction) -> pl.DataFrame:
+    """One result per line."""
+    real = found.ids >= 0
+    width, ids = found.ids.shape[1], found.ids[real]
+    rows = torch.arange(len(keys))[:, None].expand_as(found.ids)[real]
+    columns = {
+        "query": keys.gather(rows.numpy()),
+        "rank": pl.Series(torch.arange(1, width + 1).expand_as(real)[real].numpy(), dtype=pl.Int32),
+        "candidate": ranker.candidates.take(ids),
+        "score": pl.Series(found.scores[real].numpy(), dtype=pl.Float32),
+    }
+    if how.with_text:
+        assert ranker.candidates.texts is not None
+        columns["text"] = ranker.candidates.texts.gather(ids.numpy())
+    return pl.DataFrame(columns)
 
 
 def _write(table: pl.LazyFrame, out: Path) -> None:

@@ -14,11 +14,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold import store
-from rankfold.answering import Answers, histories, to_history
-from rankfold.data.features import Table, align, open_table
-from rankfold.data.folder import check_pairs, from_tensors, to_columns, to_tensors, vocabulary
-from rankfold.data.matching import arrange, merge, news, own_pairs, renumber, rows_of
+from rankfold.answering import Answers, find_index, histories, no_texts, takes_texts, to_history
+from rankfold.data.documents import TextTable, as_texts
+from rankfold.data.features import Keyed, align, open_table
+from rankfold.data.folder import (
+    TOKENIZER,
+    check_pairs,
+    from_tensors,
+    is_sound,
+    texts_of,
+    to_columns,
+    to_table,
+    to_tensors,
+    tokenizer_of,
+    vocabulary,
+)
+from rankfold.data.matching import (
+    arrange,
+    arrange_texts,
+    merge,
+    news,
+    own_pairs,
+    renumber,
+    rows_of,
+)
 from rankfold.data.prepare import as_data
+from rankfold.data.texts import tokenise
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
@@ -29,6 +50,7 @@ from rankfold.types import (
     Interactions,
     Key,
     Model,
+    Texts,
     TopK,
     Vocabulary,
     from_pairs,
@@ -43,37 +65,47 @@ class Ranking(NamedTuple):
 
     keys: list[list[Key]]  # a list is shorter than K where there are fewer candidates
     scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
+    texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
 
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """A model, the keys of its rows, and the pairs it has seen."""
+    """A model, the keys of its rows, the pairs it has seen, and texts where it ranks by these."""
 
     model: Model
     queries: Vocabulary
     candidates: Vocabulary
     seen: Interactions  # not returned unless asked for
     excluded: Interactions | None = None  # never returned
+    texts: Texts | None = field(default=None, repr=False)  # of the queries, if it ranks by these
+    tokenizer: str | None = field(default=None, repr=False)  # of new texts; None: cannot be read
+    n_tokens: int = 0  # every token is below it
+    index: str = "exact"  # what searches the candidates' vectors, a name in ``INDEXES``
     answers: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", Answers(self.model, self.seen))
+        build = find_index(self.index, self.model)
+        answers = Answers(self.model, self.seen, texts=self.texts, build=build)
+        object.__setattr__(self, "answers", answers)
 
     def search(
         self,
         queries: Sequence[Key] | None = None,
         *,
         history: Sequence[Key] | None = None,
+        texts: Sequence[str] | None = None,
         candidates: Sequence[Key] | None = None,
         k: int = 10,
         include_seen: bool = False,
     ) -> Ranking:
-        """The best ``k`` candidates for each query, for a history, or most like each candidate.
+        """The best ``k`` candidates for queries, for a history, for texts, or like candidates.
 
         Args:
             queries: keys of known queries.
             history: candidates that a new query chose: one list is returned; the most popular
                 candidates if it chose none.
+            texts: new queries, of a model that ranks by text; the most popular candidates for one
+                without a known word.
             candidates: keys of candidates, each answered by those most like it (by cosine).
             k: the length of a list.
             include_seen: also return what the query chose before.
@@ -83,6 +115,7 @@ class Ranker:
             for name, value in (
                 ("queries", queries),
                 ("history", history),
+                ("texts", texts),
                 ("candidates", candidates),
             )
             if value is not None
@@ -90,7 +123,7 @@ class Ranker:
         if len(asked) != 1:
             raise UserError(
                 f"search was given {' and '.join(asked) or 'nothing'}",
-                hint="give one of queries, history, candidates",
+                hint="give one of queries, history, texts, candidates",
             )
         if k < 1:
             raise UserError(f"k is {k}", hint="ask for at least 1 result")
@@ -100,6 +133,8 @@ class Ranker:
             return self._in_keys(self.top_k(rows, k, hidden))
         if history is not None:
             return self._from_history(_listed(history), k, include_seen=include_seen)
+        if texts is not None:
+            return self._in_keys(self.answers.of_texts(self.tokens([*map(str, _listed(texts))]), k))
         assert candidates is not None
         return self._similar(self.candidates.rows(_listed(candidates), "candidate"), k)
 
@@ -114,6 +149,17 @@ class Ranker:
     def top_k(self, rows: Tensor, k: int, exclude: Interactions | None) -> TopK:
         """The best candidates of known queries, as rows; row b of ``exclude`` is not in list b."""
         return self.answers.of_queries(rows, k, exclude)
+
+    def tokens(self, texts: Sequence[str | None] | pl.Series) -> Texts:
+        """New texts in the model's tokens; words that it does not know have none."""
+        if not takes_texts(self.model):
+            raise no_texts(self.model)
+        if self.tokenizer is None or (self.texts is not None and self.texts.weights is not None):
+            raise UserError(
+                "the model was fitted on bags of tokens, and nothing tells how to make one",
+                hint="give a known query, or fit on data that was prepared from texts",
+            )
+        return tokenise(self.tokenizer, texts)
 
     def _from_history(self, history: list[Key], k: int, *, include_seen: bool) -> Ranking:
         chosen = self.candidates.rows(history, "candidate").unique()
@@ -135,14 +181,16 @@ class Ranker:
         return self._in_keys(Exact(vectors).search(vectors[rows], k, itself))
 
     def _in_keys(self, found: TopK) -> Ranking:
-        known = found.ids >= 0
-        keys = self.candidates.take(found.ids.clamp(min=0).flatten()).to_list()
-        width = found.ids.shape[1]
-        lists = [
-            keys[row * width : row * width + int(length)]
-            for row, length in enumerate(known.sum(dim=1))
-        ]
-        return Ranking(lists, found.scores.numpy())
+        lengths = (found.ids >= 0).sum(dim=1).tolist()
+        rows = found.ids.clamp(min=0).flatten()
+        keys, texts = self.candidates.take(rows), self.candidates.texts
+        return Ranking(
+            _lists(keys.to_list(), lengths, found.ids.shape[1]),
+            found.scores.numpy(),
+            None
+            if texts is None
+            else _lists(texts.gather(rows.numpy()).to_list(), lengths, found.ids.shape[1]),
+        )
 
     def add(self, data: Any) -> Ranker:
         """A ranker that also knows the training pairs of ``data``, without fitting again.
@@ -177,30 +225,66 @@ class Ranker:
         }
         notes = {**self.model.notes, "added": [*self.model.notes.get("added", []), entry]}
         model = replace(_folded_in(grown.model, seen, changed), notes=notes)
-        return Ranker(model, grown.queries, self.candidates, seen, hidden)
+        return replace(grown, model=model, seen=seen, excluded=hidden)
 
-    def add_candidates(self, table: Any, key_column: str | None = None) -> Ranker:
+    def add_candidates(
+        self, table: Any, key_column: str | None = None, text_column: str | None = None
+    ) -> Ranker:
         """A ranker that also knows the candidates of ``table``, by what it says of them.
 
-        Their vectors are made from the columns that the model was fitted with; all else stays as it
-        is. Nobody has chosen them yet: where popularity decides, they come last. An entry of
-        ``notes["extended"]`` counts them, and the rows of the table that could not be used.
+        Their vectors are made from their texts, if the model ranks by text, else from the columns
+        that it was fitted with; all else stays as it is. Nobody has chosen them yet: where
+        popularity decides, they come last. An entry of ``notes["extended"]`` counts them, and the
+        rows of the table that could not be used.
 
         Args:
             table: one file, or a polars, pandas or Arrow table: a row per new candidate.
             key_column: where the keys are; None: the column ``candidate`` or, without one, the
                 first that is not among the model's features.
+            text_column: where the texts are; None: a column with a usual name, or the only one.
         """
+        if takes_texts(self.model):
+            return self._with_texts(table, key_column, text_column)
+        if text_column is not None:
+            raise UserError(
+                f"{self.model.method} does not rank by text", hint="leave the column of text out"
+            )
         encode, columns = _encoder(self.model)
         found = open_table(table, key_column, usual="candidate", like=columns)
         _check_new(found, self.candidates)
         keys = found.keys.sort()
         features = align(found, Vocabulary(len(keys), lambda: keys), columns)
-        grown = self._widened(merge(self.candidates, keys))
-        tensors = dict(grown.model.tensors)
-        rows, vectors = grown.candidates.find(keys), encode(self.model, features)
-        tensors["candidates"][rows] = vectors.to(tensors["candidates"])
         entry = {"candidates": len(keys), "left_out": sum(found.bad.counts.values())}
+        return self._extended(keys, encode(self.model, features), None, entry)
+
+    def _with_texts(self, table: Any, key_column: str | None, text_column: str | None) -> Ranker:
+        """The same with the candidates of a table of texts."""
+        encode = METHODS[self.model.method].encode_texts
+        if encode is None:
+            raise UserError(
+                f"{self.model.method} makes no vectors from texts: it knows its candidates alone",
+                hint="fit it again on all of the data",
+            )
+        opened = open_table(table, key_column, usual="candidate", what="texts")
+        found = as_texts(opened, text_column)
+        _check_new(found, self.candidates)
+        keys, words = _in_order(found, named=not self.candidates.holds_integers)
+        tokens = self.tokens(words)
+        entry = {
+            "candidates": len(keys),
+            "left_out": sum(found.bad.counts.values()),
+            "without_words": int((tokens.counts() == 0).sum()),
+        }
+        return self._extended(keys, encode(self.model, tokens, "candidate"), words, entry)
+
+    def _extended(
+        self, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, int]
+    ) -> Ranker:
+        """The same with new candidates, of these vectors and, if there are any, words."""
+        new = Vocabulary(len(keys), lambda: keys, lambda: words)
+        grown = self._widened(_shown(merge(self.candidates, keys), self.candidates, new))
+        tensors = dict(grown.model.tensors)
+        tensors["candidates"][grown.candidates.find(keys)] = vectors.to(tensors["candidates"])
         notes = {**self.model.notes, "extended": [*self.model.notes.get("extended", []), entry]}
         return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
 
@@ -209,6 +293,11 @@ class Ranker:
 
         What the candidates' vectors have learnt from them stays until the next fit.
         """
+        if METHODS[self.model.method].search_texts is not None:
+            raise UserError(
+                f"{self.model.method} keeps the words of its queries in what it has learnt",
+                hint="remove the queries from the data, and fit again",
+            )
         left = torch.ones(len(self.queries), dtype=torch.bool)
         left[self.queries.rows(_listed(queries), "query")] = False
         if not bool(left.any()):
@@ -230,12 +319,13 @@ class Ranker:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
-        return Ranker(
-            replace(self.model, tensors=tensors),
-            queries,
-            self.candidates,
-            arrange(self.seen, rows),
-            None if self.excluded is None else arrange(self.excluded, rows),
+        return replace(
+            self,
+            model=replace(self.model, tensors=tensors),
+            queries=queries,
+            seen=arrange(self.seen, rows),
+            excluded=None if self.excluded is None else arrange(self.excluded, rows),
+            texts=None if self.texts is None else arrange_texts(self.texts, rows),
         )
 
     def _widened(self, candidates: Vocabulary) -> Ranker:
@@ -249,8 +339,8 @@ class Ranker:
         excluded = None if self.excluded is None else renumber(self.excluded, places, n)
         if excluded is not None and self._excludes_own():
             excluded = excluded.union(own_pairs(self.queries, candidates))
-        model = replace(self.model, tensors=tensors)
-        return Ranker(model, self.queries, candidates, renumber(self.seen, places, n), excluded)
+        model, seen = replace(self.model, tensors=tensors), renumber(self.seen, places, n)
+        return replace(self, model=model, candidates=candidates, seen=seen, excluded=excluded)
 
     def _excludes_own(self) -> bool:
         """Whether no query may get the candidate of its own key."""
@@ -264,20 +354,31 @@ class Ranker:
             "config": dict(self.model.config),
             "notes": dict(self.model.notes),
             "sizes": [len(self.queries), len(self.candidates)],
+            "shows_texts": self.candidates.texts is not None,
         }
         files: dict[str, store.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "seen": to_tensors(self.seen),
             "queries": pl.DataFrame({"key": self.queries.keys}),
-            "candidates": pl.DataFrame({"key": self.candidates.keys}),
+            "candidates": to_table(self.candidates),
         }
         if self.excluded is not None:
             files["excluded"] = to_tensors(self.excluded)
+        if self.texts is not None:
+            files["texts"] = to_tensors(self.texts)
+            meta["n_tokens"] = self.n_tokens
+        if self.tokenizer is not None:
+            files[TOKENIZER] = self.tokenizer
         store.write(Path(path), "model", meta, files)
 
 
 def check_grows(method: str) -> None:
     """A UserError for a method that takes in no pairs without fitting again."""
+    if METHODS[method].data_kind == "texts":
+        raise UserError(
+            f"{method} ranks by text, and cannot take in pairs without fitting again",
+            hint="search by text: a new query needs no pairs; new candidates come by `extend`",
+        )
     if METHODS[method].fold_in is None and METHODS[method].search is None:
         raise UserError(
             f"{method} cannot take in pairs without fitting again",
@@ -302,14 +403,40 @@ def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns
     return encode, to_columns(model.notes["candidate_columns"])
 
 
-def _check_new(table: Table, candidates: Vocabulary) -> None:
+def _check_new(table: Keyed, candidates: Vocabulary) -> None:
     known = table.keys.filter(pl.Series((candidates.find(table.keys) >= 0).numpy()))
     if len(known):
         others = f" and {len(known) - 1:,} more" if len(known) > 1 else ""
         raise UserError(
             f"the model knows the candidate {known[0]!r}{others} of {table.name} already",
-            hint="leave known ones out of the table; where their features changed, fit again",
+            hint="leave known ones out of the table; where they changed, fit again",
         )
+
+
+def _in_order(table: TextTable, *, named: bool) -> tuple[pl.Series, pl.Series]:
+    """The keys of a table, ascending, and their words; ``named``: a key stands for missing ones."""
+    assert table.words is not None
+    order = table.keys.arg_sort()
+    keys, words = table.keys.gather(order), table.words.gather(order)
+    if named or keys.dtype == pl.String:
+        words = words.fill_null(keys.cast(pl.String))
+    return keys, words
+
+
+def _shown(merged: Vocabulary, *parts: Vocabulary) -> Vocabulary:
+    """The merged keys with the texts that one of the parts shows beside them, if one does."""
+    if all(part.texts is None for part in parts):
+        return merged
+    texts = pl.Series([None] * len(merged), dtype=pl.String)
+    for part in parts:
+        if part.texts is not None:
+            texts = texts.scatter(merged.find(part.keys).numpy(), part.texts)
+    return Vocabulary(len(merged), lambda: merged.keys, lambda: texts)
+
+
+def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
+    """The first so many of each ``width`` entries."""
+    return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
@@ -356,14 +483,20 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     return replace(model, tensors=tensors)
 
 
-def load(path: str | Path) -> Ranker:
-    """Open a model folder; every file is compared with its checksum first."""
+def load(path: str | Path, *, index: str = "exact") -> Ranker:
+    """Open a model folder; every file is compared with its checksum first.
+
+    Args:
+        path: the folder.
+        index: what searches vectors: exact, or approximate, which finds most of the best faster
+            where candidates are many.
+    """
     folder = store.read(Path(path), "model", full=True)
     with store.understood(folder.path):
-        return _ranker(folder)
+        return _ranker(folder, index)
 
 
-def _ranker(folder: store.Folder) -> Ranker:
+def _ranker(folder: store.Folder, index: str) -> Ranker:
     meta = folder.manifest
     if meta["method"] not in METHODS:
         raise UserError(
@@ -371,13 +504,28 @@ def _ranker(folder: store.Folder) -> Ranker:
             hint="use the rankfold that wrote it",
         )
     n_queries, n_candidates = meta["sizes"]
+    shows = bool(meta.get("shows_texts"))
     return Ranker(
         Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"]),
         vocabulary(folder, "queries", n_queries),
-        vocabulary(folder, "candidates", n_candidates),
+        vocabulary(folder, "candidates", n_candidates, texts=shows),
         from_tensors(folder.tensors("seen"), n_candidates),
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
+        **_read_texts(folder, n_queries),
+        index=index,
     )
+
+
+def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
+    """What a model that ranks by text has besides; nothing for another."""
+    meta = folder.manifest
+    if METHODS[meta["method"]].data_kind != "texts":
+        return {}
+    texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
+    if texts is None or not is_sound(texts, n_tokens):
+        what = "has no texts of its queries" if texts is None else "its texts are no texts"
+        raise store.damaged(folder.path, what)
+    return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}
 
 
 def _listed(keys: Sequence[Key]) -> list[Key]:

@@ -257,6 +257,8 @@ def _tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]
     yield len(text).to_bytes(8, "little")
     yield text
     for name in widest_first:
+        if tensors[name].numel() == 0:
+            continue  # it may have no strides to be viewed by
         flat = tensors[name].detach().cpu().contiguous().reshape(-1)
         yield flat.view(torch.uint8).numpy().data
 

@@ -236,8 +236,9 @@ class Vocabulary:
     @property
     def texts(self) -> pl.Series | None:
         """The text of each row as it was written, null where it has none; None: no row has one."""
-        if self._texts is None and self._load_texts is not None:
-            self._texts = self._load_texts()
+        load = self._load_texts
+        if load is not None:
+            self._texts, self._load_texts = load(), None  # once, also where there are none
         return self._texts
 
     @property

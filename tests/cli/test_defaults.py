@@ -3,11 +3,13 @@
 from dataclasses import fields
 from inspect import signature
 
-from rankfold.cli import evaluate, fit, prepare
+from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.prepare import Preparation
 from rankfold.evaluation import DEFAULT_METRICS
+from rankfold.evaluation import evaluate as evaluation
 from rankfold.fitting import Fitting
 from rankfold.metrics import Propensity, parse_propensity
+from rankfold.predicting import Prediction
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
 COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}
@@ -32,6 +34,13 @@ def test_fit() -> None:
     assert {name: options[name] for name in shared} == {name: own[name] for name in shared}
 
 
+def test_predict() -> None:
+    own = {field.name: field.default for field in fields(Prediction)}
+    options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
+    assert {name: options[name] for name in own} == own
+
+
 def test_evaluate() -> None:
+    assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
     assert tuple(str(shown(evaluate.command)["metrics"]).split(",")) == DEFAULT_METRICS
     assert parse_propensity(str(shown(evaluate.command)["propensity"])) == Propensity()

@@ -1,16 +1,23 @@
 """What every registered method must do, tested once, on data with a planted structure."""
 
+import random
 from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 
 import rankfold as rf
 from rankfold.methods import METHODS
+from rankfold.ranker import Ranker
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
-LEARNING = [name for name in METHODS if name != "popularity"]  # cannot tell queries apart
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]
+LEARNING = [name for name in INTERACTIONS if name != "popularity"]  # cannot tell queries apart
+TEXTS = [name for name, method in METHODS.items() if method.data_kind == "texts"]
 
 
 def checkerboard(size: int = 24) -> Dataset:
@@ -26,14 +33,16 @@ def checkerboard(size: int = 24) -> Dataset:
     return Dataset("interactions", next(parts), None, next(parts), names, names)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_settings_are_frozen_and_have_defaults(name: str) -> None:
+    config = METHODS[name].config
+    assert is_dataclass(config)
+    assert config.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert not hasattr(config(), "__dict__")
+
+
 @pytest.mark.parametrize("name", INTERACTIONS)
 class TestMethod:
-    def test_settings_are_frozen_and_have_defaults(self, name: str) -> None:
-        config = METHODS[name].config
-        assert is_dataclass(config)
-        assert config.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        assert not hasattr(config(), "__dict__")
-
     def test_model_is_plain_data_of_the_right_shape(self, name: str) -> None:
         ranker = rf.fit(name, checkerboard())
         model = ranker.model
@@ -102,3 +111,104 @@ def test_what_was_withheld_is_found(name: str) -> None:
     few = {key: value for key, value in {"width": 2, "epochs": 300}.items() if key in known}
     found = rf.fit(name, checkerboard(), **few).search(list(range(24)), k=1)
     assert [keys[0] for keys in found.keys] == list(range(24))
+
+
+# ---------------------------------------------------------------------------------- texts
+
+ANIMALS = ["ant", "bee", "cow", "dog", "eel", "fox"]
+
+
+def farm(n: int = 60) -> Dataset:
+    """Document i has the word of animal i % 6 and others; its label is that animal."""
+    rng = random.Random(0)
+    noise = [" ".join(rng.choices(["the", "big", "old", "farm", "has"], k=3)) for _ in range(n)]
+    texts = [f"{words} {ANIMALS[i % 6]} {i % 4}" for i, words in enumerate(noise)]
+    table = {"id": list(range(n)), "text": texts, "labels": [[ANIMALS[i % 6]] for i in range(n)]}
+    return rf.prepare(pl.DataFrame(table), format="texts", split="queries:0.7,0.15,0.15")
+
+
+@pytest.fixture(scope="module")
+def written() -> Dataset:
+    return farm()
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Ranker]:
+    """Those that were fitted so far."""
+    return {}
+
+
+@pytest.fixture
+def fitted(request: pytest.FixtureRequest, written: Dataset, models: dict[str, Ranker]) -> Ranker:
+    name = request.param
+    if name not in models:
+        models[name] = rf.fit(name, written, seed=3)
+    return models[name]
+
+
+@pytest.mark.parametrize("fitted", TEXTS, indirect=True)
+class TestTextMethod:
+    def test_model_is_plain_data_of_the_right_shape(self, fitted: Ranker) -> None:
+        model, method = fitted.model, METHODS[fitted.model.method]
+        assert (method.encode_texts is None) is not (method.search_texts is None)
+        assert "queries" not in model.tensors
+        floating = [t for t in model.tensors.values() if t.is_floating_point()]
+        assert all(tensor.isfinite().all() for tensor in floating)
+        if method.encode_texts is not None:
+            assert fitted.texts is not None
+            vectors = method.encode_texts(model, fitted.texts, "query")
+            assert model.tensors["candidates"].shape == (6, vectors.shape[1])
+            assert vectors.shape[0] == len(fitted.queries)
+
+    def test_same_seed_same_model(self, written: Dataset, fitted: Ranker) -> None:
+        again = rf.fit(fitted.model.method, written, seed=3).model.tensors
+        assert all(torch.equal(again[key], value) for key, value in fitted.model.tensors.items())
+
+    def test_new_texts_get_their_label(self, written: Dataset, fitted: Ranker) -> None:
+        found = fitted.search(texts=[f"the old {animal}" for animal in ANIMALS], k=1)
+        assert [keys[0] for keys in found.keys] == ANIMALS
+        assert rf.evaluate(fitted, written, metrics="recall@1")["recall@1"] == 1.0
+
+    def test_a_text_is_ranked_alone_as_among_others(self, fitted: Ranker) -> None:
+        texts = ["big dog", "", "the farm has a cow and an eel", "xyzzy", "fox fox fox"]
+        together = fitted.search(texts=texts)
+        for row, text in enumerate(texts):
+            alone = fitted.search(texts=[text])
+            assert alone.keys[0] == together.keys[row]
+            np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-4, atol=1e-5)
+
+    def test_no_known_word_gets_the_most_popular(self, fitted: Ranker) -> None:
+        counts = fitted.seen.candidate_counts()
+        order = sorted(range(6), key=lambda row: (-int(counts[row]), row))
+        expected = fitted.candidates.take(torch.tensor(order)).to_list()
+        assert fitted.search(texts=["", "xyzzy"]).keys == [expected] * 2
+
+    def test_what_is_excluded_is_not_returned(self, fitted: Ranker) -> None:
+        keys = fitted.queries.keys.to_list()
+        whole = fitted.search(keys, include_seen=True)
+        for row, (left, every) in enumerate(zip(fitted.search(keys).keys, whole.keys, strict=True)):
+            seen = fitted.seen.select(torch.tensor([row])).candidates
+            hidden = set(fitted.candidates.take(seen).to_list())
+            assert left == [key for key in every if key not in hidden]
+
+    def test_comes_back_from_disk(self, fitted: Ranker, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        again = rf.load(tmp_path / "model")
+        assert again.search(texts=["old bee", ""]).keys == fitted.search(texts=["old bee", ""]).keys
+
+    def test_a_new_candidate_is_found_by_its_text(self, fitted: Ranker) -> None:
+        if METHODS[fitted.model.method].encode_texts is None:
+            pytest.skip(f"{fitted.model.method} has no vectors of texts")
+        grown = fitted.add_candidates(pl.DataFrame({"candidate": ["new"], "text": ["farm 3"]}))
+        assert grown.search(texts=["farm 3"], k=1).keys == [["new"]]
+        assert grown.search(texts=["old bee"], k=1).keys == [["bee"]]
+
+    def test_odd_texts_do_no_harm(self, fitted: Ranker) -> None:
+        """A document without words, one without labels, a label that nobody has."""
+        table = {"id": [0, 1, 2, 3], "text": ["a b", None, "a", "b"], "labels": ["x", "y", "", "x"]}
+        labels = pl.DataFrame({"candidate": ["x", "y", "z"], "text": ["a", "?", "b"]})
+        how: Any = {"format": "texts", "split": (1.0, 0.0, 0.0), "candidate_texts": labels}
+        ranker = rf.fit(fitted.model.method, rf.prepare(pl.DataFrame(table), **how))
+        found = ranker.search(texts=["a", "", "b a"])
+        assert [sorted(keys) for keys in found.keys] == [["x", "y", "z"]] * 3
+        assert np.isfinite(found.scores).all()

@@ -1,5 +1,6 @@
 """Texts as weighed bags, and their vectors."""
 
+import itertools
 import math
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.encoders.bags import Bags, as_bags, rarity, thin, unit, weigh
+from rankfold.encoders.bags import (
+    Bags,
+    as_bags,
+    common_pairs,
+    rarity,
+    thin,
+    unit,
+    weigh,
+    with_pairs,
+)
 from rankfold.types import Texts
 
 TOKENS = 12
@@ -99,3 +109,25 @@ def test_thinning_drops_its_share_and_keeps_the_rest() -> None:
     assert 0.27 < float(gone.double().mean()) < 0.33
     assert torch.equal(found.weights[~gone], bags.weights[~gone])
     assert torch.equal(thin(bags, 0.0, torch.Generator()).weights, bags.weights)  # type: ignore[arg-type]
+
+
+@given(some_texts, some_texts, st.integers(1, 3))
+def test_pairs_are_adjacent_tokens_that_occur_often(
+    ours: list[list[int]], theirs: list[list[int]], least: int
+) -> None:
+    every = [pair for one in [*ours, *theirs] for pair in itertools.pairwise(one)]
+    often = sorted({a * TOKENS + b for a, b in every if every.count((a, b)) >= least})
+    pairs = common_pairs([texts_of(ours), texts_of(theirs)], TOKENS, least)
+    assert pairs.tolist() == often
+    found = with_pairs(texts_of(ours), pairs, TOKENS)
+    for row, one in enumerate(ours):
+        keys = [a * TOKENS + b for a, b in itertools.pairwise(one)]
+        expected = [*one, *(TOKENS + often.index(key) for key in keys if key in often)]
+        tokens = found.tokens[found.offsets[row] : found.offsets[row + 1]].tolist()
+        assert tokens == expected
+
+
+def test_bags_have_no_pairs() -> None:
+    bags = Texts(torch.tensor([0, 2]), torch.tensor([3, 5]).int(), torch.tensor([3.0, 4.0]))
+    assert len(common_pairs([bags], TOKENS, 1)) == 0
+    assert with_pairs(bags, torch.tensor([3 * TOKENS + 5]), TOKENS) is bags

@@ -56,6 +56,11 @@ NONSENSE: dict[str, list[Any]] = {
     "weights": ["heavy"],
     "regulariser": ["none"],
     "variant": ["other"],
+    "neighbours": [-1],
+    "label_weight": [-0.1, float("nan"), float("inf")],
+    "bigrams": ["maybe"],
+    "shortlist": [0, -1],
+    "random_negatives": [-1],
 }
 CASES = [
     pytest.param(name, {field.name: value}, id=f"{name}-{field.name}-{value}")

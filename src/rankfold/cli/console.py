@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say less on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
+Index = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What searches vectors: exact, or approximate, which is faster where candidates are "
+        "many and misses a few of the best.",
+    ),
+]
+
 Tell = Callable[[str, float], None]
 
 

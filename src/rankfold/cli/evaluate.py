@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,7 @@ def command(
     strata: Annotated[
         bool, typer.Option("--strata", help="Also by how frequent the positives are in train.")
     ] = False,
+    index: Index = "exact",
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,6 +49,7 @@ def command(
             metrics=names,
             propensity=given,
             strata=strata,
+            index=index,
             progress=tell,
         )
     if json:

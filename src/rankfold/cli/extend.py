@@ -1,4 +1,4 @@
-"""``rankfold extend``: add candidates to a model, by their features."""
+"""``rankfold extend``: add candidates to a model, by their features or texts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,12 @@ from rankfold.cli.console import AsJson, Quiet, console, print_json
 
 def command(
     model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    features: Annotated[
-        str, typer.Argument(help="A table with a row per new candidate.", metavar="FEATURES")
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="A row per new candidate: features or, for a model that ranks by text, texts.",
+            metavar="TABLE",
+        ),
     ],
     *,
     key_column: Annotated[
@@ -22,20 +26,25 @@ def command(
             "no feature of the model.",
         ),
     ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where the texts are.")
+    ] = None,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Add candidates that nobody has chosen yet, ranked by what is known of them."""
     from rankfold.growing import extend
 
-    ranker = extend(model, features, key_column)
+    ranker = extend(model, table, key_column, text_column)
     entry, n = ranker.model.notes["extended"][-1], len(ranker.candidates)
     if json:
-        left_out = {"left_out": entry["left_out"]}
-        added = entry["candidates"]
-        print_json({"model": str(model), "added": added, "candidates": n, **left_out})
+        rest = {name: count for name, count in entry.items() if name != "candidates"}
+        print_json({"model": str(model), "added": entry["candidates"], "candidates": n, **rest})
         return
     out = console(quiet=quiet)
     out.print(f"{model}: {entry['candidates']:,} candidates added, {n:,} in all")
     if entry["left_out"]:
-        out.print(f"  {entry['left_out']:,} rows of {features} could not be used", style="yellow")
+        out.print(f"  {entry['left_out']:,} rows of {table} could not be used", style="yellow")
+    if entry.get("without_words"):
+        none = f"  the model knows no word of {entry['without_words']:,}: they score 0 for any text"
+        out.print(none, style="yellow")

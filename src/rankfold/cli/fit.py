@@ -94,6 +94,11 @@ def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric:
         chosen = ", ".join(f"{name} {config[name]:g}" for name in names)
         tried = f" from {len(notes['path'])} points" if "path" in notes else ""
         return f"chosen by {notes['chosen_by']}{tried}: {chosen}"
+    if notes.get("mixes"):
+        best = max(notes["mixes"], key=lambda mix: float(mix["score"]))
+        chosen = ", ".join(f"{name} {value:g}" for name, value in best.items() if name != "score")
+        tried = f"{len(notes['mixes'])} mixes, validation {metric} {best['score']:.4f}"
+        return f"chosen from {tried}: {chosen}"
     if scores:
         return f"step {notes['chosen']}, validation {metric} {max(scores):.4f}"
     return f"step {notes['chosen']}, the last: there are no validation pairs to choose by"

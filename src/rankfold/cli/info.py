@@ -135,6 +135,9 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     settings = ", ".join(f"{name}={value}" for name, value in manifest["config"].items())
     out.print(f"  {manifest['method']}{f' ({settings})' if settings else ''}")
     out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
+    if "texts" in manifest["files"]:
+        given = "" if "tokenizer" in manifest["files"] else " of bags: new texts cannot be read"
+        out.print(f"  ranks by text: {manifest['n_tokens']:,} different tokens{given}")
     notes = manifest["notes"]
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])
@@ -143,7 +146,8 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         out.print(f"  {describe_addition(entry)}")
     if "extended" in notes:
         added = sum(entry["candidates"] for entry in notes["extended"])
-        out.print(f"  {added:,} candidates were added by their features")
+        what = "texts" if "texts" in manifest["files"] else "features"
+        out.print(f"  {added:,} candidates were added by their {what}")
     if "removed" in notes:
         out.print(f"  {notes['removed']:,} queries were removed")
     if notes.get("path"):

@@ -38,7 +38,7 @@ def command(
         print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
         out.print("`rankfold methods NAME` lists the settings of one")
         return
-    out.print(f"{name}: {rows[0]['summary']}")
+    out.print(f"{name}: {rows[0]['summary']}; takes {rows[0]['data_kind']}")
     kinds = get_type_hints(shown[name].config)
     lines = [[key, str(value), _values(kinds[key])] for key, value in rows[0]["config"].items()]
     print_table("settings", ["name", "default", "values"], lines, out, left=3)

@@ -1,12 +1,17 @@
-"""``rankfold search``: the best candidates for one query, one history or one candidate."""
+"""``rankfold search``: the best candidates for one query, history, text or candidate."""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table
+from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table
 from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def command(
@@ -20,6 +25,9 @@ def command(
             metavar="KEY,KEY",
         ),
     ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="A new query, of a model that ranks by text.", metavar="T")
+    ] = None,
     candidate: Annotated[
         str | None, typer.Option(help="Find candidates like this one.", metavar="KEY")
     ] = None,
@@ -27,10 +35,11 @@ def command(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Also what the query chose before.")
     ] = False,
+    index: Index = "exact",
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the best candidates for a query, a history or a candidate."""
+    """Show the best candidates for a query, a history, a text or a candidate."""
     from rankfold.ranker import load
 
     asked: dict[str, Any] = {}
@@ -39,20 +48,44 @@ def command(
     if history:
         parts = history[0].split(",") if len(history) == 1 else history
         asked["history"] = [key for key in parts if key]
+    if text is not None:
+        asked["texts"] = [text]
     if candidate is not None:
         asked["candidates"] = [candidate]
     if len(asked) != 1:
-        raise UserError("search takes one question", hint="give --query, --history or --candidate")
-    ranking = load(model).search(**asked, k=k, include_seen=include_seen)
+        raise UserError(
+            "search takes one question", hint="give --query, --history, --text or --candidate"
+        )
+    ranker = load(model, index=index)
+    ranking = ranker.search(**asked, k=k, include_seen=include_seen)
     say = console(quiet=quiet)
     if asked.get("history") == []:
         say.print("no history: these are the most popular")
-    question = query or candidate or ",".join(history or [])
-    found = list(zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False))
+    if text is not None and not len(ranker.tokens([text]).tokens):
+        say.print("no word of the text is known: these are the most popular")
+    question = query or candidate or text or ",".join(history or [])
+    found = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
+    results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in found]
+    if ranking.texts is not None:
+        both = zip(results, ranking.texts[0], strict=True)
+        results = [{**entry, "text": words} for entry, words in both]
     if json:
-        results = [{"candidate": key, "score": score} for key, score in found]
         print_json({"query": question, "results": results})
-        return
-    rows = [[str(place), str(key), f"{score:.4f}"] for place, (key, score) in enumerate(found, 1)]
-    title = f"for {question}" if question else "the most popular"
-    print_table(title, ["", "candidate", "score"], rows, say, left=2)
+    else:
+        _show(results, f"for {question}" if question else "the most popular", say)
+
+
+def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
+    """A table; texts stand beside the keys where they say more than these."""
+    says_more = any(entry.get("text") not in (None, entry["candidate"]) for entry in results)
+    rows = [
+        [
+            str(place),
+            str(entry["candidate"]),
+            *([entry["text"] or ""] if says_more else []),
+            f"{entry['score']:.4f}",
+        ]
+        for place, entry in enumerate(results, 1)
+    ]
+    columns = ["", "candidate", *(["text"] if says_more else []), "score"]
+    print_table(title, columns, rows, out, left=len(columns) - 1)

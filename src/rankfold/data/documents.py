@@ -86,19 +86,30 @@ def read_documents(
 
 
 def open_texts(table: Any, usual: str | None, text_column: str | None) -> TextTable:
-    """A table of keys and texts; the keys as in a table of features."""
+    """A table of keys and texts; the keys as in a table of features.
+
+    It may be one of several, so that it need not have ``text_column``.
+    """
     found = features.open_table(table, usual=usual, what="texts")
-    names = found.values.columns
-    column = text_column if text_column in names else named(USUAL_NAMES["text"], names)
+    return as_texts(found, text_column if text_column in found.values.columns else None)
+
+
+def as_texts(table: features.Table, text_column: str | None) -> TextTable:
+    """The texts of a table: the column asked for, else one with a usual name, else the only one."""
+    names = table.values.columns
+    if text_column is not None and text_column not in names:
+        hint = f"{listing(names)} beside the keys; use --text-column NAME"
+        raise UserError(f"{table.name} has no column {text_column!r}", hint=hint)
+    column = text_column or named(USUAL_NAMES["text"], names)
     if column is None and len(names) == 1:
         column = names[0]
     if column is None:
         raise UserError(
-            f"cannot tell which column of {found.name} holds the text",
+            f"cannot tell which column of {table.name} holds the text",
             hint=f"{listing(names)} beside the keys; use --text-column NAME",
         )
-    words = _words(found.values[column], found.name)
-    return TextTable(found.name, found.keys, words, bad=found.bad)
+    words = words_of(table.values[column], table.name)
+    return TextTable(table.name, table.keys, words, bad=table.bad)
 
 
 # ---------------------------------------------------------------------------------- assembling
@@ -247,7 +258,7 @@ def _columns(frame: pl.DataFrame, name: str, asked: Asked, reading: Reading) -> 
     chosen = _choose([column for column in frame.columns if column != LINE], asked, name)
     reading.columns.setdefault("candidate", chosen.labels)
     columns = {
-        "text": _words(frame[chosen.text], name),
+        "text": words_of(frame[chosen.text], name),
         "labels": _label_lists(frame[chosen.labels], name),
     }
     if chosen.key is None:
@@ -284,7 +295,7 @@ def _choose(names: Sequence[str], asked: Asked, table: str) -> Chosen:
     return Chosen(key, str(found["text"]), str(found["labels"]))
 
 
-def _words(column: pl.Series, table: str) -> pl.Series:
+def words_of(column: pl.Series, table: str) -> pl.Series:
     """A column of text; what is empty is null."""
     if column.dtype not in (*features.TEXT, pl.Null) and not column.dtype.is_numeric():
         raise UserError(

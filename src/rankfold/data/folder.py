@@ -28,7 +28,7 @@ def save(data: Dataset, path: Path) -> None:
         name: to_tensors(part) for name in PARTS if (part := getattr(data, name)) is not None
     }
     for name in SIDES.values():
-        files[name] = _keys(getattr(data, name))
+        files[name] = to_table(getattr(data, name))
     meta: dict[str, Any] = {
         "data_kind": data.kind,
         "sizes": [len(data.queries), len(data.candidates)],
@@ -49,7 +49,7 @@ def save(data: Dataset, path: Path) -> None:
     store.write(path, "data", meta, files)
 
 
-def _keys(vocabulary: Vocabulary) -> pl.DataFrame:
+def to_table(vocabulary: Vocabulary) -> pl.DataFrame:
     """The keys, and the texts to show beside them."""
     table = pl.DataFrame({"key": vocabulary.keys})
     return table if vocabulary.texts is None else table.with_columns(text=vocabulary.texts)
@@ -75,9 +75,9 @@ def _dataset(folder: store.Folder) -> Dataset:
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
-        query_texts=_texts(folder, "query", n_queries),
-        candidate_texts=_texts(folder, "candidate", n_candidates),
-        tokenizer=_tokenizer(folder),
+        query_texts=texts_of(folder, "query_texts", n_queries),
+        candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
+        tokenizer=tokenizer_of(folder),
         n_tokens=meta.get("n_tokens", 0),
         query_features=_features(folder, "query", n_queries),
         candidate_features=_features(folder, "candidate", n_candidates),
@@ -102,19 +102,19 @@ def _features(folder: store.Folder, side: str, n: int) -> Features | None:
     return features
 
 
-def _texts(folder: store.Folder, side: str, n: int) -> Texts | None:
-    name = f"{side}_texts"
+def texts_of(folder: store.Folder, name: str, n: int) -> Texts | None:
+    """The texts of n rows, if there are such; ``is_sound`` looks at their inside."""
     if name not in folder:
         return None
     tensors = folder.tensors(name)
     texts = Texts(tensors["offsets"], tensors["tokens"], tensors.get("weights"))
     shapes = {tuple(tensor.shape) for tensor in (texts.tokens, texts.weights) if tensor is not None}
     if texts.offsets.shape != (n + 1,) or len(shapes) > 1:
-        raise ValueError(f"the {side} texts are of shapes {texts.offsets.shape}, {shapes}")
+        raise ValueError(f"{name} are of shapes {texts.offsets.shape}, {shapes}")
     return texts
 
 
-def _tokenizer(folder: store.Folder) -> str | None:
+def tokenizer_of(folder: store.Folder) -> str | None:
     """The tokenizer; it comes from elsewhere, so that it is looked at before it is used."""
     if TOKENIZER not in folder:
         return None
@@ -162,11 +162,11 @@ def check_pairs(data: Dataset) -> None:
             if bool((lowest < -1).any()) or bool((highest >= torch.tensor(sizes)).any()):
                 raise _damaged(f"{side} features")
         texts: Texts | None = getattr(data, f"{side}_texts")
-        if texts is not None and not _is_sound(texts, data.n_tokens):
+        if texts is not None and not is_sound(texts, data.n_tokens):
             raise _damaged(f"{side} texts")
 
 
-def _is_sound(texts: Texts, n_tokens: int) -> bool:
+def is_sound(texts: Texts, n_tokens: int) -> bool:
     """Whether the offsets are some and the tokens below their number."""
     ends = int(texts.offsets[0]), int(texts.offsets[-1])
     if ends != (0, len(texts.tokens)) or bool((texts.counts() < 0).any()):

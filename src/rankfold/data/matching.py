@@ -8,7 +8,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.types import Interactions, Vocabulary, from_pairs
+from rankfold.types import Interactions, Texts, Vocabulary, from_pairs
 
 
 def same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
@@ -66,6 +66,12 @@ def arrange(pairs: Interactions, rows: Tensor) -> Interactions:
     empty = pairs.n_queries  # one row more
     padded = replace(pairs, offsets=torch.cat([pairs.offsets, pairs.offsets[-1:]]))
     return padded.select(torch.where(rows < 0, empty, rows))
+
+
+def arrange_texts(texts: Texts, rows: Tensor) -> Texts:
+    """Text i is the text ``rows[i]``, an empty one where that is -1."""
+    padded = replace(texts, offsets=torch.cat([texts.offsets, texts.offsets[-1:]]))  # one more
+    return padded.select(torch.where(rows < 0, len(texts), rows))
 
 
 def news(known: Interactions, more: Interactions) -> Tensor:

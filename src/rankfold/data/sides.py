@@ -17,6 +17,7 @@ import torch
 
 from rankfold.data import features, split, texts
 from rankfold.data.documents import TextTable
+from rankfold.data.matching import arrange_texts
 from rankfold.data.pairs import Pairs, move
 from rankfold.data.reading import BadRows
 from rankfold.types import Features, Progress, Texts, Vocabulary
@@ -146,9 +147,8 @@ def _places(table: TextTable, keys: Vocabulary) -> pl.Series:
 
 def _bags(bags: Texts, table: TextTable, keys: Vocabulary) -> Texts:
     """The bag of each row; an empty one where the table has none."""
-    offsets = torch.cat([bags.offsets, bags.offsets[-1:]])  # one more, which is empty
-    rows = _places(table, keys).fill_null(len(bags)).to_numpy(writable=True)
-    return Texts(offsets, bags.tokens, bags.weights).select(torch.from_numpy(rows))
+    rows = _places(table, keys).fill_null(-1).to_numpy(writable=True)
+    return arrange_texts(bags, torch.from_numpy(rows))
 
 
 def _for_training(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 ARROW = (".arrow", ".ipc", ".feather")
 BOM = "\ufeff"
+SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
 NONE = "none"  # a column name that means: do not use one
 TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
 
@@ -120,6 +121,25 @@ def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
         return _from_text(path, choose, lambda raw: raw.collect(), reading, header=True)
     with readable(path.name):
         return _scan_binary(path, reading).collect()
+
+
+def spool_columns(path: Path, pick: slow.Pick, reading: Reading) -> pl.LazyFrame:
+    """Some columns of one file, as ``read_columns``; as a temporary file: they may be many."""
+
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        _check_names(names, path, hint="add a line with the names of the columns")
+        return pick(names)
+
+    def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
+        copy = reading.new_file()
+        raw.sink_parquet(copy, row_group_size=SPOOL_GROUP)
+        return pl.scan_parquet(copy, glob=False)
+
+    if _is_text(path):
+        return _from_text(path, choose, sink, reading, header=True)
+    with readable(path.name):
+        raw = _scan_binary(path, reading)
+        return sink(raw.select(LINE, *choose(_names(raw))))
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:

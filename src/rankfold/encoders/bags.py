@@ -57,12 +57,16 @@ def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int) -> Tensor:
     """
     found = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
     pairs, counts = found.unique(return_counts=True)
-    return pairs[counts >= least]
+    often: Tensor = pairs[counts >= least]
+    return often
 
 
 def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
-    """The texts with a token for each of the ``pairs`` in them: n_tokens + its place."""
-    if len(pairs) == 0:
+    """The texts with a token more for each of the ``pairs`` in them: n_tokens + its place.
+
+    Bags stay as they are.
+    """
+    if len(pairs) == 0 or texts.weights is not None:
         return texts
     rows, keys = _pairs(texts, n_tokens)
     places = torch.searchsorted(pairs, keys).clamp_(max=len(pairs) - 1)
@@ -114,7 +118,7 @@ class Bags(nn.Module):
         known, places = bags.tokens.unique(return_inverse=True)
         return embedding_bag(
             places,
-            self.tokens(known),
+            self.tokens(known).float(),  # of a kept model they are halves
             bags.offsets[:-1],
             mode="sum",
             per_sample_weights=bags.weights,

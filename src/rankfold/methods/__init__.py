@@ -1,8 +1,19 @@
 """The methods. To add one: one file (or a recipe in its family's), one line here, one test."""
 
-from rankfold.methods import alternating, ease, margins, newton, plain, popularity, rg2
+from rankfold.methods import (
+    alternating,
+    ease,
+    margins,
+    newton,
+    plain,
+    popularity,
+    rg2,
+    text_linear,
+    text_neighbours,
+)
 from rankfold.methods.full import FULL
 from rankfold.methods.sampled import SAMPLED
+from rankfold.methods.siamese import SIAMESE
 from rankfold.types import Method
 
 METHODS: dict[str, Method] = {
@@ -22,4 +33,7 @@ METHODS: dict[str, Method] = {
     "uib": margins.UIB,
     "sml": margins.SML,
     "rg2-newton": newton.METHOD,
+    **SIAMESE,
+    "text-neighbours": text_neighbours.METHOD,
+    "text-linear": text_linear.METHOD,
 }

@@ -36,7 +36,7 @@ class Training:
     lr: float = 0.01
     optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "row-adam", "sgd"] = "auto"
     weight_decay: float = 1e-5
-    schedule: Literal["constant", "step", "cosine", "linear"] = "constant"
+    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "constant"
     warmup: float = 0.0  # epochs over which the learning rate rises
     clip: float | None = None  # the largest norm of a gradient
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone

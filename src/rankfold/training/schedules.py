@@ -9,6 +9,7 @@ Schedule = Callable[[float, float], float]
 """``(epochs done, all epochs) -> factor of the learning rate``."""
 
 STEP_EPOCHS, STEP_FACTOR = 5, 0.95  # [bir]'s
+MILESTONES, MILESTONE_FACTOR = (30 / 50, 45 / 50, 49 / 50), 0.75  # of [siamesexml]'s released code
 
 
 def constant(_done: float, _epochs: float) -> float:
@@ -30,11 +31,17 @@ def linear(done: float, epochs: float) -> float:
     return max(0.0, 1 - done / epochs)
 
 
+def milestones(done: float, epochs: float) -> float:
+    """Times .75 after 30, 45 and 49 of 50 epochs, and likewise of any other number."""
+    return MILESTONE_FACTOR ** sum(done >= share * epochs for share in MILESTONES)
+
+
 SCHEDULES: dict[str, Schedule] = {
     "constant": constant,
     "step": step,
     "cosine": cosine,
     "linear": linear,
+    "milestones": milestones,
 }
 
 

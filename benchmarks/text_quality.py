@@ -1,0 +1,162 @@
+"""How well rankfold guesses the labels of texts, and what each part of SiameseXML adds.
+
+    python benchmarks/text_quality.py prepare [--data DIR]        the four sets, as folders
+    python benchmarks/text_quality.py run [--data-sets ...] [--recipes ...] [--seeds N]
+    python benchmarks/text_quality.py table [--data-sets ...]     beside the peers of text_peers.py
+
+A recipe is a method with settings; what it chooses on validation (the mix) it chooses itself, then
+it is fitted again on train and validation. Each fit is a process of its own: CPU seconds are those
+of the second fit, with those of both beside them. ``text_scores.scores`` has the last word, as for
+the peers. Kept in results/texts/rankfold-RECIPE-DATA.json, a seed at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import text_data
+import torch
+from text_scores import METRICS, Counts, Truth, scores
+
+import rankfold as rf
+from rankfold.types import Dataset, Interactions
+
+HOME = Path(__file__).parent
+RESULTS = HOME / "results" / "texts"
+FOLDERS = HOME / "scratch" / "data"
+NAMES = tuple(text_data.SETS)
+WITHOUT_CLASSIFIERS = {"classifier_epochs": 0, "joint_epochs": 0, "classifier_share": 0.0}
+LARGE = {"encoder_epochs": 0, "joint_epochs": 6, "batch_size": 1024, "lr": 0.01}
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "siamesexml": ("siamesexml", {}),
+    "siamesexml-3": ("siamesexml-3", {}),
+    "I": ("siamesexml", {**WITHOUT_CLASSIFIERS, "encoder_epochs": 6, "centroid_weight": 0.0}),
+    "I-II": ("siamesexml", {**WITHOUT_CLASSIFIERS, "encoder_epochs": 6}),
+    "I-III": ("siamesexml", {"encoder_epochs": 3, "classifier_epochs": 3, "joint_epochs": 0}),
+    "I-IV": ("siamesexml", {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 3}),
+    "siamesexml-paper": ("siamesexml-paper", {}),
+    "text-neighbours": ("text-neighbours", {"label_weight": None}),
+    "text-linear": ("text-linear", {"label_weight": None}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=["prepare", "run", "table", "one"])
+    parser.add_argument("--data", type=Path, default=text_data.SHARED)
+    parser.add_argument("--data-sets", nargs="+", default=NAMES)
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.task == "prepare":
+        prepare(args.data_sets, args.data)
+    elif args.task == "table":
+        table(args.data_sets)
+    elif args.task == "one":
+        print(json.dumps(one(args.data_sets[0], args.recipes[0], args.seed)))
+    else:
+        for name in args.data_sets:
+            for recipe in args.recipes:
+                study(name, recipe, args.seeds)
+
+
+def prepare(names: list[str], data: Path) -> None:
+    for name in names:
+        out, source = FOLDERS / f"text-{name}", text_data.SETS[name][1]
+        if name == "debian-seealso":
+            rf.prepare(source=name, format="texts", out=out)
+        else:
+            rf.prepare(data / source, source=name, out=out)
+
+
+def study(name: str, recipe: str, seeds: int) -> None:
+    """A fit for each seed that is not there yet."""
+    path = RESULTS / f"rankfold-{recipe}-{name}.json"
+    found = json.loads(path.read_text()) if path.exists() else {"recipe": recipe, "data": name}
+    found.setdefault("test", [])
+    for seed in range(len(found["test"]), seeds):
+        command = [sys.executable, __file__, "one", "--data-sets", name, "--recipes", recipe]
+        done = subprocess.run(
+            [*command, "--seed", str(seed)], stdout=subprocess.PIPE, text=True, check=True
+        )
+        found["test"].append(json.loads(done.stdout))
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        print(path.stem, {key: found["test"][-1][key] for key in (*METRICS, "fit_cpu_seconds")})
+
+
+def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
+    """Fit, fit again on train and validation, score on test."""
+    data = rf.load_data(FOLDERS / f"text-{name}")
+    method, settings = RECIPES[recipe]
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "model"
+        ranker = rf.fit(method, data, out=out, refit=True, seed=seed, metric="ndcg@5", **settings)
+        size = sum(file.stat().st_size for file in out.iterdir())
+    both = time.process_time() - began
+    spent = [entry["seconds"] for entry in ranker.model.notes["history"]]
+    again = [e["seconds"] for e in ranker.model.notes["history"] if e["phase"] == "refit"]
+    rows = torch.nonzero(data.split("test").counts() > 0).flatten()
+    hidden = data.seen("test").select(rows)
+    began, wall = time.process_time(), time.perf_counter()
+    ids = ranker.answers.of_queries(rows, 10, hidden).ids
+    spent_searching = time.process_time() - began, time.perf_counter() - wall
+    known = data.split("train").union(data.split("validation"))
+    return {
+        "seed": seed,
+        "settings": dict(ranker.model.config),
+        "both_fits_cpu_seconds": both,
+        "fit_cpu_seconds": both * sum(again) / max(sum(spent), 1e-9),
+        "predict_cpu_ms": 1e3 * spent_searching[0] / len(rows),
+        "predict_ms": 1e3 * spent_searching[1] / len(rows),
+        "model_bytes": size,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **scores(ids.numpy(), truth_of(data, rows), counts_of(known)),
+    }
+
+
+def truth_of(data: Dataset, rows: torch.Tensor) -> Truth:
+    chosen = data.split("test").select(rows)
+    return Truth(chosen.offsets.numpy(), chosen.candidates.long().numpy())
+
+
+def counts_of(known: Interactions) -> Counts:
+    return Counts(known.candidate_counts().numpy(), int((known.counts() > 0).sum()))
+
+
+def table(names: list[str]) -> None:
+    """Means over seeds; peers as their own file has them."""
+    for name in names:
+        print(f"\n{name}\n| | {' | '.join(METRICS)} | fit CPU s | ms | MB | peak MB |")
+        print("|---" * (len(METRICS) + 5) + "|")
+        for path in sorted(RESULTS.glob(f"*-{name}.json")):
+            runs = json.loads(path.read_text()).get("test", [])
+            if runs:
+                print(row(path.stem.removesuffix(f"-{name}"), runs))
+
+
+def row(label: str, runs: list[dict[str, Any]]) -> str:
+    def average(key: str) -> float:
+        return mean(run.get(key, float("nan")) for run in runs)
+
+    quality = " | ".join(f"{average(metric):.2f}" for metric in METRICS)
+    fit = average("fit_cpu_seconds") + np.nan_to_num(average("words_cpu_seconds"))
+    size = average("model_bytes") + np.nan_to_num(average("vocabulary_bytes"))
+    rest = f"{fit:.0f} | {average('predict_ms'):.2f} | {size / 1e6:.0f}"
+    return f"| {label} ({len(runs)}) | {quality} | {rest} | {average('peak_bytes') / 1e6:.0f} |"
+
+
+if __name__ == "__main__":
+    main()

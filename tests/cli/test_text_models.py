@@ -1,0 +1,178 @@
+"""Models over texts on the command line: fit, evaluate, search, predict, extend, info."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+Command = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("extra_methods")
+TOPICS = ["red apples", "blue Äther", "green tea"]
+
+
+@pytest.fixture
+def work(rankfold: Command, tmp_path: Path) -> Path:
+    """Thirty documents, ``data`` and a ``model`` of them."""
+    rows = [{"title": f"{TOPICS[i % 3]} {i % 4}", "tags": [f"t{i % 3}"]} for i in range(30)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pl.DataFrame({"tag": ["t0", "t1", "t2"], "text": TOPICS}).write_csv(tmp_path / "tags.csv")
+    words = ("--format", "texts", "--candidate-texts", tmp_path / "tags.csv", "--quiet")
+    done = rankfold("prepare", tmp_path / "d.jsonl", "--out", tmp_path / "data", *words)
+    assert done.code == 0, done.err
+    done = rankfold("fit", "words", tmp_path / "data", "--out", tmp_path / "model")
+    assert done.code == 0, done.err
+    return tmp_path
+
+
+def test_search_by_text_in_scripts(rankfold: Command, work: Path) -> None:
+    done = rankfold("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert found["query"] == "Cups of GREEN tea"
+    assert [list(entry) for entry in found["results"]] == [["candidate", "score", "text"]] * 2
+    assert found["results"][0]["candidate"] == "t2"
+    assert found["results"][0]["text"] == "green tea"
+    near = rankfold(
+        *("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json"),
+        *("--index", "approximate"),
+    )
+    assert json.loads(near.out) == found
+
+
+def test_search_by_text_for_people(rankfold: Command, work: Path) -> None:
+    shown = rankfold("search", work / "model", "--text", "[bold] blue äther", "-k", 1)
+    assert shown.code == 0
+    assert "for [bold] blue äther" in shown.err
+    assert "t1" in shown.err
+    assert "blue Äther" in shown.err
+    for text in ("xyzzy", ""):
+        shown = rankfold("search", work / "model", "--text", text)
+        assert shown.code == 0
+        assert "no word of the text is known: these are the most popular" in shown.err
+
+
+def test_known_queries_and_candidates_still_answer(rankfold: Command, work: Path) -> None:
+    found = rankfold("search", work / "model", "--query", "4", "--include-seen", "--json")
+    assert json.loads(found.out)["results"][0]["candidate"] == "t1"
+    like = json.loads(rankfold("search", work / "model", "--candidate", "t1", "--json").out)
+    assert {entry["candidate"] for entry in like["results"]} == {"t0", "t2"}
+
+
+def test_evaluate_ranks_every_query(rankfold: Command, work: Path) -> None:
+    results = []
+    for index in ("exact", "approximate"):
+        words = ("--metrics", "recall@1", "--index", index, "--json")
+        done = rankfold("evaluate", work / "model", work / "data", *words)
+        assert done.code == 0, done.err
+        results.append(json.loads(done.out))
+    assert results[0] == results[1]
+    assert results[0]["unknown"] == 0
+    assert results[0]["metrics"]["recall@1"] == 1.0
+
+
+def test_predict_texts(rankfold: Command, work: Path) -> None:
+    (work / "new.txt").write_text("green cups\nxyzzy\nold blue\n")
+    out = work / "out.parquet"
+    done = rankfold("predict", work / "model", work / "new.txt", "--out", out, "-k", 2)
+    assert done.code == 0, done.err
+    told = " ".join(done.err.split())
+    assert "3 queries; 1 without a known word, ranked by popularity" in told
+    lists = pl.read_parquet(out)
+    assert lists.columns == ["query", "rank", "candidate", "score"]
+    assert lists.filter(rank=1)["query"].to_list() == [0, 1, 2]
+    assert lists.filter(rank=1)["candidate"].to_list()[::2] == ["t2", "t1"]
+    pl.DataFrame({"who": ["a"], "said": ["red 麺"]}).write_csv(work / "new.csv")
+    columns = ("--query-column", "who", "--text-column", "said", "--with-text", "--json")
+    done = rankfold("predict", work / "model", work / "new.csv", "--out", out, *columns)
+    assert json.loads(done.out) == {
+        "out": str(out),
+        "queries": 1,
+        "unknown": 0,
+        "without_words": 0,
+        "left_out": 0,
+    }
+    first = pl.read_parquet(out).row(0, named=True)
+    assert (first["query"], first["candidate"], first["text"]) == ("a", "t0", "red apples")
+
+
+def test_extend_with_texts(rankfold: Command, work: Path) -> None:
+    pl.DataFrame({"tag": ["t9", "t8"], "text": ["green apples", "qwerty"]}).write_csv(
+        work / "new.csv"
+    )
+    done = rankfold("extend", work / "model", work / "new.csv", "--key-column", "tag")
+    assert done.code == 0, done.err
+    told = " ".join(done.err.split())
+    assert "2 candidates added, 5 in all" in told
+    assert "the model knows no word of 1: they score 0 for any text" in told
+    found = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
+    assert json.loads(found.out)["results"][0]["candidate"] == "t9"
+    told = " ".join(rankfold("info", work / "model").err.split())
+    assert "2 candidates were added by their texts" in told
+    assert "ranks by text: 10 different tokens" in told
+    assert rankfold("verify", work / "model").code == 0
+
+
+def test_methods_say_what_they_take(rankfold: Command) -> None:
+    listed = json.loads(rankfold("methods", "--json").out)["methods"]
+    kinds = {entry["name"]: entry["data_kind"] for entry in listed}
+    assert (kinds["words"], kinds["rg2"]) == ("texts", "interactions")
+    assert "takes texts" in rankfold("methods", "words").err
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("search", "model", "--history", "t1"), "words ranks by text, not by history", "--text"),
+        (("search", "pairs", "--text", "tea"), "popularity does not rank by text", "words"),
+        (("search", "model", "--text", "a", "--query", "1"), "takes one question", "--text"),
+        (("search", "own", "--text", "a", "--index", "approximate"), "has no vectors", "exact"),
+        (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
+        (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
+        (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),
+        (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot take in pairs", "text"),
+        (("extend", "own", "tags.csv"), "overlap makes no vectors from texts", "fit it again"),
+        (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
+        (("forget", "own", "1"), "overlap keeps the words of its queries", "fit again"),
+    ],
+)
+def test_wrong_turns(
+    rankfold: Command,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
+    hint: str,
+) -> None:
+    monkeypatch.chdir(work)
+    (work / "x.csv").write_text("a,b\n1,2\n")
+    assert rankfold("fit", "popularity", "data", "--out", "pairs").code == 0
+    assert rankfold("fit", "overlap", "data", "--out", "own").code == 0
+    other = ("--format", "texts", "--vocabulary", 5, "--out", "fewer")
+    assert rankfold("prepare", "d.jsonl", *other).code == 0
+    (work / "p.csv").write_text("query,candidate\na,x\nb,y\na,y\n")
+    assert rankfold("prepare", "p.csv", "--out", "table", "--split", "1,0,0").code == 0
+    done = rankfold(*words)
+    assert done.code == 2, done.err
+    told = " ".join(done.err.split())
+    assert message in told
+    assert hint in told.partition("hint: ")[2]
+
+
+def test_a_damaged_model_is_refused(rankfold: Command, work: Path) -> None:
+    (file,) = (work / "model").glob("tokenizer-*.json")
+    file.write_bytes(file.read_bytes().replace(b"tea", b"TEA"))
+    done = rankfold("search", work / "model", "--text", "tea")
+    assert done.code == 2
+    assert file.name in done.err
+
+
+def test_fit_says_which_mix_was_chosen(rankfold: Command, work: Path) -> None:
+    how = ("--set", "width=8", "--set", "encoder_epochs=1", "--set", "joint_epochs=1")
+    done = rankfold("fit", "siamesexml", work / "data", "--out", work / "siamese", *how)
+    assert done.code == 0, done.err
+    told = " ".join(done.err.split())
+    assert re.search(r"chosen from \d+ mixes, validation ndcg@10 [01]\.\d+: classifier_share", told)
