@@ -55,6 +55,25 @@ def mdn(folder: Path) -> TextSet:
     return linked(titles, np.array(found))
 
 
+def one_way(folder: Path) -> TextSet:
+    """The same without test pairs whose inverse is known: a third, which symmetry gives away.
+
+    As with the filter files of public sets, nobody may return them.
+    """
+    found = mdn(folder)
+    own = np.full(len(found.documents), -1)  # the label that a document is
+    own[found.excluded[:, 0]] = found.excluded[:, 1]
+    document = np.full(len(found.labels), -1)  # the other way round
+    document[found.excluded[:, 1]] = found.excluded[:, 0]
+    n = len(found.labels)
+    known = found.pairs[found.pairs[:, 2] != TEST]
+    inverse = document[found.pairs[:, 1]] * n + own[found.pairs[:, 0]]
+    both = (document[found.pairs[:, 1]] >= 0) & (own[found.pairs[:, 0]] >= 0)
+    away = both & (found.pairs[:, 2] == TEST) & np.isin(inverse, known[:, 0] * n + known[:, 1])
+    excluded = np.concatenate([found.excluded, found.pairs[away, :2]])
+    return found._replace(pairs=found.pairs[~away], excluded=excluded)
+
+
 def debian(folder: Path) -> TextSet:
     """What packages recommend, suggest or enhance: name and short description of both."""
     about = {int(row[0]): f"{row[1]} {row[5]}" for row in rows(folder / "packages.tsv.zst")}
@@ -76,6 +95,7 @@ def wordnet(folder: Path) -> TextSet:
 
 SETS = {
     "mdn-seealso": (mdn, "mdn-seealso"),
+    "mdn-one-way": (one_way, "mdn-seealso"),
     "debian-seealso": (debian, "debian-trixie"),
     "wordnet": (wordnet, "wordnet-3.0"),
     "yso-finna-en": (yso, "yso-finna-en"),

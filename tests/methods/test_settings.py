@@ -61,6 +61,22 @@ NONSENSE: dict[str, list[Any]] = {
     "bigrams": ["maybe"],
     "shortlist": [0, -1],
     "random_negatives": [-1],
+    "pairs_from": [0],
+    "vectors": [],  # any name is one, whatever is there
+    "encoder_epochs": [-1],
+    "classifier_epochs": [-1],
+    "joint_epochs": [-1],
+    "classifier_batch_size": [0],
+    "classifier_lr": [0.0, float("nan"), float("inf")],
+    "thinning": [-0.1, 1.1, float("nan")],
+    "pool": [0],
+    "hardest": [0],
+    "refresh": [0],
+    "random": [-1],
+    "residual": ["maybe"],
+    "classifier_share": [-0.1, 1.1, float("nan")],
+    "centroid_weight": [-0.1, 1.1, float("nan")],
+    "members": [0],
 }
 CASES = [
     pytest.param(name, {field.name: value}, id=f"{name}-{field.name}-{value}")

@@ -40,7 +40,8 @@ def read_vectors(path: str, data: Dataset, width: int) -> Given:
     found: dict[int, NDArray[np.float32]] = {}
     wanted = {word.encode(): token for word, token in tokens.items()}
     for number, line in _lines(path, width):
-        token = wanted.pop(line.split(b" ", 1)[0], None)
+        word = line.split(maxsplit=1)[:1]
+        token = wanted.pop(word[0], None) if word else None
         if token is not None:
             found[token] = _vector(line, path, number, width)
             if not wanted:

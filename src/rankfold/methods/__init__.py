@@ -8,6 +8,7 @@ from rankfold.methods import (
     plain,
     popularity,
     rg2,
+    siamese_released,
     text_linear,
     text_neighbours,
 )
@@ -34,6 +35,7 @@ METHODS: dict[str, Method] = {
     "sml": margins.SML,
     "rg2-newton": newton.METHOD,
     **SIAMESE,
+    "siamesexml-released": siamese_released.METHOD,
     "text-neighbours": text_neighbours.METHOD,
     "text-linear": text_linear.METHOD,
 }

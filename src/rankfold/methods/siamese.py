@@ -12,27 +12,31 @@ vector, a mix of the three, so that search is by inner product, like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankfold.encoders.bags import Bags, common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.siamese_modules import (
+    ModulesConfig,
     Parts,
     Siamese,
     SiameseConfig,
+    Stage,
     centroids,
     encoded,
+    settled,
     stages_of,
     task_of,
     training,
 )
-from rankfold.training.loop import seed_of, train
+from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Run, Side, Step, Texts
 
 CHOOSING = 3000  # validation queries that the mix is chosen on, at most
@@ -42,14 +46,44 @@ ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is 
 
 
 def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[Step]:
-    """Stage after stage, member after member; then the mix."""
+    """All stages, then the mix."""
     assert run.build_index is not None
-    parts, stages = prepare(data, config, run), stages_of(config)
-    resume, done = run.resume, finished(run)
+    build_index, parts = run.build_index, prepare(data, config, run)
+    config = settled(config, int((parts.rows.counts() > 0).sum()))
+    done = yield from by_stages(
+        config,
+        run,
+        start=lambda member: start(parts, config, run, member),
+        task=lambda module, stage: task_of(module, stage, parts, config, build_index),
+        training=training,
+        exported=lambda module: exported(module, parts),
+    )
+    yield last_step(config, mixed(name, config, done, parts, run))
+
+
+M = TypeVar("M", bound=nn.Module)
+C = TypeVar("C", bound=ModulesConfig)
+
+
+def by_stages(
+    config: C,
+    run: Run,
+    *,
+    start: Callable[[int], M],
+    task: Callable[[M, Stage], Task],
+    training: Callable[[Stage, C], Training],
+    exported: Callable[[M], dict[str, Tensor]],
+) -> Generator[Step, None, dict[str, Tensor]]:
+    """Stage after stage, member after member; what each member left, under its number.
+
+    A member trains what ``start`` makes for its number; ``task`` and ``training`` say what a stage
+    does with it, and how.
+    """
+    stages, resume, done = stages_of(config), run.resume, finished(run)
     first = (int(resume["member"]), int(resume["stage"])) if resume is not None else (0, 0)
     epochs = sum(stage.epochs for stage in stages)
     for member in range(first[0], config.members):
-        module = start(parts, config, run, member)
+        module = start(member)
         for place, stage in enumerate(stages):
             if (member, place) < first:
                 continue
@@ -58,20 +92,27 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
             mine = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
             resume = None  # what was kept belongs to the first stage that goes on
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
-            task = task_of(module, stage, parts, config, run.build_index)
-            for step in train(task, training(stage, config), mine):
+            for step in train(task(module, stage), training(stage, config), mine):
                 yield moved(step, before, stage.epochs, config.members * epochs, where)
-        done |= {f"{member}.{key}": value for key, value in exported(module, parts).items()}
+        done |= {f"{member}.{key}": value for key, value in exported(module).items()}
         first = (member + 1, 0)
-    model = mixed(name, config, done, parts, run)
-    total = config.members * epochs
-    yield Step(total + 1, 0.0, 0.0, model, dict, final=True)
+    return done
 
 
-def prepare(data: Dataset, config: SiameseConfig, run: Run) -> Parts:
+def last_step(config: ModulesConfig, model: Model) -> Step:
+    """The one after all epochs."""
+    epochs = sum(stage.epochs for stage in stages_of(config))
+    return Step(config.members * epochs + 1, 0.0, 0.0, model, dict, final=True)
+
+
+def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
     """Weighed bags of both sides."""
-    assert data.query_texts is not None
-    assert data.candidate_texts is not None
+    if data.query_texts is None or data.candidate_texts is None:
+        side = "queries" if data.query_texts is None else "candidates"
+        raise UserError(
+            f"this data has no texts of {side}",
+            hint="prepare it with --query-texts and --candidate-texts, or fit text-neighbours",
+        )
     rows = replace(data.split("train"), grades=None)
     asking = rows.counts() > 0
     if not bool(asking.any()):
@@ -92,15 +133,32 @@ def prepare(data: Dataset, config: SiameseConfig, run: Run) -> Parts:
         rows.to(run.device),
         None if data.excluded is None else data.excluded.to(run.device),
         shares.clamp(max=1 - 1e-6).to(run.device),
+        None if config.vectors is None else read_vectors(config.vectors, data, config.width),
     )
 
 
 def start(parts: Parts, config: SiameseConfig, run: Run, member: int) -> Siamese:
-    """Random token vectors: at first a cosine is, nearly, that of the bags."""
+    """The encoder as it is at first, and refinements of 0."""
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
-    tokens = torch.randn(len(parts.idf), config.width, generator=rng) * config.width**-0.5
-    encoder = Bags(tokens, residual=config.residual, rng=rng)
+    encoder = Bags(start_tokens(parts, config, rng), residual=config.residual, rng=rng)
     return Siamese(encoder, parts.rows.n_candidates).to(run.device)
+
+
+def start_tokens(parts: Parts, config: ModulesConfig, rng: torch.Generator) -> Tensor:
+    """Random token vectors of about length 1, but for those given; [V + P, D].
+
+    With random ones a cosine is, nearly, that of the bags.
+    """
+    tokens: Tensor = torch.randn(len(parts.idf), config.width, generator=rng) * config.width**-0.5
+    if parts.given is not None:
+        tokens[parts.given.tokens] = parts.given.vectors
+    return tokens
+
+
+def notes_of(parts: Parts, mixes: list[dict[str, float]]) -> dict[str, Any]:
+    """What a model says of its fit: tokens that had vectors, mixes that were tried."""
+    found = {} if parts.given is None else {"vectors": parts.given.notes}
+    return {**found, "mixes": mixes}
 
 
 def moved(step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]) -> Step:
@@ -177,6 +235,7 @@ def mixed(
         best = choices[max(range(len(choices)), key=scores.__getitem__)]
     else:
         best = UNCHOSEN if UNCHOSEN in choices else choices[0]
+    mixes = [{**c._asdict(), "score": s} for c, s in zip(choices, scores, strict=False)]
     encoders = {key: tensor.half() for key, tensor in done.items() if key.endswith(ENCODER)}
     return Model(
         name,
@@ -187,7 +246,7 @@ def mixed(
             "rarity": parts.idf,
             "candidates": mixture(done, best, config.members),
         },
-        {"mixes": [{**c._asdict(), "score": s} for c, s in zip(choices, scores, strict=False)]},
+        notes_of(parts, mixes),
     )
 
 
@@ -228,18 +287,16 @@ def encode(encoders: list[Bags], bags: Texts) -> Tensor:
 
 
 def encoders_of(tensors: Mapping[str, Tensor], config: SiameseConfig) -> list[Bags]:
-    """The members' encoders again."""
+    """The members' encoders again; their tables are not copied."""
     found = []
     for number in range(config.members):
-        state = {key: tensors[f"{number}.{key}"].float() for key in state_of(config)}
-        encoder = Bags(state["tokens.weight"], residual=config.residual, rng=torch.Generator())
-        encoder.load_state_dict(state)
-        found.append(encoder.to(state["tokens.weight"].device))
+        tokens, mixing = (tensors.get(f"{number}.{name}") for name in ENCODER)
+        assert tokens is not None
+        encoder = Bags(tokens, residual=False, rng=torch.Generator())
+        if mixing is not None:
+            encoder.mixing = nn.Parameter(mixing.float())
+        found.append(encoder)
     return found
-
-
-def state_of(config: SiameseConfig) -> tuple[str, ...]:
-    return ENCODER if config.residual else ENCODER[:1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +314,8 @@ class Paper(SiameseConfig):
     encoder_epochs: int = 20  # open
     classifier_epochs: int = 20
     joint_epochs: int = 0
-    batch_size: int = 4096  # candidates in module I
+    batch_size: int | None = 4096  # candidates in module I
+    lr: float | None = 0.005
     classifier_batch_size: int | None = 256  # documents
     classifier_lr: float | None = 0.0005
     thinning: float = 0.0

@@ -9,20 +9,21 @@ candidates of their own shortlist.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.bags import Bags, thin, unit
+from rankfold.encoders.start_vectors import Given
 from rankfold.errors import UserError
 from rankfold.losses.apart import apart_loss
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.samplers.hits import hits
 from rankfold.samplers.pooled import shared_pool
-from rankfold.training.batches import QueryBatches, Rows
+from rankfold.training.batches import Batches, QueryBatches, Rows
 from rankfold.training.loop import Memory, Nothing, Task, Training
 from rankfold.types import Index, Interactions, Texts
 
@@ -30,55 +31,67 @@ ENCODED = 2**14  # texts at a time
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
+SMALLEST_BATCH, LARGEST_BATCH = 256, 1024  # documents
+LR = 0.005  # for the smallest batch
+
 Name = Literal["encoder", "classifiers", "joint"]
+SIZES = ("width", "pairs_from", "batch_size", "classifier_batch_size", "pool", "members")
+COUNTS = ("encoder_epochs", "classifier_epochs", "joint_epochs", "random", "neighbours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiameseConfig:
-    """What is best within a few minutes: one pool of candidates per batch of documents."""
+class ModulesConfig:
+    """What all of the family have."""
 
     width: int = 256
-    pairs_from: int | None = 3  # adjacent tokens are one more if they occur so often; None: never
-    encoder_epochs: int = 2  # module I: the encoder alone
+    pairs_from: int | None = 5  # adjacent tokens are one more if they occur so often; None: never
+    vectors: str | None = None  # a file of word vectors for tokens to start at, as of fastText
+    encoder_epochs: int = 1  # module I: the encoder alone
     classifier_epochs: int = 0  # module III: the refinements, with the encoder as it is
     joint_epochs: int = 4  # module IV: both
-    batch_size: int = 256
-    lr: float = 0.005  # falls to 0 over the epochs of a module
+    batch_size: int | None = None  # None: 256 to 1,024, by the number of documents
+    lr: float | None = None  # falls to 0 over a module; None: grows with the root of the batch
     classifier_batch_size: int | None = None  # of modules III and IV; None: the same
     classifier_lr: float | None = None  # likewise
-    thinning: float = 0.1  # the share of a document's tokens that a step does not see
-    negatives: Literal["pool", "hardest"] = "pool"
-    temperature: float = 0.06  # pool: cosines are divided by it
-    pool: int = 2000  # pool: candidates that a batch is compared with, about
-    hardest: int = 4  # hardest, module I: documents of the batch for each candidate
-    refresh: int = 5  # hardest, module I: epochs between two searches for harder documents
-    shortlist: int = 500  # hardest, modules III and IV: candidates for each document
-    random: int = 50  # hardest: candidates beside the shortlist
-    residual: bool = False  # the encoder of the paper rather than the plain one
-    classifier_share: float | None = None  # of the refined vector in the mix; None: on validation
-    centroid_weight: float | None = None  # of the mean of the documents; likewise
+    hardest: int = 4  # without a pool, module I: documents of the batch for each candidate
+    shortlist: int = 500  # likewise, modules III and IV: candidates for each document
+    random: int = 50  # likewise: candidates beside the shortlist
     members: int = 1  # models that differ in their seeds, whose scores are averaged
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone
 
     def __post_init__(self) -> None:
-        for name in ("width", "batch_size", "pool", "hardest", "refresh", "shortlist", "members"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
-        for name in ("encoder_epochs", "classifier_epochs", "joint_epochs", "random"):
-            if getattr(self, name) < 0:
+        for name in (*SIZES, "hardest", "refresh", "shortlist"):
+            given = getattr(self, name, None)
+            if given is not None and given < 1:
+                raise UserError(f"{name} is {given}", hint="it is at least 1")
+        for name in COUNTS:
+            if getattr(self, name, 0) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
-        if self.classifier_batch_size is not None and self.classifier_batch_size < 1:
-            raise UserError(
-                f"classifier_batch_size is {self.classifier_batch_size}", hint="it is at least 1"
-            )
         for name in ("lr", "classifier_lr", "temperature"):
-            given = getattr(self, name)
+            given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {given}", hint="it is more than 0")
-        for name in ("thinning", "classifier_share", "centroid_weight"):
-            given = getattr(self, name)
+        for name in ("thinning", "classifier_share", "centroid_weight", "beta"):
+            given = getattr(self, name, None)
             if given is not None and not 0 <= given <= 1:
                 raise UserError(f"{name} is {given}", hint="it lies between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiameseConfig(ModulesConfig):
+    """What is best within a few minutes: one pool of candidates per batch of documents."""
+
+    thinning: float = 0.1  # the share of a document's tokens that a step does not see
+    negatives: Literal["pool", "hardest"] = "pool"
+    temperature: float = 0.06  # pool: cosines are divided by it
+    pool: int = 2000  # pool: candidates that a batch is compared with, about
+    refresh: int = 5  # without a pool, module I: epochs between two searches for harder documents
+    residual: bool = False  # the encoder of the paper rather than the plain one
+    classifier_share: float | None = None  # of the refined vector in the mix; None: on validation
+    centroid_weight: float | None = None  # of the mean of the documents; likewise
+
+
+C = TypeVar("C", bound=ModulesConfig)
 
 
 class Stage(NamedTuple):
@@ -98,6 +111,7 @@ class Parts(NamedTuple):
     rows: Interactions  # train
     excluded: Interactions | None
     shares: Tensor  # [N], of the documents, that have each candidate
+    given: Given | None  # token vectors to start at
 
 
 class Siamese(nn.Module):
@@ -115,7 +129,7 @@ class Siamese(nn.Module):
         return unit(vectors + self.refinements(rows))
 
 
-def stages_of(config: SiameseConfig) -> list[Stage]:
+def stages_of(config: ModulesConfig) -> list[Stage]:
     """Those with epochs, in the paper's order."""
     every = [
         Stage("encoder", config.encoder_epochs),
@@ -125,13 +139,13 @@ def stages_of(config: SiameseConfig) -> list[Stage]:
     return [stage for stage in every if stage.epochs > 0]
 
 
-def training(stage: Stage, config: SiameseConfig) -> Training:
+def training(stage: Stage, config: ModulesConfig) -> Training:
     first = stage.name == "encoder"
     return Training(
         width=config.width,
         epochs=stage.epochs,
         batch_size=batch_size(stage, config),
-        lr=config.lr if first or config.classifier_lr is None else config.classifier_lr,
+        lr=config.lr or LR if first or not config.classifier_lr else config.classifier_lr,
         optimiser="row-adam",
         weight_decay=0.0,
         schedule="linear",
@@ -139,9 +153,20 @@ def training(stage: Stage, config: SiameseConfig) -> Training:
     )
 
 
-def batch_size(stage: Stage, config: SiameseConfig) -> int:
+def settled(config: C, n_documents: int) -> C:
+    """The settings with what was left open: larger batches and steps where there is more to read.
+
+    A batch is a 256th of the documents, from 256 to 1,024 of them; the rate grows with its root.
+    """
+    size = config.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
+    rate = config.lr or LR * (size / SMALLEST_BATCH) ** 0.5
+    return replace(config, batch_size=size, lr=rate)
+
+
+def batch_size(stage: Stage, config: ModulesConfig) -> int:
     first = stage.name == "encoder"
-    return config.batch_size if first else config.classifier_batch_size or config.batch_size
+    size = config.batch_size if first else config.classifier_batch_size or config.batch_size
+    return size or SMALLEST_BATCH
 
 
 def task_of(
@@ -195,13 +220,13 @@ def against_documents(
     them, which is built again every few epochs.
     """
     of_labels = parts.rows.transpose()
-    batches = QueryBatches(of_labels, config.batch_size)
+    batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH)
     mine = partial(hard_documents, module.encoder, parts, of_labels, build_index)
     mined = Mined(mine, every=config.refresh * len(batches))
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
         found = mined.next()[batch.queries]
-        own = one_of_each(batch.positives, rng).long()
+        own = one_of(of_labels, batch.queries, rng)
         labels = module.encoder(parts.labels.select(batch.queries))
         drawn = thin(
             parts.documents.select(torch.cat([own, found.clamp(min=0)])), config.thinning, rng
@@ -229,11 +254,12 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
     return marks.scatter_(1, best.indices, best.values.isfinite())
 
 
-def one_of_each(rows: Interactions, rng: torch.Generator) -> Tensor:
-    """One of the candidates of each row, drawn uniformly; rows are not empty; [B]."""
-    counts = rows.counts()
-    drawn = torch.rand(len(counts), generator=rng, device=rng.device, dtype=torch.float64)
-    return rows.candidates[rows.offsets[:-1] + (drawn * counts).long().clamp(max=counts - 1)]
+def one_of(pairs: Interactions, rows: Tensor, rng: torch.Generator) -> Tensor:
+    """One of the candidates of each of ``rows`` [B], drawn uniformly; none is empty; [B]."""
+    starts = pairs.offsets[rows]
+    counts = pairs.offsets[rows + 1] - starts
+    drawn = torch.rand(len(rows), generator=rng, device=rng.device, dtype=torch.float64)
+    return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
 
 
 @torch.no_grad()
@@ -288,7 +314,33 @@ def shortlisted(
     Departs from the paper: in module III its residual matrix R is trained, too. Here the encoder
     stays whole, so that one encoder serves documents and new candidates.
     """
-    lists = Mined(partial(shortlists, module.encoder, parts, config.shortlist, build_index), 2**62)
+
+    def scores(queries: Tensor, known: Tensor, rng: torch.Generator) -> Tensor:
+        with torch.set_grad_enabled(stage.name == "joint"):
+            documents = module.encoder(thin(parts.documents.select(queries), config.thinning, rng))
+            labels = module.encoder(parts.labels.select(known))
+        found: Tensor = documents @ module.refined(labels, known).T
+        return found
+
+    mine = partial(shortlists, module.encoder, parts, config.shortlist, build_index)
+    return against_shortlists(module, stage, parts, config, mine, scores, classifier_loss)
+
+
+def against_shortlists(
+    module: nn.Module,
+    stage: Stage,
+    parts: Parts,
+    config: ModulesConfig,
+    mine: Callable[[], Tensor],
+    scores_of: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Task:
+    """The same for any scores and loss of scores, positives and what is valid, [B, C] each.
+
+    ``mine`` finds the shortlists of all documents with candidates, -1 where there are fewer, and is
+    asked once. ``scores_of`` documents [B] and candidates [K] are [B, K].
+    """
+    lists = Mined(mine, 2**62)
     place = torch.cumsum(parts.rows.counts() > 0, 0) - 1  # of a document among those with labels
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
@@ -298,17 +350,13 @@ def shortlisted(
         own = padded(batch.positives)
         ids = torch.cat([own, rivals.long(), drawn], dim=1)
         known, columns = ids.clamp(min=0).unique(return_inverse=True)
-        with torch.set_grad_enabled(stage.name == "joint"):
-            seen = thin(parts.documents.select(batch.queries), config.thinning, rng)
-            documents = module.encoder(seen)
-            labels = module.encoder(parts.labels.select(known))
-        scores = (documents @ module.refined(labels, known).T).float().gather(1, columns)
+        scores = scores_of(batch.queries, known, rng).float().gather(1, columns)
         chosen = hits(parts.rows, batch.queries, known)[rows_of(ids), columns]
         positive = chosen & (torch.arange(ids.shape[1], device=ids.device) < own.shape[1])
         valid = (ids >= 0) & (positive | ~chosen)  # a positive among the random ones counts once
         if parts.excluded is not None:
             valid &= ~hits(parts.excluded, batch.queries, known)[rows_of(ids), columns]
-        return classifier_loss(scores, positive, valid)
+        return loss(scores, positive, valid)
 
     batches = QueryBatches(parts.rows, batch_size(stage, config))
     return stage_task(module, batches, losses, lists)
@@ -360,8 +408,8 @@ def without_repeats(ids: Tensor) -> Tensor:
 
 
 def stage_task(
-    module: Siamese,
-    batches: QueryBatches,
+    module: nn.Module,
+    batches: Batches,
     losses: Callable[[Rows, torch.Generator], Tensor],
     memory: Memory | None = None,
 ) -> Task:
@@ -369,13 +417,13 @@ def stage_task(
     return Task(module, batches, losses, lambda: None, memory or Nothing())
 
 
-def encoded(encoder: Bags, bags: Texts) -> Tensor:
+def encoded(encoder: Callable[[Texts], Tensor], bags: Texts) -> Tensor:
     """The vectors of many texts; [n, D]."""
     parts = torch.arange(len(bags), device=bags.offsets.device).split(ENCODED)
     return torch.cat([encoder(bags.select(some)) for some in parts])
 
 
-def centroids(encoder: Bags, parts: Parts, texts: Tensor) -> Tensor:
+def centroids(encoder: Callable[[Texts], Tensor], parts: Parts, texts: Tensor) -> Tensor:
     """The mean vector of each candidate's documents, of length 1; without any, its text's."""
     sums, rows = torch.zeros_like(texts), parts.rows
     for some in torch.arange(rows.n_queries, device=texts.device).split(ENCODED):

@@ -1,0 +1,142 @@
+"""Token vectors start at those of a file, where it has them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankfold.comm import Alone
+from rankfold.encoders import start_vectors
+from rankfold.encoders.start_vectors import read_vectors
+from rankfold.errors import UserError
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.methods import siamese as whole
+from rankfold.methods.siamese_modules import SiameseConfig
+from rankfold.types import Dataset, Run, Texts, Vocabulary, from_pairs
+
+WORDS = ["ant", "bee", "çow", "dog"]
+
+
+def data_of(words: list[str] | None = WORDS) -> Dataset:
+    """Four documents of a word each, of which two have the first label, and two the second."""
+    tokenizer = None
+    if words is not None:
+        vocabulary = {word: token for token, word in enumerate([*words, "[UNK]"])}
+        tokenizer = json.dumps({"model": {"type": "WordLevel", "vocab": vocabulary}})
+    documents = Texts(torch.arange(5), torch.arange(4).int())
+    labels = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 3]).int())
+    train = from_pairs(torch.arange(4), torch.tensor([0, 0, 1, 1]), None, (4, 2))
+    names = Vocabulary.numbered(4), Vocabulary.numbered(2)
+    how = {"tokenizer": tokenizer, "n_tokens": len(words or WORDS)}
+    return Dataset("texts", train, None, None, *names, documents, labels, **how)  # type: ignore[arg-type]
+
+
+def written(folder: Path, text: str, name: str = "some.vec") -> str:
+    path = folder / name
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return str(path)
+
+
+GOOD = "4 2\nzebra 1 1\nbee 3 4 \nçow 0 -2\nbee 9 9\n"
+
+
+@pytest.mark.parametrize("name", ["some.vec", "some.vec.gz"])
+def test_tokens_in_the_file_have_its_vectors_of_length_1(tmp_path: Path, name: str) -> None:
+    found = read_vectors(written(tmp_path, GOOD, name), data_of(), 2)
+    assert found.tokens.tolist() == [1, 2]
+    torch.testing.assert_close(found.vectors, torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
+    assert found.notes == {"found": 2, "tokens": 4}
+
+
+def test_a_vector_of_zeros_is_none(tmp_path: Path) -> None:
+    found = read_vectors(written(tmp_path, "2 2\nant 0 0\nbee 0 1\n"), data_of(), 2)
+    assert found.tokens.tolist() == [1]
+
+
+def test_no_word_is_found(tmp_path: Path) -> None:
+    found = read_vectors(written(tmp_path, "1 2\nzebra 1 1\n"), data_of(), 2)
+    assert found.vectors.shape == (0, 2)
+    assert found.notes["found"] == 0
+
+
+def test_nothing_is_read_after_the_last_token(tmp_path: Path) -> None:
+    path = written(tmp_path, "9 2\nbee 1 0\nant 0 1\nno numbers at all\n")
+    assert read_vectors(path, data_of(["ant", "bee"]), 2).tokens.tolist() == [1, 0]
+
+
+def test_unknown_is_no_word() -> None:
+    assert "[UNK]" not in start_vectors.tokens_of(data_of())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "begins with '', not with two numbers"),
+        ("ant 1 0\n", "begins with 'ant 1 0', not with two numbers"),
+        ("1 3\nant 1 0 0\n", "has vectors of width 3, not 2"),
+        ("1 2\nant 1\n", "line 2 of .* does not hold a word and 2 numbers: 'ant 1'"),
+        ("1 2\nant\n", "line 2 of"),
+        ("1 2\nant 1 0 0\n", "line 2 of"),
+        ("2 2\n\nant one two\n", "line 3 of"),
+        ("1 2\nant 1 nan\n", "line 2 of"),
+        ("3 2\nant 1 0\nbee 0 1\n", "ends after 2 of the 3 words"),
+    ],
+)
+def test_what_is_no_file_of_vectors_is_said(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError, match=message) as error:
+        read_vectors(path, data_of(), 2)
+    assert path in str(error.value)
+    assert error.value.hint
+
+
+def test_another_width_says_which(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        read_vectors(written(tmp_path, "1 3\nant 1 0 0\n"), data_of(), 2)
+    assert error.value.hint == "width=3"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(gzip.compress(GOOD.encode())[:-12])
+    plain = tmp_path / "plain.gz"
+    plain.write_bytes(GOOD.encode())
+    for path in (tmp_path / "none.vec", tmp_path, broken, plain):
+        with pytest.raises(UserError, match=re.escape(f"{path} cannot be read")) as error:
+            read_vectors(str(path), data_of(), 2)
+        assert error.value.hint
+
+
+def test_bags_without_words_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="without their words") as error:
+        read_vectors(written(tmp_path, GOOD), data_of(None), 2)
+    assert error.value.hint
+
+
+def test_others_start_as_without_a_file(tmp_path: Path) -> None:
+    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), Alone(), build_index=Exact)
+    configs = [SiameseConfig(width=2, vectors=v) for v in (None, written(tmp_path, GOOD))]
+    parts = [whole.prepare(data_of(), config, run) for config in configs]
+    without, given = (
+        whole.start_tokens(part, config, torch.Generator().manual_seed(1))
+        for part, config in zip(parts, configs, strict=True)
+    )
+    torch.testing.assert_close(given[[1, 2]], torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
+    assert torch.equal(given[[0, 3]], without[[0, 3]])
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("siamesexml")])
+def test_models_tell_how_many_were_found(name: str, tmp_path: Path) -> None:
+    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), Alone(), build_index=Exact)
+    few = {"encoder_epochs": 1, "classifier_epochs": 1, "joint_epochs": 0, "width": 2}
+    config = METHODS[name].config(**few, vectors=written(tmp_path, GOOD))
+    *_, last = METHODS[name].fit(data_of(), config, run)
+    assert last.model is not None
+    assert last.model.notes["vectors"] == {"found": 2, "tokens": 4}
