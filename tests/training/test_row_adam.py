@@ -1,5 +1,6 @@
 """Adam with one second moment per row."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -83,3 +84,21 @@ def test_going_on_from_kept_state_is_going_on() -> None:
         learn(module, ours, seed)
         learn(again, theirs, seed)
     assert torch.equal(module.weight, again.weight)
+
+
+def test_a_table_in_half_precision_keeps_its_counts() -> None:
+    """Each gradient vanishes when squared in half precision, and 2049 is no number there."""
+    table = nn.Parameter(torch.zeros(3, 2, dtype=torch.float16))
+    optimiser = RowAdam([table], lr=0.001)
+    table.grad = sparse((3, 2), {1: torch.full((2,), 1e-4, dtype=torch.float16)})
+    optimiser.step()
+    assert table.tolist() == [[0, 0], [pytest.approx(-0.001, rel=1e-3)] * 2, [0, 0]]
+    optimiser.state[table]["times"][1] = 2048
+    again = RowAdam([table], lr=0.001)
+    again.load_state_dict(optimiser.state_dict())
+    again.step()
+    kept, before = again.state[table], optimiser.state[table]
+    assert kept["momentum"].dtype == torch.float16
+    assert kept["times"][1].item() == 2049
+    assert before["times"][1].item() == 2048  # its own, not shared
+    assert 1e-10 < kept["second"][1].item() < 1e-8

@@ -75,15 +75,13 @@ def command(
 
 
 def _print_strata(strata: Sequence[Stratum], out: Console) -> None:
-    """A row per group of candidates."""
-    names = list(dict.fromkeys(name for part in strata for name in part.metrics))
+    """A column per group of candidates: there may be many metrics."""
     rows = [
-        [
-            part.name,
-            *(f"{n:,}" for n in (part.candidates, part.train_pairs, part.queries)),
-            *(f"{part.metrics[name]:.4f}" if name in part.metrics else "-" for name in names),
-        ]
-        for part in strata
+        [what, *(f"{getattr(part, what.replace(' ', '_')):,}" for part in strata)]
+        for what in ("candidates", "train pairs", "queries")
     ]
-    columns = ["positives", "candidates", "train pairs", "queries", *names]
+    for name in dict.fromkeys(name for part in strata for name in part.metrics):
+        values = (part.metrics.get(name) for part in strata)
+        rows.append([name, *("-" if value is None else f"{value:.4f}" for value in values)])
+    columns = ["positives", *(part.name for part in strata)]
     print_table("by frequency in train", columns, rows, out)

@@ -23,6 +23,9 @@ class RowAdam(Optimizer):
 
     Half the memory of Adam and no worse on tables: the coordinates of a vector mean nothing each by
     itself. A row without a gradient stays as it is, as with SparseAdam.
+
+    A table in half precision has its m in the same, v and t in float32: there v would vanish, and t
+    end at 2048.
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float) -> None:
@@ -43,17 +46,32 @@ class RowAdam(Optimizer):
         kept: dict[str, Tensor] = self.state[table]
         if not kept:
             kept["momentum"] = torch.zeros_like(table)
-            kept["second"] = table.new_zeros(len(table), 1)
-            kept["times"] = table.new_zeros(len(table), 1)
+            kept["second"] = table.new_zeros(len(table), 1, dtype=_exact(table))
+            kept["times"] = torch.zeros_like(kept["second"])
         return kept
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch does, which turns all state into the table's type; but v and t as they are."""
+        super().load_state_dict(state_dict)
+        tables = [table for group in self.param_groups for table in group["params"]]
+        for place, given in state_dict["state"].items():
+            table = tables[place]
+            for name in ("second", "times"):
+                self.state[table][name] = given[name].to(table.device, _exact(table), copy=True)
+
+
+def _exact(table: Tensor) -> torch.dtype:
+    """What is computed with: float32 at least."""
+    return torch.promote_types(table.dtype, torch.float32)
 
 
 def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], lr: float) -> None:
     first, second = BETAS
-    momentum = kept["momentum"][rows].lerp_(grad, 1 - first)
+    grad = grad.to(_exact(table))
+    momentum = kept["momentum"][rows].to(grad.dtype).lerp_(grad, 1 - first)
     squares = kept["second"][rows].lerp_(grad.square().mean(dim=1, keepdim=True), 1 - second)
     times = kept["times"][rows] + 1
     for name, values in (("momentum", momentum), ("second", squares), ("times", times)):
-        kept[name].index_copy_(0, rows, values)
+        kept[name].index_copy_(0, rows, values.to(kept[name].dtype))
     sizes = lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + SMALLEST)
-    table.index_add_(0, rows, momentum * sizes, alpha=-1)
+    table.index_add_(0, rows, (momentum * sizes).to(table.dtype), alpha=-1)

@@ -1,0 +1,539 @@
+"""SiameseXML where labels are many, on a GPU: real data, 3 million labels, 100 million labels.
+
+    python benchmarks/text_gpu.py export FOLDER             a prepared folder as scratch/gpu.npz
+    python benchmarks/text_gpu.py run [PIECE ...] [--out FILE] [--device cpu --small]
+
+Each piece prints a line of JSON and keeps it in FILE at once; those that are there are not run
+again. ``run`` needs torch and numpy alone. The pieces:
+
+    yso, yso-paper        the whole fit on what was exported, and its test figures
+    three-million         an epoch of modules I, III and IV, width 256, texts of a million tokens
+    hundred-million       module III's update at width 128: refinements in half precision
+    hundred-million-exact     every label scored: with the label's text encoded in passing, and from
+                              vectors that are held
+    hundred-million-inverted  a few of the lists of an inverted file
+
+Of generated texts the tokens follow Zipf's law; a label has three words of the topics that it lies
+under, and two of its own, a document the words of two labels of one topic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from text_scores import count, scores, split_truth
+from torch import Tensor, nn
+
+from rankfold.comm import Alone
+from rankfold.encoders.bags import Bags, unit
+from rankfold.index.ann import Approximate
+from rankfold.index.exact import Exact
+from rankfold.kernels.topk import merge_top_k, top_k
+from rankfold.losses.apart import apart_loss
+from rankfold.methods import METHODS
+from rankfold.methods.siamese import encode_texts, prepare, start
+from rankfold.methods.siamese_modules import SiameseConfig, stages_of, task_of, training
+from rankfold.metrics import METRICS, judge, parse
+from rankfold.samplers.hits import hits
+from rankfold.samplers.pooled import shared_pool
+from rankfold.training.loop import train
+from rankfold.training.row_adam import RowAdam
+from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
+
+HOME = Path(__file__).parent
+ARRAYS = HOME / "scratch" / "gpu.npz"
+OUT = HOME / "results" / "text_gpu.json"
+SPLITS = ("train", "validation", "test")
+SELECTED_BY, DEPTH = "ndcg@5", 5
+K = 100  # results at 100 million labels
+TEMPERATURE = 0.06
+BUDGET = 2**33  # bytes, for blocks
+Row = dict[str, Any]
+
+
+class Sizes(NamedTuple):
+    labels: int  # three-million
+    many: int  # hundred-million
+    tokens: int
+    batch: int  # documents of an update, and queries at a time
+    steps: int  # timed
+    tile: int  # labels at a time
+
+
+FULL = Sizes(3_000_000, 100_000_000, 1_000_000, 1024, 200, 2**18)
+SMALL = Sizes(3000, 20_000, 1000, 64, 5, 2**12)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where it runs, and how large."""
+
+    device: torch.device
+    sizes: Sizes
+    arrays: Path
+
+    def wait(self) -> float:
+        """The time when all that was asked for is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def peak(self) -> float:
+        """GiB."""
+        cuda = self.device.type == "cuda"
+        return round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else 0.0
+
+    def run(self, judged: Judged | None = None) -> Run:
+        rng = torch.Generator().manual_seed(0)
+        index = partial(Exact, memory_budget=BUDGET)
+        return Run(rng, self.device, Alone(), judge=judged, build_index=index, memory_budget=BUDGET)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("task", choices=["export", "run"])
+    parser.add_argument("names", nargs="*", help="a folder, or pieces; none: all of them")
+    parser.add_argument("--arrays", type=Path, default=ARRAYS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--small", action="store_true", help="tiny sizes: does it run at all?")
+    args = parser.parse_args()
+    if args.task == "export":
+        export(Path(args.names[0]), args.arrays)
+        return
+    place = Place(torch.device(args.device), SMALL if args.small else FULL, args.arrays)
+    for name in args.names or PIECES:
+        study(name, place, args.out)
+
+
+def study(name: str, place: Place, out: Path) -> None:
+    """Run a piece unless it is there; what failed says so, and is tried again next time."""
+    found = json.loads(out.read_text()) if out.exists() else {}
+    if name in found and "failed" not in found[name]:
+        return
+    if place.device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    began = place.wait()
+    try:
+        row = PIECES[name](place)
+    except (RuntimeError, MemoryError) as error:  # out of memory above all
+        row = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+    gpu = torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
+    row |= {"piece_s": round(place.wait() - began, 1), "peak_gib": place.peak(), "device": gpu}
+    print(json.dumps({"piece": name, **row}), flush=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({**found, name: row}, indent=1) + "\n")
+
+
+# ---------------------------------------------------------------------------------- real data
+
+
+def export(folder: Path, arrays: Path) -> None:
+    """Tokens of both sides, and pairs by split, in one file."""
+    import rankfold as rf
+
+    data = rf.load_data(folder)
+    assert data.query_texts is not None
+    assert data.candidate_texts is not None
+    kept = {"n_tokens": np.array(data.n_tokens)}
+    for side, texts in (("query", data.query_texts), ("candidate", data.candidate_texts)):
+        kept |= {f"{side}_offsets": texts.offsets.numpy(), f"{side}_tokens": texts.tokens.numpy()}
+        if texts.weights is not None:
+            kept[f"{side}_weights"] = texts.weights.numpy()
+    parts = [pairs_of(data.split(split), number) for number, split in enumerate(SPLITS)]
+    kept["pairs"] = np.concatenate(parts).astype(np.int32)
+    if data.excluded is not None:
+        kept["excluded"] = pairs_of(data.excluded, 0)[:, :2].astype(np.int32)
+    arrays.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(arrays, **kept)
+
+
+def pairs_of(rows: Interactions, split: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Document, label, split; [n, 3]."""
+    documents, labels = rows.query_of_pair().numpy(), rows.candidates.numpy()
+    return np.stack([documents, labels, np.full_like(labels, split)], axis=1).astype(np.int64)
+
+
+def load(arrays: Path) -> tuple[Dataset, np.ndarray[Any, np.dtype[np.int64]]]:
+    """The data again, and its pairs as ``text_scores`` has them."""
+    found = np.load(arrays)
+    sides = [
+        Texts(*(torch.from_numpy(found[f"{side}_{name}"]) for name in names(found, side)))
+        for side in ("query", "candidate")
+    ]
+    shape = len(sides[0]), len(sides[1])
+    pairs = found["pairs"].astype(np.int64)
+    splits = [rows_of(pairs[pairs[:, 2] == number], shape) for number in range(len(SPLITS))]
+    hidden = rows_of(found["excluded"].astype(np.int64), shape) if "excluded" in found else None
+    queries, candidates = (Vocabulary.numbered(size) for size in shape)
+    data = Dataset(
+        "texts",
+        *splits,
+        queries,
+        candidates,
+        *sides,
+        n_tokens=int(found["n_tokens"]),
+        excluded=hidden,
+    )
+    return data, pairs
+
+
+def names(found: Any, side: str) -> list[str]:
+    return [n for n in ("offsets", "tokens", "weights") if f"{side}_{n}" in found]
+
+
+def rows_of(pairs: np.ndarray[Any, Any], shape: tuple[int, int]) -> Interactions:
+    """``pairs`` [n, 2 or more] are sorted."""
+    documents, labels = (torch.from_numpy(pairs[:, column].copy()) for column in (0, 1))
+    return from_pairs(documents, labels, None, shape)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The validation queries, scored by one metric."""
+
+    data: Dataset
+
+    @property
+    def queries(self) -> Tensor:
+        return self.data.split("validation").counts().nonzero().flatten()
+
+    @property
+    def depth(self) -> int:
+        return DEPTH
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        return self.data.seen("validation").select(queries)
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        spec = parse(SELECTED_BY)
+        truth = self.data.split("validation").select(queries)
+        return METRICS[spec.name](judge(ids.cpu(), truth), spec.k)
+
+
+def whole(method: str, place: Place) -> Row:
+    """Fit, then P@k and PSP@k on test."""
+    data, pairs = load(place.arrays)
+    config = METHODS[method].config()
+    began, steps, model = place.wait(), [], None
+    for step in METHODS[method].fit(data, config, place.run(Judged(data))):
+        model = step.model
+        if step.whole:
+            steps.append(round(place.wait() - began, 1))
+    seconds = place.wait() - began
+    assert model is not None
+    row = {"fit_s": round(seconds, 1), "epochs_done_at_s": steps, "mix": chosen(model)}
+    return row | tested(model, data, pairs, place)
+
+
+def chosen(model: Model) -> Row:
+    return {name: model.config[name] for name in ("classifier_share", "centroid_weight")}
+
+
+def tested(
+    model: Model, data: Dataset, pairs: np.ndarray[Any, np.dtype[np.int64]], place: Place
+) -> Row:
+    documents, truth = split_truth(pairs, SPLITS.index("test"))
+    rows, ids = torch.from_numpy(documents), []
+    assert data.query_texts is not None
+    began, index, hidden = (
+        place.wait(),
+        Exact(model.tensors["candidates"], BUDGET),
+        data.seen("test"),
+    )
+    for some in rows.split(2**14):
+        vectors = encode_texts(model, data.query_texts.select(some), "query")
+        ids.append(index.search(vectors, DEPTH, hidden.select(some).to(place.device)).ids.cpu())
+    seconds = place.wait() - began
+    found = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
+    return {**found, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
+
+
+# ---------------------------------------------------------------------------------- texts
+
+
+WORDS = 5  # of a label
+TOPICS = (1000, 100, 10)  # labels under topics, each of which gives them a word
+
+
+def zipf(shape: tuple[int, ...], n_tokens: int, rng: torch.Generator) -> Tensor:
+    """Tokens of which number r has a share of about 1 / r."""
+    drawn = torch.rand(shape, generator=rng, device=rng.device)
+    return torch.pow(float(n_tokens), drawn).int().clamp_(1, n_tokens) - 1
+
+
+def label_words(n: int, n_tokens: int, device: torch.device) -> Tensor:
+    """[n, WORDS] int32, made a part at a time."""
+    rng = torch.Generator(device).manual_seed(0)
+    words = torch.empty(n, WORDS, dtype=torch.int32, device=device)
+    shared = [zipf((-(-n // size),), n_tokens, rng) for size in TOPICS]
+    for some in torch.arange(n, device=device).split(2**22):
+        block = words[int(some[0]) : int(some[0]) + len(some)]
+        for column, (size, tokens) in enumerate(zip(TOPICS, shared, strict=True)):
+            block[:, column] = tokens[some // size]
+        block[:, len(TOPICS) :] = zipf((len(some), WORDS - len(TOPICS)), n_tokens, rng)
+    return words
+
+
+def draw_pairs(count: int, n: int, rng: torch.Generator) -> Tensor:
+    """Two labels of one topic for each of some documents, ascending; [count, 2]."""
+    first = torch.randint(0, n // TOPICS[-1], (count, 1), generator=rng, device=rng.device)
+    shift = torch.randint(0, TOPICS[-1] - 1, (count, 1), generator=rng, device=rng.device)
+    return first * TOPICS[-1] + torch.cat([shift, shift + 1], dim=1)
+
+
+def as_texts(words: Tensor) -> Texts:
+    """Texts that all have as many words; [n, any]."""
+    n, size = words.shape
+    return Texts(torch.arange(0, (n + 1) * size, size, device=words.device), words.flatten())
+
+
+def as_weighed(words: Tensor) -> Texts:
+    """Likewise, of length 1 if no word is repeated."""
+    texts = as_texts(words)
+    weights = torch.full(texts.tokens.shape, words.shape[1] ** -0.5, device=words.device)
+    return Texts(texts.offsets, texts.tokens, weights)
+
+
+# ---------------------------------------------------------------------------------- 3 million
+
+
+def three_million(place: Place) -> Row:
+    """An epoch of each module."""
+    n, cpu = place.sizes.labels, torch.device("cpu")
+    words = label_words(n, place.sizes.tokens, cpu)
+    pairs = draw_pairs(n, n, torch.Generator().manual_seed(1))
+    offsets = torch.arange(0, 2 * n + 1, 2)
+    rows = Interactions(offsets, pairs.flatten().int(), None, n)
+    texts = as_texts(words[pairs].flatten(1)), as_texts(words)
+    keys = Vocabulary.numbered(n)
+    data = Dataset("texts", rows, None, None, keys, keys, *texts, n_tokens=place.sizes.tokens)
+    config = SiameseConfig(
+        pairs_from=None,
+        encoder_epochs=1,
+        classifier_epochs=1,
+        joint_epochs=1,
+        batch_size=place.sizes.batch,
+        pool=4 * place.sizes.batch,
+    )
+    began, run = place.wait(), place.run()
+    parts = prepare(data, config, run)
+    module = start(parts, config, run, 0)
+    row: Row = {"labels": n, "width": config.width, "batch": config.batch_size}
+    row["prepare_s"] = round(place.wait() - began, 1)
+    assert run.build_index is not None
+    for stage in stages_of(config):
+        began = place.wait()
+        task = task_of(module, stage, parts, config, run.build_index)
+        losses = [step.loss for step in train(task, training(stage, config), run)]
+        row[stage.name] = {"s": round(place.wait() - began, 1), "loss": losses[-1]}
+        row[stage.name]["peak_gib"] = place.peak()
+    return row
+
+
+# ---------------------------------------------------------------------------------- 100 million
+
+
+MANY_WIDTH = 128
+
+
+class Many(NamedTuple):
+    """Labels known by their words, and an encoder that stays as it is."""
+
+    encoder: Bags
+    words: Tensor  # [N, WORDS] int32
+
+    @torch.no_grad()
+    def encoded(self, rows: Tensor) -> Tensor:
+        """Of a label's words, each time anew: [B, D] of N vectors that nobody has to hold."""
+        return self.encoder(as_weighed(self.words[rows]))
+
+    @torch.no_grad()
+    def documents(self, pairs: Tensor) -> Tensor:
+        return self.encoder(as_weighed(self.words[pairs].flatten(1)))
+
+
+def many(place: Place) -> Many:
+    rng = torch.Generator(place.device).manual_seed(2)
+    shape = place.sizes.tokens, MANY_WIDTH
+    tokens = torch.randn(shape, generator=rng, device=place.device) * MANY_WIDTH**-0.5
+    encoder = Bags(tokens, residual=False, rng=rng)
+    return Many(encoder, label_words(place.sizes.many, place.sizes.tokens, place.device))
+
+
+def update(place: Place) -> Row:
+    """Module III: documents against a pool that they share."""
+    n, size = place.sizes.many, place.sizes.batch
+    labels, rng = many(place), torch.Generator(place.device).manual_seed(3)
+    start = torch.zeros(n, MANY_WIDTH, dtype=torch.float16, device=place.device)
+    table = nn.Embedding(n, MANY_WIDTH, sparse=True, _weight=start)
+    optimiser = RowAdam(table.parameters(), lr=0.005)
+    losses = [learn(labels, table, optimiser, size, rng) for _ in range(5)]
+    began = place.wait()
+    losses += [learn(labels, table, optimiser, size, rng) for _ in range(place.sizes.steps)]
+    seconds = place.wait() - began
+    state = sum(t.nbytes for t in optimiser.state[table.weight].values())
+    per_label = {"weights": table.weight.nbytes / n, "optimiser": state / n, "words": 4 * WORDS}
+    return {
+        "labels": n,
+        "width": MANY_WIDTH,
+        "batch": size,
+        "ms_per_1000_documents": round(seconds / place.sizes.steps / size * 1e6, 3),
+        "loss": [round(float(losses[0]), 4), round(float(losses[-1]), 4)],
+        "bytes_per_label": per_label,
+        "state_of_weights": round((table.weight.nbytes + state) / table.weight.nbytes, 3),
+    }
+
+
+def learn(
+    labels: Many, table: nn.Embedding, optimiser: RowAdam, size: int, rng: torch.Generator
+) -> Tensor:
+    """One step; the loss.
+
+    Its sum over the documents, not its mean, is descended: Adam does not care, and in half
+    precision small gradients would vanish.
+    """
+    n, device = len(labels.words), rng.device
+    pairs = draw_pairs(size, n, rng)
+    offsets = torch.arange(0, 2 * size + 1, 2, device=device)
+    rows = Interactions(offsets, pairs.flatten().int(), None, n)
+    shares = torch.tensor(2 / n, device=device).expand(n)
+    pool = shared_pool(rows, shares, 4 * size, rng)
+    known = unit(labels.encoded(pool.ids) + table(pool.ids).float())
+    products = labels.documents(pairs) @ known.T / TEMPERATURE
+    positive = hits(rows, torch.arange(size, device=device), pool.ids)
+    logits = torch.where(positive, products, products - pool.log_q)
+    loss = apart_loss(logits, positive, torch.ones_like(positive)).sum()
+    loss.backward()
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return loss.detach() / size
+
+
+def by_blocks(place: Place) -> Row:
+    """Every label against a block of documents, of half-precision products the best."""
+    n, size = place.sizes.many, place.sizes.batch
+    labels, table = many(place), refinements(place)
+    pairs = draw_pairs(2 * size, n, torch.Generator(place.device).manual_seed(4))
+    asked = labels.documents(pairs).half()
+    row: Row = {"labels": n, "width": MANY_WIDTH, "k": K, "queries": size}
+    row |= timed_blocks("in_passing", partial(in_passing, labels, table, place), asked, place)
+    for first, vectors in in_passing(labels, table, place):
+        table[first : first + len(vectors)] = vectors
+    found, seconds = timed_blocks("held", partial(held, table, place), asked, place), []
+    for _ in range(3):
+        began = place.wait()
+        for _, tile in held(table, place):
+            tile.sum(dtype=torch.float32)
+        seconds.append(place.wait() - began)
+    row |= {**found, "reading_alone_ms": round(min(seconds) * 1e3, 2)}
+    row["tera_operations_per_block"] = 2 * n * size * MANY_WIDTH / 1e12
+    row["gb_read_per_block"] = table.nbytes / 1e9
+    row["gb_of_scores_per_block"] = 2 * n * size / 1e9
+    return row
+
+
+Tiles = Iterator[tuple[int, Tensor]]
+
+
+def in_passing(labels: Many, table: Tensor, place: Place) -> Tiles:
+    """Vectors of labels, tile after tile, from their words and refinements."""
+    for rows in torch.arange(len(table), device=place.device).split(place.sizes.tile):
+        first = int(rows[0])
+        own = table[first : first + len(rows)].float()
+        yield first, unit(labels.encoded(rows) + own).half()
+
+
+def held(vectors: Tensor, place: Place) -> Tiles:
+    size = place.sizes.tile
+    return ((first, vectors[first : first + size]) for first in range(0, len(vectors), size))
+
+
+def timed_blocks(
+    name: str, tiles: Callable[[], Tiles], asked: Tensor, place: Place
+) -> dict[str, float]:
+    """Milliseconds for 1000 documents, after a first block that warms up."""
+    first, second = asked.chunk(2)
+    search_tiles(tiles(), first)
+    began = place.wait()
+    search_tiles(tiles(), second)
+    seconds = place.wait() - began
+    return {f"{name}_ms_per_1000_documents": round(seconds / len(second) * 1e6, 2)}
+
+
+@torch.no_grad()
+def search_tiles(tiles: Tiles, asked: Tensor) -> TopK:
+    found: TopK | None = None
+    for first, tile in tiles:
+        best = top_k(asked @ tile.T, K)
+        best = TopK(best.ids + first, best.scores)
+        found = best if found is None else merge_top_k(found, best, K)
+    assert found is not None
+    return found
+
+
+def refinements(place: Place) -> Tensor:
+    """As if learned: about a third as long as what the words say."""
+    rng = torch.Generator(place.device).manual_seed(5)
+    table = torch.empty(place.sizes.many, MANY_WIDTH, dtype=torch.float16, device=place.device)
+    for part in table.split(2**22):
+        part.normal_(0, 0.3 * MANY_WIDTH**-0.5, generator=rng)
+    return table
+
+
+def inverted(place: Place) -> Row:
+    """Lists around centres; recall against exact search."""
+    n, size = place.sizes.many, place.sizes.batch
+    labels, vectors = many(place), refinements(place)
+    for first, tile in in_passing(labels, vectors, place):
+        vectors[first : first + len(tile)] = tile
+    rng = torch.Generator(place.device).manual_seed(6)
+    tuning, asked = labels.documents(draw_pairs(2 * size, n, rng)).chunk(2)
+    began = place.wait()
+    index = Approximate(vectors, BUDGET, queries=tuning)
+    built = place.wait() - began
+    index.search(asked[:32], K)
+    began = place.wait()
+    ids = index.search(asked, K).ids
+    seconds = place.wait() - began
+    truth = search_tiles(held(vectors, place), asked.half()).ids
+    hit = (ids.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1)
+    probing = next((p for p in index.built.probings if p.depth >= K), None)
+    return {
+        "labels": n,
+        "width": MANY_WIDTH,
+        "lists": len(index.built.lists.spreads),
+        "build_s": round(built, 1),
+        "ms_per_1000_documents": round(seconds / len(asked) * 1e6, 2),
+        f"recall@{K}": round(float(hit.double().mean()), 4),
+        "probing": probing,
+        "index_bytes_per_label": sum(t.nbytes for t in index.tensors().values()) / n,
+    }
+
+
+PIECES: dict[str, Callable[[Place], Row]] = {
+    "yso": partial(whole, "siamesexml"),
+    "three-million": three_million,
+    "hundred-million": update,
+    "hundred-million-exact": by_blocks,
+    "hundred-million-inverted": inverted,
+    "yso-paper": partial(whole, "siamesexml-paper"),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""What a prediction costs as labels become many: exact search and approximate search.
+
+    python benchmarks/text_scale.py [--sizes N ...] [--large] [--lists TIMES] [--write]
+
+Labels are like those of a siamesexml model: unit vectors around N / 10 topics, which lie around
+N / 100 broader ones and so on; some topics have many labels, most few. A query is the mean of one
+to three labels of about one topic, and noise: what a document says. Recall is measured on queries
+that the index was not tuned with, against exact search.
+
+Milliseconds are of a query among 1000 that are asked at once, one thread; ``products`` counts the
+inner products of a query, centres and labels, which is the same however busy the machine is. Of
+both the exponent b of a N^b is fitted, and how far off that is beside a + b ln N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rankfold.index import inverted
+from rankfold.index.ann import Approximate
+from rankfold.index.exact import Exact
+
+RESULT = Path(__file__).parent / "results" / "text_scale.json"
+SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000]
+LARGE = 10_000_000
+WIDTH, QUERIES, TARGET = 128, 1000, 0.95
+DEPTHS = (5, 100)
+BRANCHES = 10  # topics under a broader one, and labels under a topic
+APART = 0.7  # the length of what a topic, or a label, has of its own; 1 is what it shares
+NOISE = 0.5  # likewise, of a query
+HALF_FROM = 5_000_000  # labels: as many are stored in half precision
+BLOCK = 2**18  # labels drawn at a time
+
+
+class Case(NamedTuple):
+    labels: Tensor  # [N, WIDTH]
+    tuning: Tensor  # [QUERIES, WIDTH]
+    queries: Tensor  # likewise
+    truth: Tensor  # [QUERIES, 100]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} labels")
+    parser.add_argument("--lists", type=float, help="times N^(2/3), instead of the index's own")
+    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    args = parser.parse_args()
+    if args.lists is not None:
+        inverted.LISTS, inverted.MOST_LISTS = args.lists, 2**30
+    torch.set_num_threads(1)
+    rows, load = [], [os.getloadavg()[0]]
+    for n in args.sizes + [LARGE] * args.large:
+        rows.append(measure(n))
+        print(json.dumps(rows[-1]), flush=True)
+    load.append(os.getloadavg()[0])
+    fits = {name: fit(rows, name) for name in rows[0] if name.startswith(("ms", "exact", "prod"))}
+    for name, found in fits.items():
+        print(f"{name}: N^{found['exponent']} off by {found['power_off']:.0%},", end=" ")
+        print(f"a + b ln N off by {found['log_off']:.0%}")
+    if args.write:
+        kept = {"width": WIDTH, "target": TARGET, "load": load, "fits": fits, "rows": rows}
+        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def measure(n: int) -> dict[str, Any]:
+    """One row: n labels."""
+    labels = draw_labels(n)
+    tuning, queries = draw_queries(labels, 1), draw_queries(labels, 2)
+    exact = Exact(labels)
+    case = Case(labels, tuning, queries, exact.search(queries, max(DEPTHS)).ids)
+    began = perf_counter()
+    index = Approximate(labels, queries=tuning, target=TARGET)
+    built = perf_counter() - began
+    row = {"labels": n, "lists": len(index.built.lists.spreads), "build_s": round(built, 2)}
+    row["file_bytes"] = sum(tensor.nbytes for tensor in index.tensors().values())
+    row["copy_bytes"] = labels.nbytes  # in faiss, list by list
+    row |= timed(case, exact.search, "exact_ms", rounds=1)
+    return row | timed(case, index.search, "ms", rounds=5) | looked_at(index)
+
+
+def timed(case: Case, search: Callable[..., Any], name: str, rounds: int) -> dict[str, Any]:
+    """The best of some rounds, others computing beside us, and the recall."""
+    row: dict[str, Any] = {}
+    for k in DEPTHS:
+        seconds = []
+        for _ in range(rounds):
+            began = perf_counter()
+            ids = search(case.queries, k).ids
+            seconds.append(perf_counter() - began)
+        row[f"{name}@{k}"] = round(min(seconds) / QUERIES * 1000, 4)
+        if name == "ms":
+            row[f"recall@{k}"] = round(recall(ids, case.truth[:, :k]), 4)
+    return row
+
+
+def looked_at(index: Approximate) -> dict[str, Any]:
+    """Lists that a query looks into, the share of labels in them, and its inner products."""
+    row: dict[str, Any] = {}
+    for k in DEPTHS:
+        p = next(p for p in index.built.probings if p.depth >= k)
+        read = round(p.share * len(index.candidates))
+        row[f"probed@{k}"] = [p.lists, p.slack, read]
+        row[f"products@{k}"] = len(index.built.lists.spreads) + read
+    return row
+
+
+def recall(found: Tensor, truth: Tensor) -> float:
+    return float((found.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1).double().mean())
+
+
+def fit(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """Of a N^b and a + b ln N, by least squares on relative errors: the largest error of each."""
+    sizes, values = (np.array([row[key] for row in rows], float) for key in ("labels", name))
+    if len(rows) < 2:
+        return {"exponent": math.nan, "factor": math.nan, "power_off": 0.0, "log_off": 0.0}
+    exponent, shift = np.polyfit(np.log(sizes), np.log(values), 1)
+    power = np.exp(shift) * sizes**exponent
+    terms = np.stack([np.ones_like(sizes), np.log(sizes)], axis=1)
+    weights, *_ = np.linalg.lstsq(terms / values[:, None], np.ones_like(values), rcond=None)
+    return {
+        "exponent": round(float(exponent), 3),
+        "factor": float(np.exp(shift)),
+        "power_off": float(np.abs(power / values - 1).max()),
+        "log_off": float(np.abs(terms @ weights / values - 1).max()),
+    }
+
+
+# ---------------------------------------------------------------------------------- vectors
+
+
+def draw_labels(n: int) -> Tensor:
+    """Unit vectors, topic after topic; [n, WIDTH]."""
+    rng = torch.Generator().manual_seed(0)
+    topics = torch.zeros(1, WIDTH)
+    counts = [n // BRANCHES]
+    while counts[0] >= BRANCHES**2:
+        counts.insert(0, counts[0] // BRANCHES)
+    for count in counts:
+        topics = under(topics, torch.arange(count) * len(topics) // count, rng)
+    crowd = torch.rand(n, generator=rng).square_().mul_(len(topics)).long()  # some have many
+    owners = torch.randperm(len(topics), generator=rng)[crowd].sort().values
+    labels = torch.empty(n, WIDTH, dtype=torch.float16 if n >= HALF_FROM else torch.float32)
+    for start in range(0, n, BLOCK):
+        labels[start : start + BLOCK] = under(topics, owners[start : start + BLOCK], rng)
+    return labels
+
+
+def under(topics: Tensor, owners: Tensor, rng: torch.Generator) -> Tensor:
+    """A vector of its own under each of these topics."""
+    own = torch.randn(len(owners), WIDTH, generator=rng).mul_(APART / WIDTH**0.5)
+    return normalize(own.add_(topics[owners]))
+
+
+def draw_queries(labels: Tensor, seed: int) -> Tensor:
+    """Means of one to three labels that stand near each other, with noise."""
+    rng = torch.Generator().manual_seed(seed)
+    first = torch.randint(0, len(labels), (QUERIES, 1), generator=rng)
+    places = first + torch.randint(-BRANCHES, BRANCHES + 1, (QUERIES, 3), generator=rng)
+    places[:, 0] = first[:, 0]
+    counts = torch.randint(1, 4, (QUERIES, 1), generator=rng)
+    weights = (torch.arange(3) < counts) / counts
+    means = (labels[places.clamp(0, len(labels) - 1)].float() * weights[:, :, None]).sum(dim=1)
+    noise = torch.randn(QUERIES, WIDTH, generator=rng).mul_(NOISE / WIDTH**0.5)
+    return normalize(normalize(means) + noise)
+
+
+if __name__ == "__main__":
+    main()
