@@ -31,7 +31,8 @@ import torch
 from text_scores import METRICS, Counts, Truth, scores
 
 import rankfold as rf
-from rankfold.types import Dataset, Interactions, from_pairs
+from rankfold.training.course import Course
+from rankfold.types import Dataset, Interactions, Step, from_pairs
 
 HOME = Path(__file__).parent
 RESULTS = HOME / "results" / "texts"
@@ -107,14 +108,18 @@ def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
     """Fit, fit again on train and validation, score on test."""
     data = load(name)
     method, settings = RECIPES[recipe]
-    began = time.process_time()
+    began, ends = time.process_time(), [0.0]
+
+    def note(course: Course, _step: Step) -> None:
+        if course.phase == "fit":
+            ends.append(time.process_time())  # the last of them is where the second fit begins
+
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "model"
-        ranker = rf.fit(method, data, out=out, refit=True, seed=seed, metric="ndcg@5", **settings)
+        how = {"out": out, "refit": True, "seed": seed, "metric": "ndcg@5", "report": note}
+        ranker = rf.fit(method, data, **how, **settings)
         size = sum(file.stat().st_size for file in out.iterdir())
-    both = time.process_time() - began
-    spent = [entry["seconds"] for entry in ranker.model.notes["history"]]
-    again = [e["seconds"] for e in ranker.model.notes["history"] if e["phase"] == "refit"]
+    both, again = time.process_time() - began, time.process_time() - ends[-1]
     rows = torch.nonzero(data.split("test").counts() > 0).flatten()
     hidden = data.seen("test").select(rows)
     began, wall = time.process_time(), time.perf_counter()
@@ -125,7 +130,7 @@ def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "settings": dict(ranker.model.config),
         "both_fits_cpu_seconds": both,
-        "fit_cpu_seconds": both * sum(again) / max(sum(spent), 1e-9),
+        "fit_cpu_seconds": again,
         "predict_cpu_ms": 1e3 * spent_searching[0] / len(rows),
         "predict_ms": 1e3 * spent_searching[1] / len(rows),
         "model_bytes": size,

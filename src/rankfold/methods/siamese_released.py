@@ -44,6 +44,7 @@ from rankfold.methods.siamese_modules import (
     stage_task,
     training,
 )
+from rankfold.methods.text_neighbours import best
 from rankfold.samplers.drawing import draw
 from rankfold.samplers.hits import hits
 from rankfold.training.batches import Rows
@@ -314,14 +315,6 @@ def nearest_of(vectors: Tensor, known: Tensor, count: int) -> TopK:
         best = top_k(vectors @ block.T, count)
         found = merge_top_k(found, TopK(best.ids + start, best.scores), count)
     return found
-
-
-def best(scores: Tensor, k: int, exclude: Interactions | None) -> TopK:
-    """The k best of each row but what is excluded; the scores of that are overwritten."""
-    if exclude is not None:
-        exclude = exclude.to(scores.device)
-        scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
-    return top_k(scores, k)
 
 
 @torch.no_grad()
