@@ -111,12 +111,12 @@ def _fit(job: Job) -> Ranker:
     course = Course() if found is None else found.course
     state = None if found is None else found.state
     if course.phase == "fit":
-        _run(job, job.data, course, state)
+        _run(job, job.data, course, state, job.identity())
         if job.how.refit and job.data.validation is not None:
             course, state = course.refit(), None
     if course.phase == "refit":
         again = replace(job, settings=config.build(job.method.config, course.settings))
-        _run(again, again.whole, course, state)
+        _run(again, again.whole, course, state, job.identity())
     return _finish(job, course)
 
 
@@ -179,7 +179,7 @@ def _finished(job: Job, path: Path) -> Ranker:
     """The model that is there already, if it is the one that is wanted."""
     ranker = load(path)
     model, how = ranker.model, job.how
-    there = {**model.config, "method": model.method, **model.notes}
+    there = {**model.notes, **model.config, "method": model.method}
     given = {key: value for key, value in asdict(job.settings).items() if value is not None}
     wanted = {"method": job.name, **given, "seed": how.seed, "refit": how.refit}
     wanted |= {"metric": how.metric, "data": job.data.fingerprint}
@@ -193,8 +193,17 @@ def _finished(job: Job, path: Path) -> Ranker:
     return ranker
 
 
-def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | None) -> None:
-    """Run the method's steps, scoring each, until the course is over."""
+def _run(
+    job: Job,
+    data: Dataset,
+    course: Course,
+    state: Mapping[str, Tensor] | None,
+    identity: dict[str, Any],
+) -> None:
+    """Run the method's steps, scoring each, until the course is over.
+
+    Checkpoints are those of ``identity``: what was asked for, not what was chosen on the way.
+    """
     run = _make_run(job, data, state)
     validate = None if job.method.selects_itself else run.validate
     saved = monotonic()
@@ -209,7 +218,7 @@ def _run(job: Job, data: Dataset, course: Course, state: Mapping[str, Tensor] | 
             due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
             if job.out is not None and due:
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
-                now = Checkpoint(job.identity(), course, {**step.state(), **extra})
+                now = Checkpoint(identity, course, {**step.state(), **extra})
                 checkpoint.save(checkpoint.path_of(job.out), now)
                 saved = monotonic()
             if interrupted():

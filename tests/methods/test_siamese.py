@@ -24,6 +24,7 @@ from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_modules as modules
 from rankfold.training import checkpoint, loop
+from rankfold.training.course import Course
 from rankfold.types import Dataset, Interactions, Model, Run, Step, Texts, Vocabulary, from_pairs
 
 NAMES = [name for name in METHODS if name.startswith("siamesexml")]
@@ -207,7 +208,7 @@ def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
     data = topics()
     parts = parts_of(data)
     encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    found = modules.hard_documents(encoder, parts, parts.rows.transpose(), Exact)
+    found = modules.hard_documents(encoder, parts, Exact)
     scores = encoder(parts.labels) @ encoder(parts.documents).T
     assert isinstance(data.train, Interactions)
     for label in range(LABELS):
@@ -321,4 +322,50 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     resumed = rf.fit(name, tmp_path / "data", out=out, resume=True, **options)
     alone = rf.fit(name, tmp_path / "data", **options)
     for key, tensor in alone.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[key], tensor)
+
+
+def test_what_is_excluded_is_no_negative() -> None:
+    """Each label's nearest wrong document is excluded: the next one is found instead."""
+    data, encoder = topics(), Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    first = modules.hard_documents(encoder, parts_of(data), Exact)
+    order = first.argsort(stable=True)
+    excluded = from_pairs(first[order], order, None, (DOCUMENTS, LABELS))
+    second = modules.hard_documents(encoder, parts_of(replace(data, excluded=excluded)), Exact)
+    assert not bool((first == second).any())
+
+
+@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
+def test_a_refit_that_was_cut_goes_on(name: str, tmp_path: Path) -> None:
+    """What the first fit chose is no other fit: its checkpoint is that of what was asked for."""
+    data = topics()
+    assert isinstance(data.train, Interactions)
+    rows = torch.arange(20, 40)
+    held = data.train.select(rows)
+    validation = from_pairs(
+        rows[held.query_of_pair().long()], held.candidates, None, (DOCUMENTS, LABELS)
+    )
+    left = torch.ones(DOCUMENTS, dtype=torch.bool)
+    left[rows] = False
+    kept = left[data.train.query_of_pair().long()]
+    train = from_pairs(
+        data.train.query_of_pair()[kept], data.train.candidates[kept], None, (DOCUMENTS, LABELS)
+    )
+    data = replace(data, train=train, validation=validation)
+    known = {field.name for field in fields(METHODS[name].config)}
+    options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
+    options["refit"] = True
+
+    class Stop(Exception):
+        pass
+
+    def stop(course: Course, _step: Step) -> None:
+        if course.phase == "refit" and len(course.history) > 10:
+            raise Stop
+
+    with pytest.raises(Stop):
+        rf.fit(name, data, out=tmp_path / "m", checkpoint_seconds=0, report=stop, **options)
+    resumed = rf.fit(name, data, out=tmp_path / "m", resume=True, **options)
+    whole_fit = rf.fit(name, data, **options)
+    for key, tensor in whole_fit.model.tensors.items():
         assert torch.equal(resumed.model.tensors[key], tensor)

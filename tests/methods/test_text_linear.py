@@ -29,7 +29,7 @@ def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
 def learner_of(data: Dataset, **settings: Any) -> Learner:
     config = Config(**settings)
     known = text_neighbours.index(data, torch.device("cpu"), bigrams=config.bigrams)
-    learner = Learner(known, config, run_of())
+    learner = Learner(known, data.seen("validation"), config, run_of())
     list(learner.find_near_misses())
     return learner
 

@@ -41,6 +41,7 @@ OLD = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
 FILTERS = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
 LABELS = ("lbl_X_Xf.txt", "Yf.txt")
 BLOCK = 20_000  # lines that are read at once
+LARGEST = 2**31  # rows, features and labels are fewer
 HINT = "see the guide for the files of the XC repository"
 
 
@@ -124,8 +125,7 @@ def _bags(matrices: Sequence[Sparse]) -> tuple[Texts, int]:
     offsets = np.concatenate([[0], np.cumsum(counts)])
     columns = np.concatenate([matrix.columns for matrix in matrices]).astype(np.int32)
     weights = torch.from_numpy(np.concatenate([matrix.values for matrix in matrices]))
-    some = None if bool((weights == 1).all()) else weights
-    texts = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), some)
+    texts = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), weights)
     return texts, max(matrix.n_columns for matrix in matrices)
 
 
@@ -201,7 +201,9 @@ def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series,
 
 def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
     for number, row in enumerate(rows):
-        good = isinstance(row, list) and all(type(label) is int and label >= 0 for label in row)
+        good = isinstance(row, list) and all(
+            type(label) is int and 0 <= label < LARGEST for label in row
+        )
         wrong = (
             [label for label in row if n_labels is not None and label >= n_labels] if good else row
         )
@@ -297,6 +299,11 @@ def _blocks(path: Path, names: Sequence[str]) -> Iterator[Any]:
             raise UserError(
                 f"the first line of {path.name} is {head[:80]!r}",
                 hint=f"expected {len(names)} whole numbers: {', '.join(names)}",
+            )
+        if any(len(cell) > 10 or int(cell) >= LARGEST for cell in cells):
+            raise UserError(
+                f"the first line of {path.name} is {head[:80]!r}",
+                hint=f"no number of it may reach {LARGEST:,}",
             )
         n_rows = int(cells[0])
         yield tuple(map(int, cells)), 1

@@ -132,6 +132,7 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
         idf.to(run.device),
         rows.to(run.device),
         None if data.excluded is None else data.excluded.to(run.device),
+        data.seen("validation").to(run.device),
         shares.clamp(max=1 - 1e-6).to(run.device),
         None if config.vectors is None else read_vectors(config.vectors, data, config.width),
     )

@@ -110,6 +110,7 @@ class Parts(NamedTuple):
     idf: Tensor  # [V + P]
     rows: Interactions  # train
     excluded: Interactions | None
+    hidden: Interactions  # train, and what is excluded: no negatives
     shares: Tensor  # [N], of the documents, that have each candidate
     given: Given | None  # token vectors to start at
 
@@ -219,10 +220,10 @@ def against_documents(
     All true pairs inside the batch count as such. One more document comes from an index of all of
     them, which is built again every few epochs.
     """
-    of_labels = parts.rows.transpose()
+    of_labels, hidden = parts.rows.transpose(), parts.hidden.transpose()
     batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH)
-    mine = partial(hard_documents, module.encoder, parts, of_labels, build_index)
-    mined = Mined(mine, every=config.refresh * len(batches))
+    mine = partial(hard_documents, module.encoder, parts, build_index)
+    mined = Mined(mine, config.refresh * len(batches), parts.idf.device)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
         found = mined.next()[batch.queries]
@@ -234,9 +235,8 @@ def against_documents(
         documents, harder = module.encoder(drawn).split(len(own))
         scores = (labels @ documents.T).float()
         positive = hits(of_labels, batch.queries, own)
-        taken = positive | hardest_of(
-            scores.detach().masked_fill(positive, -torch.inf), config.hardest
-        )
+        rivals = scores.detach().masked_fill(hits(hidden, batch.queries, own), -torch.inf)
+        taken = positive | hardest_of(rivals, config.hardest)
         more = (labels * harder).sum(dim=1, keepdim=True).float()
         return encoder_loss(
             torch.cat([scores, more], dim=1),
@@ -263,17 +263,11 @@ def one_of(pairs: Interactions, rows: Tensor, rng: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def hard_documents(
-    encoder: Bags, parts: Parts, of_labels: Interactions, build_index: Callable[[Tensor], Index]
-) -> Tensor:
+def hard_documents(encoder: Bags, parts: Parts, build_index: Callable[[Tensor], Index]) -> Tensor:
     """For each candidate the nearest document that it does not belong to, -1: none; [N]."""
     asking = (parts.rows.counts() > 0).nonzero().flatten()
     index = build_index(encoded(encoder, parts.documents.select(asking)))
-    place = torch.full((parts.rows.n_queries,), -1, device=asking.device)
-    place[asking] = torch.arange(len(asking), device=asking.device)
-    own = Interactions(
-        of_labels.offsets, place[of_labels.candidates.long()].int(), None, len(asking)
-    )
+    own = parts.hidden.select(asking).transpose()
     found = index.search(encoded(encoder, parts.labels), 1, own).ids[:, 0]
     return torch.where(found < 0, -1, asking[found.clamp(min=0)])
 
@@ -281,9 +275,9 @@ def hard_documents(
 class Mined:
     """What was found last, and when to look again."""
 
-    def __init__(self, mine: Callable[[], Tensor], every: int) -> None:
+    def __init__(self, mine: Callable[[], Tensor], every: int, device: torch.device) -> None:
         self.mine, self.every = mine, every
-        self.found, self.steps = torch.zeros(0, dtype=torch.int64), 0
+        self.found, self.steps = torch.zeros(0, dtype=torch.int64, device=device), 0
 
     def next(self) -> Tensor:
         """For the step to come."""
@@ -296,7 +290,7 @@ class Mined:
         return {"found": self.found, "steps": torch.tensor(self.steps)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        self.found, self.steps = state["found"], int(state["steps"])
+        self.found, self.steps = state["found"].to(self.found.device), int(state["steps"])
 
 
 # ---------------------------------------------------------------------------------- III and IV
@@ -340,7 +334,7 @@ def against_shortlists(
     ``mine`` finds the shortlists of all documents with candidates, -1 where there are fewer, and is
     asked once. ``scores_of`` documents [B] and candidates [K] are [B, K].
     """
-    lists = Mined(mine, 2**62)
+    lists = Mined(mine, 2**62, parts.idf.device)
     place = torch.cumsum(parts.rows.counts() > 0, 0) - 1  # of a document among those with labels
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:

@@ -322,15 +322,18 @@ def shortlists(space: Space, parts: Parts, config: Config) -> Tensor:
     """Of the training documents that have candidates, without these; [docs, size]."""
     queries = asking(parts)
     chosen, found = parts.rows.select(queries), []
-    for start, stop in blocks(len(queries), space.near.shape[0]):
+    for start, stop in blocks(len(queries), len(space.near)):
         scores = near_scores(space.known[start:stop], space, chosen, config.neighbours)
         found.append(best(scores, config.shortlist, chosen.part(start, stop)).ids.int())
     return torch.cat(found)
 
 
-def blocks(n_queries: int, n_candidates: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks of queries whose scores take no more than the budget, or one."""
-    step = max(1, min(QUERIES, BLOCK_BYTES // (4 * n_candidates)))
+def blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of blocks of queries that take no more than the budget, or of one.
+
+    ``numbers`` are how many a query takes: scores, and the vectors of its shortlist.
+    """
+    step = max(1, min(QUERIES, BLOCK_BYTES // (4 * numbers)))
     return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
 
 
@@ -437,7 +440,7 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
     none = torch.empty(0, min(k, n), device=idf.device)
     found = [TopK(none.long(), none)]
-    for first, stop in blocks(len(bags), n):
+    for first, stop in blocks(len(bags), n + max(k, config.shortlist) * config.width):
         block = bags.select(torch.arange(first, stop, device=idf.device))
         hidden = None if exclude is None else exclude.part(first, stop)
         listed = shortlist(members, block, chosen, config, k, hidden)
@@ -473,7 +476,8 @@ def score_betas(
     judge = run.judge
     assert judge is not None
     totals = torch.zeros(len(BETAS), dtype=torch.float64)
-    for start, stop in blocks(len(judge.queries), chosen.n_candidates):
+    numbers = chosen.n_candidates + max(judge.depth, config.shortlist) * config.width
+    for start, stop in blocks(len(judge.queries), numbers):
         queries = judge.queries[start:stop]
         bags = parts.documents.select(queries.to(parts.idf.device))
         hidden = judge.hidden(queries)

@@ -91,7 +91,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     near = nearby.Config(neighbours=config.neighbours, label_weight=config.label_weight)
     weight = nearby.choose_label_weight(known, near, data, run)
     config = replace(config, label_weight=weight)
-    learner = Learner(known, config, run)
+    learner = Learner(known, data.seen("validation").to(run.device), config, run)
     if run.resume is not None:
         learner.load(run.resume)
     for _ in learner.find_near_misses():
@@ -230,8 +230,9 @@ class Choice:
 class Learner:
     """Where training stands. All that is drawn in an epoch follows from its number."""
 
-    def __init__(self, known: Known, config: Config, run: Run) -> None:
-        self.known, self.config, self.run = known, config, run
+    def __init__(self, known: Known, hidden: Interactions, config: Config, run: Run) -> None:
+        """``hidden`` are pairs that are no negatives: those of train, and what is excluded."""
+        self.known, self.hidden, self.config, self.run = known, hidden, config, run
         rows = known.queries.transpose()
         self.bags = Texts(rows.offsets, rows.candidates, rows.grades)
         self.asking = known.chosen.counts().nonzero().flatten()
@@ -258,12 +259,12 @@ class Learner:
         return (self.done / max(1, len(self.asking)) + self.epoch) / (1 + self.config.epochs)
 
     def find_near_misses(self) -> Iterator[None]:
-        """What ``text-neighbours`` ranks highest but was not chosen; a pause now and then."""
+        """What ``text-neighbours`` ranks highest of possible negatives; a pause now and then."""
         began, first = perf_counter(), self.done
         left = len(self.asking) - first
         for start, stop in nearby.query_blocks(left, self.known, self.run.memory_budget):
             rows = self.asking[first + start : first + stop]
-            depth, own = self.near_misses.shape[1], self.known.chosen.select(rows)
+            depth, own = self.near_misses.shape[1], self.hidden.select(rows)
             found, blank = shortlisted(self.known, self.bags.select(rows), self.config, depth, own)
             useful = (found.scores > 0) & ~blank[:, None]
             self.near_misses[rows] = found.ids.where(useful, -1).int()
@@ -290,7 +291,7 @@ class Learner:
         own = self.known.chosen.select(queries)
         shape = len(queries), self.config.random_negatives
         drawn = torch.randint(own.n_candidates, shape, generator=rng, device=rng.device)
-        drawn = drawn.masked_fill(hits(self.known.chosen, queries, drawn), -1)
+        drawn = drawn.masked_fill(hits(self.hidden, queries, drawn), -1)
         negatives = torch.cat([self.near_misses[queries].long(), drawn], dim=1)
         usable = negatives >= 0
         rows = torch.cat([own.query_of_pair().long(), usable.nonzero()[:, 0]])
