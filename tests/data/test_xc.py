@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,3 +247,27 @@ def test_folder_of_anything_else_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "y", "is not a folder")
     with pytest.raises(UserError, match="one folder"):
         prepare(format="xc")
+
+
+@pytest.mark.parametrize("size", ["2147483648", "3000000000000", "9" * 24])
+def test_sizes_beyond_what_is_numbered_are_refused(size: str, sparse: Path) -> None:
+    edit("trn_X_Y.txt", 0, f"2 {size}")(sparse)
+    refused(sparse, f"first line of trn_X_Y.txt is '2 {size}'")
+
+
+def test_labels_beyond_what_is_numbered_are_refused(raw: Path) -> None:
+    line = json.dumps({"title": "x", "target_ind": [10**26]}) + "\n"
+    (raw / "trn.json.gz").write_bytes(gzip.compress(line.encode()))
+    (raw / "lbl.json.gz").unlink()
+    refused(raw, "row 0 of trn.json has target_ind")
+
+
+def test_bags_of_ones_are_bags(sparse: Path) -> None:
+    """Their tokens have no order, whatever they weigh."""
+    for name in ("trn", "tst"):
+        path = sparse / f"{name}_X_Xf.txt"
+        path.write_text(re.sub(r":\S+", ":1", path.read_text()))
+    texts = prepare(sparse, format="xc").query_texts
+    assert texts is not None
+    assert texts.weights is not None
+    assert set(texts.weights.tolist()) == {1.0}

@@ -24,6 +24,7 @@ from rankfold.encoders.bags import Bags, common_pairs, rarity, weigh, with_pairs
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.siamese_modules import (
+    C,
     ModulesConfig,
     Parts,
     Siamese,
@@ -62,7 +63,6 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
 
 
 M = TypeVar("M", bound=nn.Module)
-C = TypeVar("C", bound=ModulesConfig)
 
 
 def by_stages(
