@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import rankfold as rf
 from rankfold.comm import Alone
 from rankfold.encoders import start_vectors
 from rankfold.encoders.start_vectors import read_vectors
@@ -140,3 +141,13 @@ def test_models_tell_how_many_were_found(name: str, tmp_path: Path) -> None:
     *_, last = METHODS[name].fit(data_of(), config, run)
     assert last.model is not None
     assert last.model.notes["vectors"] == {"found": 2, "tokens": 4}
+
+
+def test_a_finished_model_is_known_again(tmp_path: Path) -> None:
+    """What its notes say of the vectors does not hide which file was asked for."""
+    how = {"width": 2, "vectors": written(tmp_path, GOOD), "out": tmp_path / "model"}
+    made = rf.fit("siamesexml", data_of(), **how)
+    again = rf.fit("siamesexml", data_of(), resume=True, **how)
+    assert torch.equal(again.model.tensors["candidates"], made.model.tensors["candidates"])
+    with pytest.raises(UserError, match="vectors"):
+        rf.fit("siamesexml", data_of(), resume=True, **{**how, "vectors": "other.vec"})
