@@ -23,6 +23,7 @@ import argparse
 import gc
 import json
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -131,6 +132,7 @@ def study(name: str, place: Place, out: Path) -> None:
     try:
         row = PIECES[name](place)
     except (RuntimeError, MemoryError) as error:  # out of memory above all
+        traceback.print_exc()
         row = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
     gpu = torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
     row |= {"piece_s": round(place.wait() - began, 1), "peak_gib": place.peak(), "device": gpu}
@@ -234,6 +236,7 @@ def whole(method: str, place: Place) -> Row:
         model = step.model
         if step.whole:
             steps.append(round(place.wait() - began, 1))
+            print(f"epoch {step.number}, loss {step.loss:.4f}, {steps[-1]} s", flush=True)
     seconds = place.wait() - began
     assert model is not None
     row = {"fit_s": round(seconds, 1), "epochs_done_at_s": steps, "mix": chosen(model)}

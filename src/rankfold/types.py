@@ -186,10 +186,29 @@ class Graded:
     numbers: Tensor  # [n, F] float32, NaN where missing
     categories: Tensor  # [n, C] int32, -1 where unseen
     images: Tensor | None  # [n, height, width, channels] uint8
-    grades: Tensor  # [n] int64, 0 is the lowest
+    grades: Tensor  # [n] int64, 0 is the lowest; -1: not known
 
     def __len__(self) -> int:
         return len(self.grades)
+
+    def select(self, rows: Tensor) -> Graded:
+        """Some of the rows [B], in that order."""
+        images = None if self.images is None else self.images[rows]
+        return Graded(self.numbers[rows], self.categories[rows], images, self.grades[rows])
+
+    def join(self, other: Graded) -> Graded:
+        """These rows, then those of ``other``, which has the same columns."""
+        images = None
+        if self.images is not None and other.images is not None:
+            images = torch.cat([self.images, other.images])
+        numbers = torch.cat([self.numbers, other.numbers])
+        categories = torch.cat([self.categories, other.categories])
+        return Graded(numbers, categories, images, torch.cat([self.grades, other.grades]))
+
+    def to(self, device: torch.device) -> Graded:
+        images = None if self.images is None else self.images.to(device)
+        numbers, categories = self.numbers.to(device), self.categories.to(device)
+        return Graded(numbers, categories, images, self.grades.to(device))
 
 
 class Vocabulary:
@@ -213,15 +232,20 @@ class Vocabulary:
         self._texts: pl.Series | None = None
 
     @staticmethod
-    def numbered(size: int) -> Vocabulary:
-        """Row i has the key i."""
+    def numbered(size: int, texts: Sequence[str] | None = None) -> Vocabulary:
+        """Row i has the key i; ``texts``, if there are such, are shown beside them."""
 
         def count() -> pl.Series:
             import polars as pl
 
             return pl.int_range(size, eager=True)
 
-        return Vocabulary(size, count)
+        def words() -> pl.Series:
+            import polars as pl
+
+            return pl.Series(texts, dtype=pl.String)
+
+        return Vocabulary(size, count, None if texts is None else words)
 
     def __len__(self) -> int:
         return self._size
@@ -312,29 +336,44 @@ class Dataset:
     validation: Interactions | Graded | None
     test: Interactions | Graded | None
     queries: Vocabulary
-    candidates: Vocabulary  # for graded data the grades, lowest first
+    candidates: Vocabulary  # for graded data the grades, lowest first, their names as texts
     query_texts: Texts | None = None
     candidate_texts: Texts | None = None
     tokenizer: str | None = None  # turned texts into tokens: JSON of `tokenizers`; None: bags given
     n_tokens: int = 0  # every token of both sides is below it
     query_features: Features | None = None
     candidate_features: Features | None = None
+    columns: Columns | None = None  # of graded rows that come from a table
     excluded: Interactions | None = None  # pairs that may never be returned
     summary: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # of the content; equal for equal data
 
     def split(self, name: SplitName) -> Interactions:
         """The pairs of one split; a UserError where the data has none or is graded."""
+        part = self._part(name)
+        if isinstance(part, Graded):
+            raise UserError(
+                "this data holds graded rows, not pairs of queries and candidates",
+                hint="`rankfold methods` lists what each method takes",
+            )
+        return part
+
+    def graded(self, name: SplitName) -> Graded:
+        """The graded rows of one split; a UserError where the data has none, or has pairs."""
+        part = self._part(name)
+        if isinstance(part, Interactions):
+            raise UserError(
+                "this data holds pairs of queries and candidates, not graded rows",
+                hint="`rankfold methods` lists what each method takes",
+            )
+        return part
+
+    def _part(self, name: SplitName) -> Interactions | Graded:
         part = {"train": self.train, "validation": self.validation, "test": self.test}.get(name)
         if part is None:
             raise UserError(
                 f"this data has no {name} split",
                 hint="prepare it again with --split or --validation-share, or name another split",
-            )
-        if isinstance(part, Graded):
-            raise UserError(
-                "this data holds graded rows, not pairs of queries and candidates",
-                hint="`rankfold methods` lists what each method takes",
             )
         return part
 
@@ -552,6 +591,8 @@ class Method:
     """Vectors of texts, [n, D]: such a model keeps no vectors of queries."""
     search_texts: Callable[[Model, Texts, int, Interactions | None], TopK] | None = None
     """``(model, texts of queries, k, exclude)``: where scores are no inner products."""
+    score_rows: Callable[[Model, Graded], Tensor] | None = None
+    """One score per graded row, [n]: the higher, the higher the grade."""
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
     settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept

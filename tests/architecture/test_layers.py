@@ -25,6 +25,8 @@ LAYERS = [
     "index",
     "answering",
     "ranker",
+    "grader",
+    "grading",
     "evaluation",
     "predicting",
     "fitting",
