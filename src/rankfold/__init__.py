@@ -20,22 +20,25 @@ if TYPE_CHECKING:
     from rankfold.errors import UserError
     from rankfold.evaluation import evaluate
     from rankfold.fitting import fit
+    from rankfold.grader import Grader, load
     from rankfold.methods import METHODS
-    from rankfold.ranker import Ranker, load
+    from rankfold.ranker import Ranker
 
 _HOMES = {
+    "Grader": ("rankfold.grader", "Grader"),
     "METHODS": ("rankfold.methods", "METHODS"),
     "Ranker": ("rankfold.ranker", "Ranker"),
     "UserError": ("rankfold.errors", "UserError"),
     "evaluate": ("rankfold.evaluation", "evaluate"),
     "fit": ("rankfold.fitting", "fit"),
-    "load": ("rankfold.ranker", "load"),
+    "load": ("rankfold.grader", "load"),
     "load_data": ("rankfold.data.folder", "load"),
     "prepare": ("rankfold.data.prepare", "prepare"),
 }
 
 __all__ = [
     "METHODS",
+    "Grader",
     "Ranker",
     "UserError",
     "__version__",

@@ -1,4 +1,8 @@
-"""How well a model ranks what it has not seen: every candidate ranked, seen pairs left out."""
+"""How well a model does on what it has not seen.
+
+Here one that ranks: every candidate is ranked, seen pairs are left out. ``grading.py`` has those of
+graded rows.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold import config
 from rankfold.answering import Answers, find_index, takes_texts
 from rankfold.data.folder import check_pairs
 from rankfold.data.folder import load as load_data
 from rankfold.data.matching import renumber, rows_of, same_keys
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
+from rankfold.grader import Grader, load
+from rankfold.grading import GRADED_DEFAULTS, Certainty, GradedEvaluation, evaluate_graded
 from rankfold.index.exact import block_rows
 from rankfold.metrics import (
     METRICS,
@@ -36,7 +43,7 @@ from rankfold.metrics import (
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.ranker import Ranker, load
+from rankfold.ranker import Ranker
 from rankfold.types import Dataset, Interactions, Model, Progress, SplitName, Texts
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
@@ -92,39 +99,90 @@ class Evaluation:
 
 
 def evaluate(
-    ranker: Ranker | str | Path,
+    ranker: Ranker | Grader | str | Path,
     data: Dataset | str | Path,
     *,
     split: SplitName = "test",
-    metrics: Sequence[str] | str = DEFAULT_METRICS,
+    metrics: Sequence[str] | str | None = None,
     propensity: tuple[float, float] = Propensity(),
     strata: bool = False,
     index: str = "exact",
     memory_budget: int = 2**30,
     progress: Progress = silent,
-) -> Evaluation:
-    """Rank all candidates for every query with a pair in ``split``.
+    **graded: Any,
+) -> Evaluation | GradedEvaluation:
+    """Rank all candidates for every query with a pair in ``split``, or grade its rows.
 
     Training pairs may not be returned when validation is scored, nor training and validation pairs
     when test is. Data other than the model's own is matched by key: a query that the model does not
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
-    A model that ranks by text knows every query, by the text that the data has of it.
+    A model that ranks by text knows every query, by the text that the data has of it. Graded rows
+    are held against the metrics of ``metrics/graded.py``, with intervals.
 
     Args:
         ranker: a model or its folder.
         data: prepared data or its folder.
         split: validation or test.
-        metrics: names with a cut-off.
+        metrics: names with a cut-off, or with a false-positive rate; None: the usual ones.
         propensity: A and B of psp and psn; counts are those of the data's training pairs.
         strata: also measure by how frequent the positives are in the data's training pairs.
         index: what searches vectors: exact or approximate.
         memory_budget: bytes for blocks.
         progress: told after each block.
+        graded: of graded rows, the fields of ``Certainty``: samples, seed, confidence, calibration.
     """
     data = data if isinstance(data, Dataset) else load_data(data)
-    ranker = ranker if isinstance(ranker, Ranker) else load(ranker)
+    ranker = ranker if isinstance(ranker, Ranker | Grader) else load(ranker)
     if split not in ("validation", "test"):
         raise UserError(f"cannot evaluate on {split!r}", hint="use --split validation or test")
+    if isinstance(ranker, Grader):
+        _check_graded(index, strata=strata)
+        names, how = (
+            GRADED_DEFAULTS if metrics is None else metrics,
+            config.build(Certainty, graded),
+        )
+        return evaluate_graded(ranker, data, split=split, metrics=names, how=how, progress=progress)
+    config.check_names(Certainty, graded)
+    if graded:
+        raise UserError(
+            f"{next(iter(graded))} is for graded rows, and {ranker.model.method} ranks candidates",
+            hint="leave it out",
+        )
+    return evaluate_ranking(
+        ranker,
+        data,
+        split=split,
+        metrics=DEFAULT_METRICS if metrics is None else metrics,
+        propensity=propensity,
+        strata=strata,
+        index=index,
+        memory_budget=memory_budget,
+        progress=progress,
+    )
+
+
+def _check_graded(index: str, *, strata: bool) -> None:
+    for option, given in (("strata", strata), ("index", index != "exact")):
+        if given:
+            raise UserError(
+                f"{option} is for models that rank candidates, and this one grades rows",
+                hint=f"leave --{option} out",
+            )
+
+
+def evaluate_ranking(
+    ranker: Ranker,
+    data: Dataset,
+    *,
+    split: SplitName,
+    metrics: Sequence[str] | str,
+    propensity: tuple[float, float],
+    strata: bool,
+    index: str,
+    memory_budget: int,
+    progress: Progress,
+) -> Evaluation:
+    """Rank all candidates for every query with a pair in ``split``; see ``evaluate``."""
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")

@@ -22,15 +22,32 @@ from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.evaluation import score
+from rankfold.grader import Grader, load
 from rankfold.index.ann import build_index
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
-from rankfold.ranker import Ranker, load
+from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.ranker import Ranker
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.course import Course
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import (
+    Dataset,
+    Graded,
+    Interactions,
+    Kind,
+    Method,
+    Model,
+    Run,
+    SplitName,
+    Step,
+)
 
+USUAL: dict[Kind, tuple[str, int]] = {  # metric and patience, by the kind of data
+    "interactions": ("ndcg@10", 3),
+    "texts": ("ndcg@10", 3),
+    "graded": ("pauc@fpr=0.1", 10**9),  # a schedule runs to its end: the best epoch is kept
+}
 Report = Callable[[Course, Step], None]
 """Told after each step; the course's last entry is that of the step, if it is a whole one."""
 
@@ -48,8 +65,8 @@ class Fitting:
     out: str | Path | None = None  # the model's folder; without it there are no checkpoints
     resume: bool = False  # go on from the checkpoint beside ``out``, if there is one
     refit: bool = False  # fit the chosen number of steps again, on train and validation
-    metric: str = "ndcg@10"  # the validation score
-    patience: int = 3  # steps without a better score before stopping
+    metric: str | None = None  # the validation score; None: that of ``USUAL``
+    patience: int | None = None  # steps without a better score before stopping; None: likewise
     validation_queries: int = 10_000  # at most so many, drawn by the seed
     checkpoint_seconds: float = 30.0  # between two checkpoints
     memory_budget: int = 2**30
@@ -71,19 +88,30 @@ class Job:
         return None if self.how.out is None else Path(self.how.out)
 
     @property
+    def metric(self) -> str:
+        return self.how.metric or USUAL[self.data.kind][0]
+
+    @property
+    def patience(self) -> int:
+        return self.how.patience or USUAL[self.data.kind][1]
+
+    @property
     def whole(self) -> Dataset:
         """Train and validation as one."""
-        train = self.data.split("train").union(self.data.split("validation"))
-        return replace(self.data, train=train, validation=None)
+        data, train = self.data, self.data.train
+        if isinstance(train, Graded):
+            return replace(data, train=train.join(data.graded("validation")), validation=None)
+        return replace(data, train=train.union(data.split("validation")), validation=None)
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be one of this job."""
-        names = ("seed", "refit", "metric", "patience", "validation_queries")
+        names = ("seed", "refit", "validation_queries")
         how = {name: getattr(self.how, name) for name in names}
+        how |= {"metric": self.metric, "patience": self.patience}
         return {"method": self.name, **asdict(self.settings), **how, "data": self.data.fingerprint}
 
 
-def fit(method: str, data: Any, **options: Any) -> Ranker:
+def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     """Fit a method by name.
 
     Args:
@@ -104,7 +132,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker:
         raise
 
 
-def _fit(job: Job) -> Ranker:
+def _fit(job: Job) -> Ranker | Grader:
     found = _find_checkpoint(job)
     if found is None and job.how.resume and job.out is not None and job.out.exists():
         return _finished(job, job.out)
@@ -137,6 +165,7 @@ def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
     check_pairs(job.data)
+    _check_metric(job)
     if job.out is not None:
         store.check_writable(job.out, "model")
         store.check_writable(checkpoint.path_of(job.out), "checkpoint")
@@ -155,14 +184,20 @@ def find_method(name: str) -> Method:
 
 def _checked(how: Fitting) -> Fitting:
     for name in ("patience", "validation_queries", "memory_budget"):
-        if getattr(how, name) < 1:
-            raise UserError(f"{name} is {getattr(how, name)}", hint="it is at least 1")
+        value = getattr(how, name)
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}", hint="it is at least 1")
     if not 0 <= how.seed < 2**63:
         raise UserError(f"seed is {how.seed}", hint="it is 0 or more, below 2**63")
-    if parse(how.metric).name not in METRICS.keys() - {"popularity"}:
-        raise UserError(f"cannot validate by {how.metric}", hint="use ndcg@10 or the like")
     _device(how.device)
     return how
+
+
+def _check_metric(job: Job) -> None:
+    if job.data.kind == "graded":
+        parse_graded(job.metric)
+    elif parse(job.metric).name not in METRICS.keys() - {"popularity"}:
+        raise UserError(f"cannot validate by {job.metric}", hint="use ndcg@10 or the like")
 
 
 def _find_checkpoint(job: Job) -> Checkpoint | None:
@@ -175,14 +210,14 @@ def _find_checkpoint(job: Job) -> Checkpoint | None:
     return found
 
 
-def _finished(job: Job, path: Path) -> Ranker:
+def _finished(job: Job, path: Path) -> Ranker | Grader:
     """The model that is there already, if it is the one that is wanted."""
     ranker = load(path)
     model, how = ranker.model, job.how
     there = {**model.notes, **model.config, "method": model.method}
     given = {key: value for key, value in asdict(job.settings).items() if value is not None}
     wanted = {"method": job.name, **given, "seed": how.seed, "refit": how.refit}
-    wanted |= {"metric": how.metric, "data": job.data.fingerprint}
+    wanted |= {"metric": job.metric, "data": job.data.fingerprint}
     for name, value in wanted.items():
         if there.get(name) != value:
             what = "on other data" if name == "data" else f"with {name} = {there.get(name)}"
@@ -213,7 +248,7 @@ def _run(
                 scored = validate is not None and step.model is not None
                 course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             job.how.report(course, step)
-            if step.whole and course.is_over(step, job.how.patience):
+            if step.whole and course.is_over(step, job.patience):
                 return
             due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
             if job.out is not None and due:
@@ -293,7 +328,7 @@ class _Judge:
 
 
 def _judge(job: Job, data: Dataset) -> _Judge | None:
-    if data.validation is None:
+    if data.validation is None or data.kind == "graded":
         return None
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
@@ -301,11 +336,13 @@ def _judge(job: Job, data: Dataset) -> _Judge | None:
         rng = torch.Generator().manual_seed(job.how.seed)
         sample = torch.randperm(len(rows), generator=rng)[: job.how.validation_queries]
         rows = rows[sample.sort().values]
-    return _Judge(rows, truth, data.seen("validation"), parse(job.how.metric))
+    return _Judge(rows, truth, data.seen("validation"), parse(job.metric))
 
 
 def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
-    """A function that scores a model on the judge's queries."""
+    """A function that scores a model on the judge's queries, or on all graded rows."""
+    if data.kind == "graded" and data.validation is not None:
+        return _grader(job, data.graded("validation"))
     found = _judge(job, data)
     if found is None:
         return None
@@ -319,8 +356,22 @@ def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
     return validate
 
 
-def _finish(job: Job, course: Course) -> Ranker:
-    """The ranker of the model that was kept; on disk too, if there is a place."""
+def _grader(job: Job, rows: Graded) -> Callable[[Model], float]:
+    score, spec, n_grades = (
+        job.method.score_rows,
+        parse_graded(job.metric),
+        len(job.data.candidates),
+    )
+    assert score is not None
+
+    def validate(model: Model) -> float:
+        return graded_mean(score(model, rows), rows.grades, n_grades, spec)
+
+    return validate
+
+
+def _finish(job: Job, course: Course) -> Ranker | Grader:
+    """The model that was kept, in the hands of a person; on disk too, if there is a place."""
     assert course.model is not None
     notes = {
         **course.notes,
@@ -329,7 +380,7 @@ def _finish(job: Job, course: Course) -> Ranker:
         "chosen": course.number,
         "refit": course.phase == "refit",
         "seed": job.how.seed,
-        "metric": job.how.metric,
+        "metric": job.metric,
         "data": job.data.fingerprint,
     }
     model = course.model
@@ -338,11 +389,23 @@ def _finish(job: Job, course: Course) -> Ranker:
         model = job.method.settle(model, data.split("train").to(_device(job.how.device)))
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     model = replace(model, tensors=tensors, notes=notes)
-    ranker = _ranker(job, model)
+    ranker = _graded(job, model) if job.data.kind == "graded" else _ranker(job, model)
     if job.out is not None:
         ranker.save(job.out)
         checkpoint.remove(checkpoint.path_of(job.out))
     return ranker
+
+
+def _graded(job: Job, model: Model) -> Grader:
+    """The model with scores that tell where to cut: of rows that it has not learnt, if it can."""
+    unseen = job.data.validation is not None and not model.notes["refit"]
+    where: SplitName = "validation" if unseen else "train"
+    rows, score = job.data.graded(where), job.method.score_rows
+    assert score is not None
+    tensors = {"operating_scores": score(model, rows), "operating_grades": rows.grades}
+    notes = {**model.notes, "operating_on": where}
+    model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
+    return Grader(model, job.data.candidates, job.data.columns)
 
 
 def _ranker(job: Job, model: Model) -> Ranker:

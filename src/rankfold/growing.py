@@ -38,7 +38,9 @@ def fit_and_add(
         ranker = load(out)
         _check_same(ranker, method, data, out)
     else:
-        ranker = fit(method, data, out=out, **options)
+        fitted = fit(method, data, out=out, **options)
+        assert isinstance(fitted, Ranker)  # what grows ranks
+        ranker = fitted
     ranker = ranker.add(addition)
     ranker.save(out)
     return ranker

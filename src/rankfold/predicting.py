@@ -1,4 +1,4 @@
-"""Ranked lists for many queries: files in, file out."""
+"""Ranked lists for many queries, or grades for many rows: files in, file out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import torch
@@ -17,16 +17,19 @@ from rankfold.data.questions import Asked, Questions, read_questions
 from rankfold.data.reading import Reading, expand, silent, spool_frames
 from rankfold.data.tables import read_keys
 from rankfold.errors import UserError
+from rankfold.grader import USUAL_FPR, Grader
 from rankfold.index.exact import block_rows
+from rankfold.metrics.graded import check_fpr
 from rankfold.ranker import Ranker
 from rankfold.types import Progress, TopK
 
+T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The options of ``predict``. Columns are guessed where None."""
+    """The options of ``predict`` for a model that ranks. Columns are guessed where None."""
 
     k: int = 10
     query: str | None = None  # the column of keys; "none": count the rows of texts
@@ -34,6 +37,15 @@ class Prediction:
     include_seen: bool = False  # also what a known query chose before
     strict: bool = False  # refuse unknown queries and bad rows
     with_text: bool = False  # write the candidates' texts beside their keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradedPrediction:
+    """The options of ``predict`` for a model of graded rows."""
+
+    fpr: float = USUAL_FPR  # the false-positive rate that the cuts between grades are for
+    query: str | None = None  # the column to name rows by; None: they are numbered
+    strict: bool = False  # refuse bad rows
 
 
 @dataclass(slots=True)
@@ -47,40 +59,89 @@ class Done:
 
 
 def predict(
-    ranker: Ranker,
+    ranker: Ranker | Grader,
     sources: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     progress: Progress = silent,
     **options: Any,
 ) -> dict[str, int]:
-    """Rank for every row of some files; write ``query, rank, candidate, score`` as Parquet.
+    """Rank or grade every row of some files; write a Parquet file.
 
-    Rows are keys of queries or, for a model that ranks by text, texts, from which nothing is left
-    out that some query has seen. A key is ranked once, however often it is named. Queries that the
-    model does not know are left out and counted; ``strict`` refuses them.
+    A model that ranks writes ``query, rank, candidate, score``. Rows are keys of queries or, for a
+    model that ranks by text, texts, from which nothing is left out that some query has seen. A key
+    is ranked once, however often it is named. Queries that the model does not know are left out and
+    counted; ``strict`` refuses them. A model of graded rows takes one file of rows with the columns
+    that it was fitted on, and writes ``query, score, grade``.
 
     Args:
         ranker: a model.
         sources: tables, or for texts also files of lines.
         out: the file to write.
         progress: told after each block.
-        options: the fields of ``Prediction``.
+        options: the fields of ``Prediction``, or of ``GradedPrediction``.
     """
-    how, out = config.build(Prediction, options), Path(out)
-    _check(ranker, how, out)
+    files, out = [sources] if isinstance(sources, str | Path) else list(sources), Path(out)
+    _check_out(out)
+    if isinstance(ranker, Grader):
+        return _grade(ranker, files, out, _options(GradedPrediction, options), progress)
+    return _rank(ranker, files, out, _options(Prediction, options), progress)
+
+
+def _options(kind: type[T], options: dict[str, Any]) -> T:
+    """The options of a model; those of the other kind of model are refused in words."""
+    rows = kind is GradedPrediction
+    other = Prediction if rows else GradedPrediction
+    for name in options:
+        if name in other.__slots__ and name not in kind.__slots__:  # type: ignore[attr-defined]
+            does = "grades rows: it has no lists" if rows else "ranks candidates: it has no grades"
+            flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+            raise UserError(f"{name} was given, but the model {does}", hint=f"leave {flag} out")
+    return config.build(kind, options)
+
+
+def _grade(
+    grader: Grader,
+    sources: Sequence[str | Path],
+    out: Path,
+    how: GradedPrediction,
+    progress: Progress,
+) -> dict[str, int]:
+    """Write the scores and grades of rows."""
+    check_fpr(how.fpr)
+    grader.cuts(how.fpr)  # refuses before it reads
+    if len(sources) != 1:
+        raise UserError(
+            f"a model of graded rows takes one input, not {len(sources)}", hint="grade one by one"
+        )
+    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
+        reading = Reading(Path(scratch), progress=progress)
+        new = grader.read(sources[0], key=how.query, reading=reading)
+        left_out = _left_out(reading, strict=how.strict)
+    progress("grading", 0.0)
+    found = grader.frame(new, how.fpr)
+    _write(found.lazy(), out)
+    return {"queries": len(found), "left_out": left_out}
+
+
+def _rank(
+    ranker: Ranker,
+    sources: Sequence[str | Path],
+    out: Path,
+    how: Prediction,
+    progress: Progress,
+) -> dict[str, int]:
+    """Write the lists of queries."""
+    _check(ranker, how)
     done = Done()
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)
-        files = expand([sources] if isinstance(sources, str | Path) else sources)
+        files = expand(sources)
         if takes_texts(ranker.model):
             asked = read_questions(files, Asked(how.query, how.text), reading)
         else:
             asked = Questions(_keys(files, how.query, reading), None)
-        done.left_out = sum(reading.bad.counts.values())
-        if how.strict and done.left_out:
-            hint = "correct them, or leave --strict out to go on without them"
-            raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
+        done.left_out = _left_out(reading, strict=how.strict)
         keys = ranker.queries.keys if asked.texts is None else asked.keys
         rank = _rank_keys if asked.texts is None else _rank_texts
         lists = rank(ranker, asked, how, done, progress)
@@ -88,11 +149,23 @@ def predict(
     return {name: getattr(done, name) for name in Done.__slots__}
 
 
-def _check(ranker: Ranker, how: Prediction, out: Path) -> None:
+def _left_out(reading: Reading, *, strict: bool) -> int:
+    """How many rows cannot be used; a UserError where there may be none."""
+    n = sum(reading.bad.counts.values())
+    if strict and n:
+        hint = "correct them, or leave --strict out to go on without them"
+        raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
+    return n
+
+
+def _check_out(out: Path) -> None:
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UserError(f"cannot write {out}", hint="name a file in a folder that exists")
     if out.suffix != ".parquet":
         raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
+
+
+def _check(ranker: Ranker, how: Prediction) -> None:
     if how.k < 1:
         raise UserError(f"k is {how.k}", hint="ask for at least 1 result")
     if how.text is not None and not takes_texts(ranker.model):

@@ -49,6 +49,7 @@ from rankfold.types import (
     Features,
     Interactions,
     Key,
+    Kind,
     Model,
     Texts,
     TopK,
@@ -484,7 +485,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
 
 
 def load(path: str | Path, *, index: str = "exact") -> Ranker:
-    """Open a model folder; every file is compared with its checksum first.
+    """Open the folder of a model that ranks; every file is compared with its checksum first.
 
     Args:
         path: the folder.
@@ -493,16 +494,29 @@ def load(path: str | Path, *, index: str = "exact") -> Ranker:
     """
     folder = store.read(Path(path), "model", full=True)
     with store.understood(folder.path):
-        return _ranker(folder, index)
+        if kind_of(folder) == "graded":
+            raise UserError(
+                f"{path} was fitted with {folder.manifest['method']}, which grades rows and ranks "
+                "no candidates",
+                hint="`rankfold predict` gives rows their grades",
+            )
+        return from_folder(folder, index)
 
 
-def _ranker(folder: store.Folder, index: str) -> Ranker:
-    meta = folder.manifest
-    if meta["method"] not in METHODS:
+def kind_of(folder: store.Folder) -> Kind:
+    """What the method of a model folder was fitted on."""
+    name = folder.manifest["method"]
+    if name not in METHODS:
         raise UserError(
-            f"{folder.path} was fitted with {meta['method']!r}, which this rankfold does not have",
+            f"{folder.path} was fitted with {name!r}, which this rankfold does not have",
             hint="use the rankfold that wrote it",
         )
+    return METHODS[name].data_kind
+
+
+def from_folder(folder: store.Folder, index: str) -> Ranker:
+    """The model that ranks in a folder whose files are good."""
+    meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
     shows = bool(meta.get("shows_texts"))
     return Ranker(
@@ -519,7 +533,7 @@ def _ranker(folder: store.Folder, index: str) -> Ranker:
 def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
     """What a model that ranks by text has besides; nothing for another."""
     meta = folder.manifest
-    if METHODS[meta["method"]].data_kind != "texts":
+    if kind_of(folder) != "texts":
         return {}
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
     if texts is None or not is_sound(texts, n_tokens):

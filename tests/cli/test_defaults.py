@@ -8,8 +8,9 @@ from rankfold.data.prepare import Preparation
 from rankfold.evaluation import DEFAULT_METRICS
 from rankfold.evaluation import evaluate as evaluation
 from rankfold.fitting import Fitting
+from rankfold.grading import GRADED_DEFAULTS, Certainty
 from rankfold.metrics import Propensity, parse_propensity
-from rankfold.predicting import Prediction
+from rankfold.predicting import GradedPrediction, Prediction
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
 COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}
@@ -35,12 +36,18 @@ def test_fit() -> None:
 
 
 def test_predict() -> None:
-    own = {field.name: field.default for field in fields(Prediction)}
+    kinds = (Prediction, GradedPrediction)
+    own = {field.name: field.default for kind in kinds for field in fields(kind)}
     options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
+    assert (own.pop("k"), own.pop("fpr")) == (predict.K, predict.FPR)
+    assert options["k"] is options["fpr"] is None  # so that what was given is told apart
     assert {name: options[name] for name in own} == own
 
 
 def test_evaluate() -> None:
     assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
-    assert tuple(str(shown(evaluate.command)["metrics"]).split(",")) == DEFAULT_METRICS
+    assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
+    assert tuple(evaluate.DEFAULT.split(",")) == DEFAULT_METRICS
+    assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
+    assert Certainty().samples == evaluate.SAMPLES
     assert parse_propensity(str(shown(evaluate.command)["propensity"])) == Propensity()

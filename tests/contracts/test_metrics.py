@@ -4,7 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.metrics import METRICS, PROPENSITY_METRICS, SHOWN_METRICS, Judged, judge
+from rankfold.metrics import (
+    GRADED_METRICS,
+    METRICS,
+    PROPENSITY_METRICS,
+    SHOWN_METRICS,
+    GradedSpec,
+    Judged,
+    graded_values,
+    judge,
+)
+from rankfold.metrics.graded import example
 from rankfold.types import Interactions, from_pairs
 
 B, N, K = 40, 12, 8
@@ -193,3 +203,80 @@ class TestShownMetric:
         values = [SHOWN_METRICS[name](shown.long()) for shown in (nothing, some, all_)]
         assert all(value.shape == () for value in values)
         assert values[0] == 0 < values[1] < values[2] == 1
+
+
+def random_rows(rng: torch.Generator, n: int = 60) -> tuple[Tensor, Tensor]:
+    """Scores that tell something of the grades 0 to 3, many of them equal; all grades are there."""
+    grades = torch.cat([torch.arange(4), torch.randint(0, 4, (n - 4,), generator=rng)])
+    scores = (grades + 2 * torch.randn(n, generator=rng)).round()
+    return scores, grades
+
+
+@pytest.mark.parametrize("fpr", [0.05, 0.3])
+@pytest.mark.parametrize("name", GRADED_METRICS)
+class TestGradedMetric:
+    def spec(self, name: str, fpr: float) -> GradedSpec:
+        return GradedSpec(name, fpr if "@" in example(name) else None)
+
+    def test_values_lie_between_zero_and_one(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        values = graded_values(*random_rows(rng), 4, self.spec(name, fpr))
+        assert values.shape == ((1,) if name == "order" else (3,))
+        assert values.dtype == torch.float64
+        assert values.min() >= 0
+        assert values.max() <= 1
+
+    def test_only_the_order_of_scores_matters(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
+        values = graded_values(scores, grades, 4, spec)
+        for changed in (scores.double().exp(), scores * 3 - 7, scores.double().atan(), scores**3):
+            assert torch.equal(graded_values(changed, grades, 4, spec), values)
+        assert not torch.equal(graded_values(-scores, grades, 4, spec), values)
+
+    def test_the_order_of_rows_does_not_matter(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
+        other = torch.randperm(len(grades), generator=rng)
+        values = graded_values(scores[other], grades[other], 4, spec)
+        assert torch.equal(values, graded_values(scores, grades, 4, spec))
+
+    def test_every_row_twice_changes_nothing(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        """If the rate is one of a whole number of rows, it is so of twice as many."""
+        (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
+        once, twice = ((scores.repeat(n), grades.repeat(n)) for n in (20, 40))
+        torch.testing.assert_close(graded_values(*twice, 4, spec), graded_values(*once, 4, spec))
+
+    def test_grades_as_scores_are_perfect_and_nothing_is_better(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
+        best = graded_values(grades.double(), grades, 4, spec)
+        if name == "tpr-closest":  # its cuts are scores of rows, and may be too high by one
+            best = graded_values(grades - torch.rand(60, generator=rng) / 2, grades, 4, spec)
+            assert (best >= graded_values(-scores, grades, 4, spec)).all()
+        else:
+            torch.testing.assert_close(best, torch.ones_like(best))
+
+    def test_scores_turned_round_are_worse(
+        self, name: str, fpr: float, rng: torch.Generator
+    ) -> None:
+        (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
+        values = [graded_values(s, grades, 4, spec).mean() for s in (scores, -scores)]
+        assert values[0] > values[1]
+        if name in ("auc", "order"):  # both sides are treated alike
+            assert values[0] + values[1] == pytest.approx(1)
+            turned = graded_values(-scores, 3 - grades, 4, spec)
+            torch.testing.assert_close(turned.flip(0), graded_values(scores, grades, 4, spec))
+
+    def test_inputs_are_left_alone(self, name: str, fpr: float, rng: torch.Generator) -> None:
+        scores, grades = random_rows(rng)
+        before = scores.clone(), grades.clone()
+        graded_values(scores, grades, 4, self.spec(name, fpr))
+        assert torch.equal(scores, before[0])
+        assert torch.equal(grades, before[1])

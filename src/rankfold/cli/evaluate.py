@@ -1,4 +1,4 @@
-"""``rankfold evaluate``: how well a model ranks a held-out split."""
+"""``rankfold evaluate``: how well a model ranks or grades a held-out split."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, prin
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.evaluation import Stratum
+    from rankfold.evaluation import Evaluation, Stratum
+    from rankfold.grading import GradedEvaluation
 
 DEFAULT = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
+GRADED = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
+SAMPLES = 1000
 
 
 def command(
@@ -23,23 +26,43 @@ def command(
     data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
-    metrics: Annotated[str, typer.Option(help="Names with a cut-off, comma-separated.")] = DEFAULT,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help=f"Names with a cut-off, {DEFAULT} unless told; of graded rows with a "
+            f"false-positive rate, {GRADED}.",
+        ),
+    ] = None,
     propensity: Annotated[
         str, typer.Option(metavar="A,B", help="Of the propensities of psp and psn.")
     ] = "0.55,1.5",
     strata: Annotated[
         bool, typer.Option("--strata", help="Also by how frequent the positives are in train.")
     ] = False,
+    bootstrap: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help=f"Samples for the intervals of graded rows, {SAMPLES} unless told."
+        ),
+    ] = None,
+    calibration: Annotated[
+        int | None,
+        typer.Option(metavar="BINS", help="Also how scores and grades agree, of graded rows."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the bootstrap, 0 unless told.")] = None,
     index: Index = "exact",
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank all candidates for every query of a split and measure how well."""
+    """Rank all candidates for every query of a split, or grade its rows, and measure how well."""
     from rankfold.evaluation import evaluate
+    from rankfold.grader import load
+    from rankfold.grading import GradedEvaluation
     from rankfold.metrics import parse_propensity
-    from rankfold.ranker import load
 
-    names = [name for name in metrics.split(",") if name.strip()]
+    names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
+    asked = {"samples": bootstrap, "calibration": calibration, "seed": seed}
     given = parse_propensity(propensity)
     with progress(quiet=quiet or json) as tell:
         result = evaluate(
@@ -51,13 +74,21 @@ def command(
             strata=strata,
             index=index,
             progress=tell,
+            **{name: value for name, value in asked.items() if value is not None},
         )
     if json:
         print_json(result.to_json())
         return
-    out = console(quiet=quiet)
+    title, out = f"{model} on {data}, {split}", console(quiet=quiet)
+    if isinstance(result, GradedEvaluation):
+        _show_graded(result, title, out)
+    else:
+        _show_ranking(result, title, out)
+
+
+def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
     rows = [[name, f"{value:.4f}"] for name, value in result.metrics.items()]
-    print_table(f"{model} on {data}, {split}", ["metric", "mean"], rows, out)
+    print_table(title, ["metric", "mean"], rows, out)
     if result.strata:
         _print_strata(result.strata, out)
     if result.propensity is not None:
@@ -66,12 +97,60 @@ def command(
     left_out = f"{result.without_positive:,} without a pair in it are left out"
     unknown = f", {result.unknown:,} unknown to the model" if result.unknown else ""
     out.print(f"{result.queries:,} queries; {left_out}{unknown}")
-    if result.trained_on:
+    _warn_of_training(result.trained_on, "pairs", result.split, out)
+
+
+def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
+    columns = ["metric", "mean", "interval", *(f"> {name}" for name in result.grades[:-1])]
+    rows = []
+    for name, mean in result.metrics.items():
+        ends = result.intervals.get(name)
+        interval = "-" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"
+        rows.append([name, f"{mean:.4f}", interval, *_cells(result, result.thresholds.get(name))])
+    print_table(title, columns, rows, out)
+    _print_operating(result, out)
+    without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
+    out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
+    _warn_of_training(result.trained_on, "rows", result.split, out)
+
+
+def _print_operating(result: GradedEvaluation, out: Console) -> None:
+    """What the model's own cuts, which `predict` uses, let pass."""
+    if not result.operating:
+        return
+    rows = [
+        [f"{entry.fpr:g}", what, *_cells(result, values)]
+        for entry in result.operating
+        for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
+    ]
+    columns = ["asked", "got", *(f"> {name}" for name in result.grades[:-1])]
+    title = f"by the cuts of the model, made on {result.operating_on}"
+    print_table(title, columns, rows, out, left=2)
+    if result.operating_on == "train":
+        warn_of_cuts(out)
+
+
+def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:
+    found = [None] * (len(result.grades) - 1) if values is None else values
+    return ["-" if value is None else f"{value:.4f}" for value in found]
+
+
+def _warn_of_training(n: int, what: str, split: str, out: Console) -> None:
+    if n:
         out.print(
-            f"{result.trained_on:,} pairs of the {split} split were among those "
+            f"{n:,} {what} of the {split} split were among those "
             "that the model was fitted on: these figures are too high",
             style="yellow",
         )
+
+
+def warn_of_cuts(out: Console) -> None:
+    """Say that rates will be higher than asked for."""
+    out.print(
+        "the cuts between grades were made on rows that the model was fitted on: "
+        "the false-positive rate on new rows will be higher",
+        style="yellow",
+    )
 
 
 def _print_strata(strata: Sequence[Stratum], out: Console) -> None:

@@ -38,8 +38,14 @@ def command(
         Path | None,
         typer.Option(help="Then add these pairs; a MODEL that is there is not fitted again."),
     ] = None,
-    metric: Annotated[str, typer.Option(help="The validation score.")] = "ndcg@10",
-    patience: Annotated[int, typer.Option(help="Steps without a better score.")] = 3,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Steps without a better score; 3 or, for graded rows, as many as come."),
+    ] = None,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints.")] = 30.0,
     json: AsJson = False,
@@ -66,7 +72,11 @@ def command(
     try:
         with progress(quiet=quiet or json) as tell:
             how: dict[str, Any] = {"seed": seed, "device": device, "resume": resume, "refit": refit}
-            how |= {"metric": metric, "patience": patience, "report": reporter(tell, metric)}
+            how |= {
+                "metric": metric,
+                "patience": patience,
+                "report": reporter(tell, metric or "score"),
+            }
             how |= {"validation_queries": validation_queries}
             how |= {"checkpoint_seconds": checkpoint_seconds}
             how |= {"out": out, **options}
@@ -83,7 +93,7 @@ def command(
         return
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
-    say.print(f"{out}: {method}, {describe_choice(notes, ranker.model.config, metric)}")
+    say.print(f"{out}: {method}, {describe_choice(notes, ranker.model.config, notes['metric'])}")
 
 
 def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:

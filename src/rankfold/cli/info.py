@@ -66,9 +66,8 @@ def describe_data(data: Dataset, name: str, out: Console) -> None:
 
 
 def _describe_summary(summary: dict[str, Any], out: Console) -> None:
-    if "pairs" not in summary:  # graded rows
-        for name, part in summary.items():
-            out.print(f"  {name}: {part['rows']:,} rows, per grade {part['grades']}")
+    if "pairs" not in summary:
+        _describe_graded(summary, out)
         return
     out.print(
         f"  {summary['queries']:,} queries x {summary['candidates']:,} candidates, "
@@ -90,10 +89,42 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
         _describe_features(side, entry, out)
     if "texts" in summary:
         _describe_texts(summary["texts"], out)
+    _describe_rows(summary, out)
+
+
+def _describe_rows(summary: dict[str, Any], out: Console) -> None:
+    """How many rows were read, and what became of those that were not used."""
     out.print(f"  rows read: {summary['rows']:,}")
     for entry in summary["dropped"]:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
         out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
+
+
+def _describe_graded(summary: dict[str, Any], out: Console) -> None:
+    """Rows with an ordered grade each: how many of each grade, and what is known of them."""
+    parts = {name: summary[name] for name in ("train", "validation", "test")}
+    names = summary["grade_names"]
+    rows = ", ".join(f"{name} {part['rows']:,}" for name, part in parts.items())
+    out.print(f"  {sum(part['rows'] for part in parts.values()):,} rows of {len(names)} grades")
+    out.print(f"  split: {rows}")
+    for name in ("validation", "test"):
+        if parts[name]["rows"] == 0:
+            out.print(f"  there is no {name}", style="yellow")
+    for place, grade in enumerate(names):
+        counts = {name: part["grades"][place] for name, part in parts.items()}
+        each = ", ".join(f"{name} {n:,}" for name, n in counts.items())
+        lacking = any(n == 0 and parts[name]["rows"] for name, n in counts.items())
+        style = "yellow" if lacking else None
+        name = f"{place}" if grade == str(place) else f"{place}, {grade}"
+        out.print(f"  grade {name}: {sum(counts.values()):,} ({each})", style=style)
+    out.print(f"  columns: {summary['numbers']:,} numbers, {summary['categories']:,} categories")
+    if summary["images"] is not None:
+        height, width, channels = summary["images"]
+        out.print(f"  images: {height} x {width}, {'grey' if channels == 1 else 'colour'}")
+    for entry in summary.get("left_out", []):
+        out.print(f"  column left out: {entry['column']} ({entry['why']})", style="yellow")
+    if "rows" in summary:
+        _describe_rows(summary, out)
 
 
 def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
@@ -134,7 +165,10 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     n_queries, n_candidates = manifest["sizes"]
     settings = ", ".join(f"{name}={value}" for name, value in manifest["config"].items())
     out.print(f"  {manifest['method']}{f' ({settings})' if settings else ''}")
-    out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
+    if manifest.get("data_kind") == "graded":
+        _describe_grades(manifest, out)
+    else:
+        out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
     if "texts" in manifest["files"]:
         given = "" if "tokenizer" in manifest["files"] else " of bags: new texts cannot be read"
         out.print(f"  ranks by text: {manifest['n_tokens']:,} different tokens{given}")
@@ -155,6 +189,16 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     if scores:
         best = max(scores, key=lambda entry: float(entry["score"]))
         out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")
+
+
+def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
+    """What a model of graded rows takes, and where its cuts come from."""
+    columns, notes = manifest["columns"] or {"numbers": [], "levels": {}}, manifest["notes"]
+    told = f"{len(columns['numbers']):,} numbers, {len(columns['levels']):,} categories"
+    if notes.get("image_shape"):
+        told += f", images of {' x '.join(map(str, notes['image_shape']))}"
+    where = notes.get("operating_on", "no")
+    out.print(f"  {manifest['sizes'][1]:,} grades from {told}; cuts from {where} rows")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:

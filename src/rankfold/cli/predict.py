@@ -1,12 +1,15 @@
-"""``rankfold predict``: ranked lists for a file of queries, as a Parquet file."""
+"""``rankfold predict``: ranked lists or grades for a file of queries, as a Parquet file."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+
+K = 10
+FPR = 0.01
 
 
 def command(
@@ -16,12 +19,22 @@ def command(
         typer.Argument(
             metavar="INPUT...",
             help="Tables with query keys or, for a model that ranks by text, with texts; files of "
-            "lines, a text each.",
+            "lines, a text each. For a model of graded rows, one file of rows.",
         ),
     ],
     *,
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="F.parquet")],
-    k: Annotated[int, typer.Option("-k", help="Results per query.")] = 10,
+    k: Annotated[
+        int | None, typer.Option("-k", help=f"Results per query, {K} unless told.")
+    ] = None,
+    fpr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Of graded rows: the share of lower ones that may get a grade or a higher one, "
+            f"{FPR} unless told.",
+        ),
+    ] = None,
     query_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="'none' to count the rows of texts.")
     ] = None,
@@ -39,23 +52,29 @@ def command(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank candidates for every query of a file; writes query, rank, candidate, score."""
-    from rankfold.predicting import predict
-    from rankfold.ranker import load
+    """Rank candidates for every query of a file, or give its rows grades.
 
+    Writes query, rank, candidate, score; of graded rows query, score, grade.
+    """
+    from rankfold.cli.evaluate import warn_of_cuts
+    from rankfold.grader import Grader, load
+    from rankfold.predicting import predict
+
+    options: dict[str, Any] = {
+        "k": k,
+        "fpr": fpr,
+        "query": query_column,
+        "text": text_column,
+        "with_text": with_text or None,
+        "include_seen": include_seen or None,
+        "strict": strict or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    loaded = load(model, index=index)
     with progress(quiet=quiet or json) as tell:
-        done = predict(
-            load(model, index=index),
-            inputs,
-            out,
-            k=k,
-            query=query_column,
-            text=text_column,
-            with_text=with_text,
-            include_seen=include_seen,
-            strict=strict,
-            progress=tell,
-        )
+        done = predict(loaded, inputs, out, progress=tell, **given)
+    if isinstance(loaded, Grader) and loaded.operates_on_train and not json:
+        warn_of_cuts(console(quiet=quiet))
     if json:
         print_json({"out": str(out), **done})
     else:
@@ -69,5 +88,6 @@ def describe(done: Mapping[str, int]) -> str:
         "without_words": "without a known word, ranked by popularity",
         "left_out": "rows that could not be used",
     }
-    told = [f"{done[name]:,} {what}" for name, what in parts.items() if done[name]]
-    return "; ".join([f"{done['queries']:,} queries", *told])
+    told = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
+    rows = "queries" if "unknown" in done else "rows"
+    return "; ".join([f"{done['queries']:,} {rows}", *told])

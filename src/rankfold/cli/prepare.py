@@ -1,4 +1,4 @@
-"""``rankfold prepare``: interactions or documents become a folder ready for fitting."""
+"""``rankfold prepare``: interactions, documents or graded rows become a folder for fitting."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="Files or globs: CSV, TSV, JSON lines, Parquet, Arrow, adjacency; .gz, .zst too.",
+            help="Files or globs: CSV, TSV, JSON lines, Parquet, Arrow, adjacency; .gz, .zst too; "
+            "features: also .npz, KEEL .dat, folders of images.",
         ),
     ] = None,
     *,
@@ -29,7 +30,7 @@ def command(
         str | None,
         typer.Option(
             help="table or adjacency, told from the file if not given; texts: documents with "
-            "labels; xc: a folder of the XC repository."
+            "labels; xc: a folder of the XC repository; features: rows with an ordered grade each."
         ),
     ] = None,
     train: Files = None,
@@ -43,6 +44,19 @@ def command(
     grade_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="'none' to do without grades.")
     ] = None,
+    grades: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="features: the grades, lowest first; numbers ascend if not given.",
+        ),
+    ] = None,
+    drop_columns: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="features: columns to leave out.")
+    ] = None,
+    image_size: Annotated[
+        int, typer.Option(help="features: images from files get this height and width.")
+    ] = 64,
     time_column: Name = None,
     query_features: Annotated[
         str | None,
@@ -99,8 +113,8 @@ def command(
         str | None,
         typer.Option(
             metavar="RULE",
-            help="Shares of each query's pairs (0.8,0.1,0.1 if not given), of whole queries "
-            "('queries:0.8,0.1,0.1', which is usual for texts), 'last', or 'time:T'.",
+            help="Shares of each query's pairs or each grade's rows (0.8,0.1,0.1 if not given), of "
+            "whole queries ('queries:0.8,0.1,0.1', which is usual for texts), 'last', or 'time:T'.",
         ),
     ] = None,
     seed: int = 0,
@@ -108,13 +122,16 @@ def command(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read interactions or documents, filter and split them, write a folder for `fit`."""
+    """Read interactions, documents or graded rows, split them, write a folder for `fit`."""
     from rankfold.data.prepare import prepare
 
     options: dict[str, Any] = {
         "query": query_column,
         "candidate": candidate_column,
         "grade": grade_column,
+        "grades": grades,
+        "drop_columns": drop_columns,
+        "image_size": image_size,
         "time": time_column,
         "query_features": query_features,
         "candidate_features": candidate_features,

@@ -182,29 +182,50 @@ def align(table: Table, keys: Vocabulary, like: Columns | None = None) -> Featur
     columns = _columns(values, table.name) if like is None else like
     numbers = torch.full((len(keys), len(columns.numbers)), torch.nan)
     categories = torch.full((len(keys), len(columns.levels)), -1, dtype=torch.int32)
-    for place, name in enumerate(columns.numbers):
-        numbers[rows, place] = _numbers(values, name, table.name)
-    for place, (name, levels) in enumerate(columns.levels.items()):
-        categories[rows, place] = _places(values, name, levels, table.name)
+    numbers[rows], categories[rows] = fill(values, columns, table.name)
     return Features(numbers, categories, columns)
 
 
+def fill(values: pl.DataFrame, columns: Columns, table: str) -> tuple[Tensor, Tensor]:
+    """Numbers [n, F] and categories [n, C] of each row, by columns that are known."""
+    numbers = torch.full((len(values), len(columns.numbers)), torch.nan)
+    categories = torch.full((len(values), len(columns.levels)), -1, dtype=torch.int32)
+    for place, name in enumerate(columns.numbers):
+        numbers[:, place] = _numbers(values, name, table)
+    for place, (name, levels) in enumerate(columns.levels.items()):
+        categories[:, place] = _places(values, name, levels, table)
+    return numbers, categories
+
+
 def _columns(values: pl.DataFrame, table: str) -> Columns:
-    """The usable columns: numbers where every value is one, else categories where it is text."""
+    """The usable columns: those with a value."""
     numbers: list[str] = []
     levels: dict[str, tuple[str, ...]] = {}
     for name in sorted(values.columns):
-        as_numbers, as_text = to_numbers(values[name]), to_text(values[name])
-        if as_numbers is not None and as_numbers.count():
+        found = understood(values[name])
+        if found is None or not found.count():
+            continue
+        if found.dtype == pl.String:
+            levels[name] = levels_of(found)
+        else:
             numbers.append(name)
-        elif as_numbers is None and as_text is not None and as_text.count():
-            levels[name] = tuple(as_text.drop_nulls().unique().sort())
     if not numbers and not levels:
         raise UserError(
             f"{table} has no column of features",
             hint=f"{listing(values.columns)} beside the keys; numbers and text can be used",
         )
     return Columns(tuple(numbers), levels)
+
+
+def understood(column: pl.Series) -> pl.Series | None:
+    """Numbers where every value is one, else words where it is text; None where it is neither."""
+    numbers = to_numbers(column)
+    return to_text(column) if numbers is None else numbers
+
+
+def levels_of(words: pl.Series) -> tuple[str, ...]:
+    """The different ones, ascending."""
+    return tuple(words.drop_nulls().unique().sort())
 
 
 def to_numbers(column: pl.Series) -> pl.Series | None:

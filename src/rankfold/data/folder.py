@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -46,6 +47,8 @@ def save(data: Dataset, path: Path) -> None:
             meta["n_tokens"] = data.n_tokens
     if data.tokenizer is not None:
         files[TOKENIZER] = data.tokenizer
+    if data.columns is not None:
+        meta["columns"] = from_columns(data.columns)
     store.write(path, "data", meta, files)
 
 
@@ -65,7 +68,9 @@ def load(path: str | Path) -> Dataset:
 def _dataset(folder: store.Folder) -> Dataset:
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
-    read = from_graded if meta["data_kind"] == "graded" else from_tensors
+    graded = meta["data_kind"] == "graded"
+    columns = to_columns(meta["columns"]) if "columns" in meta else None
+    read = partial(from_graded, columns=columns) if graded else from_tensors
     parts: dict[str, Any] = {
         name: read(folder.tensors(name), n_candidates) for name in PARTS if name in folder
     }
@@ -83,8 +88,9 @@ def _dataset(folder: store.Folder) -> Dataset:
         candidate_features=_features(folder, "candidate", n_candidates),
         queries=vocabulary(folder, "queries", n_queries),
         candidates=vocabulary(
-            folder, "candidates", n_candidates, texts="candidate_texts" in folder
+            folder, "candidates", n_candidates, texts=graded or "candidate_texts" in folder
         ),
+        columns=columns,
         summary=meta["summary"],
         fingerprint=meta["fingerprint"],
     )
@@ -154,16 +160,33 @@ def check_pairs(data: Dataset) -> None:
             whole = int(part.offsets[0]) == 0 and int(part.offsets[-1]) == part.n_pairs
             if low < 0 or high >= part.n_candidates or not ordered or not whole:
                 raise _damaged(f"{name} pairs")
+        if isinstance(part, Graded) and not _in_range(part, data):
+            raise _damaged(f"{name} rows")
     for side in SIDES:
         features: Features | None = getattr(data, f"{side}_features")
-        if features is not None and features.categories.numel():
-            sizes = [len(values) for values in features.columns.levels.values()]
-            lowest, highest = torch.aminmax(features.categories, dim=0)
-            if bool((lowest < -1).any()) or bool((highest >= torch.tensor(sizes)).any()):
-                raise _damaged(f"{side} features")
+        if features is not None and not _known(features.categories, features.columns):
+            raise _damaged(f"{side} features")
         texts: Texts | None = getattr(data, f"{side}_texts")
         if texts is not None and not is_sound(texts, data.n_tokens):
             raise _damaged(f"{side} texts")
+
+
+def _in_range(part: Graded, data: Dataset) -> bool:
+    """Whether the grades are some of the data's, and the categories in their levels."""
+    if len(part):
+        low, high = (int(end) for end in torch.aminmax(part.grades))
+        if low < -1 or high >= len(data.candidates):
+            return False
+    return data.columns is None or _known(part.categories, data.columns)
+
+
+def _known(categories: Tensor, columns: Columns) -> bool:
+    """Whether each category is a place in its levels, or -1."""
+    if not categories.numel():
+        return True
+    sizes = torch.tensor([len(values) for values in columns.levels.values()])
+    lowest, highest = torch.aminmax(categories, dim=0)
+    return bool((lowest >= -1).all()) and bool((highest < sizes).all())
 
 
 def is_sound(texts: Texts, n_tokens: int) -> bool:
@@ -214,6 +237,21 @@ def fingerprint(
     return digest.hexdigest()
 
 
+def fingerprint_graded(
+    parts: Iterable[Graded | None], names: Sequence[str], columns: Columns | None
+) -> str:
+    """The same of graded rows: of their splits, the names of their grades and their columns."""
+    digest = hashlib.sha256()
+    about = None if columns is None else from_columns(columns)
+    digest.update(json.dumps([list(names), about], sort_keys=True).encode())
+    for part in parts:
+        for name, tensor in {} if part is None else to_tensors(part).items():
+            digest.update(f"{name} {list(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(b"|")
+    return digest.hexdigest()
+
+
 def vocabulary(folder: store.Folder, name: str, size: int, *, texts: bool = False) -> Vocabulary:
     """Keys, and the texts beside them where there are such, that are read when first needed."""
 
@@ -235,7 +273,16 @@ def from_tensors(tensors: Mapping[str, Tensor], n_candidates: int) -> Interactio
     )
 
 
-def from_graded(tensors: Mapping[str, Tensor], _n_grades: int) -> Graded:
-    return Graded(
+def from_graded(
+    tensors: Mapping[str, Tensor], _n_grades: int, columns: Columns | None = None
+) -> Graded:
+    """Graded rows; a ValueError where their shapes do not fit together or the columns."""
+    rows = Graded(
         tensors["numbers"], tensors["categories"], tensors.get("images"), tensors["grades"]
     )
+    n, widths = len(rows), (rows.numbers.shape[1], rows.categories.shape[1])
+    lengths = {len(tensor) for tensor in tensors.values()}
+    fits = columns is None or widths == (len(columns.numbers), len(columns.levels))
+    if lengths != {n} or not fits:
+        raise ValueError(f"the rows are of shapes {[list(t.shape) for t in tensors.values()]}")
+    return rows

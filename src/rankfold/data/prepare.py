@@ -15,9 +15,10 @@ import polars as pl
 import torch
 
 from rankfold import config, store
-from rankfold.data import features, folder, memory, sides, split, texts
+from rankfold.data import features, folder, graded, memory, sides, split, texts
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.documents import Asked, Documents, open_texts, read_documents
+from rankfold.data.grades import GradedRows, give_grades
 from rankfold.data.matching import keyed_pairs, own_pairs
 from rankfold.data.pairs import (
     DUPLICATES,
@@ -30,7 +31,10 @@ from rankfold.data.pairs import (
     own_rows,
     positive,
 )
+from rankfold.data.pictures import Shape
 from rankfold.data.reading import BadRows, Reading, base_suffix, expand, lines, silent
+from rankfold.data.rows import Asked as AskedRows
+from rankfold.data.rows import RawRows, drop
 from rankfold.data.sides import Known, Told, dropped
 from rankfold.data.sources import SOURCES
 from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
@@ -40,10 +44,29 @@ from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pai
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
-Rows = pl.LazyFrame | Documents | Dataset
+Rows = pl.LazyFrame | Documents | GradedRows | Dataset
 Keys = Mapping[str, Vocabulary]
 """By side, ``query`` or ``candidate``."""
-FORMATS = ("table", "adjacency", "texts", "xc")
+FORMATS = ("table", "adjacency", "texts", "xc", "features")
+OPTIONS = {"candidate": "candidate-column", "time": "time-column", "text": "text-column"}
+OPTIONS |= {"header": "no-header", "query": "query-column", "grade": "grade-column"}
+MOST_PIXELS = 4096  # in height or width of an image
+OF_SOURCE = ("query", "grade", "train")  # what a source of graded rows knows itself
+FOR_GRADED = ("grades", "drop_columns", "image_size")
+FOR_PAIRS = (
+    "candidate",
+    "time",
+    "header",
+    "text",
+    "label_separator",
+    "content",
+    "tokens",
+    "vocabulary",
+    "min_grade",
+    "exclude_self",
+    "kcore",
+    "duplicates",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +93,9 @@ class Preparation:
     tokens: str = "word"  # what texts are turned into, a name in texts.KINDS
     vocabulary: int | None = None  # how many tokens at most; as usual for the kind where None
     validation_share: float = 0.1  # carved from train where splits are given without validation
+    grades: str | Sequence[Any] | None = None  # features: lowest first; None: numbers ascending
+    drop_columns: str | Sequence[str] | None = None  # features: columns to leave out
+    image_size: int = 64  # features: what images from files are brought to, height and width
     duplicates: str = "highest"  # which of equal pairs stays: highest (grade) or last
     min_grade: float | None = None
     exclude_self: bool = False  # never return what has the query's own key (pages, packages)
@@ -82,7 +108,7 @@ class Preparation:
 def prepare(
     *inputs: Input, out: str | Path | None = None, progress: Progress = silent, **options: Any
 ) -> Dataset:
-    """Prepare interactions, or documents with labels, for fitting; with ``out``, as a folder.
+    """Prepare interactions, documents or graded rows for fitting; with ``out``, as a folder.
 
     ``options`` are the fields of ``Preparation``. The same seed gives the same splits whatever the
     order of the rows.
@@ -95,7 +121,11 @@ def prepare(
         reading = Reading(Path(scratch), progress=progress)
         rows = _read(inputs, plan, reading)
         told = _read_tables(plan, reading, rows)
-        data = rows if isinstance(rows, Dataset) else _assemble(rows, told, plan, reading)
+        if isinstance(rows, GradedRows):
+            how = graded.Splitting(plan.split, plan.validation_share, plan.seed)
+            data = graded.assemble(rows, how, reading)
+        else:
+            data = rows if isinstance(rows, Dataset) else _assemble(rows, told, plan, reading)
     if out is None:
         return data
     progress("writing", 0.0)
@@ -134,8 +164,29 @@ def _checked(plan: Preparation) -> Preparation:
         raise UserError(f"the vocabulary is {plan.vocabulary}", hint="it is a number of tokens")
     if plan.min_grade is not None and not math.isfinite(plan.min_grade):
         raise UserError(f"the minimum grade is {plan.min_grade}", hint="it is a number")
+    if not isinstance(plan.image_size, int) or not 1 <= plan.image_size <= MOST_PIXELS:
+        hint = f"it is a number of pixels, {MOST_PIXELS:,} at most"
+        raise UserError(f"the image size is {plan.image_size}", hint=hint)
+    _check_kind(plan)
     _check_tables(plan)
     return plan
+
+
+def _check_kind(plan: Preparation) -> None:
+    """Options for another kind of data are refused, not ignored."""
+    of_source = plan.source is not None and SOURCES[plan.source].graded
+    is_graded = of_source or plan.format == "features"
+    others: Sequence[str] = FOR_PAIRS if is_graded else FOR_GRADED
+    rows = "graded rows" if is_graded else "pairs"
+    if of_source:
+        others, rows = (*FOR_PAIRS, *OF_SOURCE), f"rows of the source {plan.source}"
+    usual = Preparation()
+    for name in others:
+        value, default = getattr(plan, name), getattr(usual, name)
+        if value is not default if default is None else value != default:
+            option = OPTIONS.get(name, name.replace("_", "-"))
+            hint = "leave it out" if name in FOR_PAIRS else "it is for --format features"
+            raise UserError(f"{rows} take no --{option}", hint=hint)
 
 
 def _check_tables(plan: Preparation) -> None:
@@ -152,7 +203,7 @@ def _check_tables(plan: Preparation) -> None:
 
 def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows:
     """The usable rows of the inputs, with a column ``split`` where the splits are given."""
-    rows: Rows
+    rows: Rows | RawRows
     given = _given(inputs, plan)
     if plan.format == "xc":
         rows = _read_xc(inputs, plan, reading)
@@ -160,10 +211,14 @@ def _read(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows:
         rows = _read_source(inputs, plan, reading)
     elif plan.format == "texts" and plan.query_texts is None:
         rows = _read_documents([*given, *((None, value) for value in inputs)], plan, reading)
+    elif plan.format == "features":
+        rows = _read_features([*given, *((None, value) for value in inputs)], plan, reading)
     elif given:
         rows = stack([(split.NAMES[i], _read_split(i, value, plan, reading)) for i, value in given])
     else:
         rows = _read_inputs(inputs, plan, reading)
+    if isinstance(rows, RawRows):
+        rows = give_grades(rows, _listed(plan.grades), reading.bad)
     _check_strict(plan, reading.bad)
     return rows
 
@@ -193,6 +248,20 @@ def _read_documents(
     return read_documents(items, asked, reading, header=plan.header)
 
 
+def _read_features(
+    given: Sequence[tuple[int | None, Input]], plan: Preparation, reading: Reading
+) -> RawRows:
+    items = [(number_, item) for number_, value in given for item in _items(value)]
+    asked = AskedRows(plan.grade, plan.query, Shape(plan.image_size, plan.image_size))
+    rows = graded.read_all(items, asked, reading)
+    own = plan.train is not None or plan.split is None
+    return drop(rows if own else replace(rows, splits=None), _listed(plan.drop_columns))
+
+
+def _listed(names: str | Sequence[Any] | None) -> Sequence[Any] | None:
+    return names.split(",") if isinstance(names, str) else names
+
+
 def _read_xc(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Documents:
     if len(inputs) != 1 or not isinstance(inputs[0], str | Path) or plan.source is not None:
         raise UserError("the format xc needs one folder, and no source", hint="name the folder")
@@ -208,7 +277,7 @@ def _check_strict(plan: Preparation, bad: BadRows) -> None:
         )
 
 
-def _read_source(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows:
+def _read_source(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> Rows | RawRows:
     assert plan.source is not None
     source = SOURCES[plan.source]
     if bool(inputs) != bool(source.inputs):
@@ -221,10 +290,23 @@ def _read_source(inputs: Sequence[Input], plan: Preparation, reading: Reading) -
         raise UserError(f"the source {plan.source} has no texts", hint=hint)
     reading.progress(f"reading {plan.source}", 0.0)
     rows = read(expand(inputs), reading)
+    if isinstance(rows, RawRows):
+        return drop(rows, _listed(plan.drop_columns))
     if isinstance(rows, Dataset | Documents):
+        if isinstance(rows, Dataset):
+            _check_whole(plan)
         return rows
     names = Columns("query", "candidate", None, None if _wants_time(plan) else NONE)
     return read_frame(rows, names, plan.source, reading)
+
+
+def _check_whole(plan: Preparation) -> None:
+    """A source that is a whole ``Dataset`` is taken as it is."""
+    for name in ("split", *FOR_GRADED):
+        if getattr(plan, name) != getattr(Preparation(), name):
+            option = name.replace("_", "-")
+            hint = f"leave --{option} out: they are the official ones"
+            raise UserError(f"the source {plan.source} has splits and grades of its own", hint=hint)
 
 
 def _read_inputs(inputs: Sequence[Input], plan: Preparation, reading: Reading) -> pl.LazyFrame:
@@ -468,8 +550,9 @@ def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
         table = getattr(plan, f"{side}_{what}")
         if table is None:
             continue
-        if isinstance(rows, Dataset) or side in found[what]:
-            rows_ = "graded rows" if isinstance(rows, Dataset) else "these documents"
+        is_graded = isinstance(rows, Dataset | GradedRows)
+        if is_graded or side in found[what]:
+            rows_ = "graded rows" if is_graded else "these documents"
             raise UserError(
                 f"{rows_} take no table of {side} {what}",
                 hint=f"leave --{side}-{what} out: the rows have {what} of their own",

@@ -63,7 +63,9 @@ class Tower(nn.Module):
         self.register_buffer("seen", seen[:, None], persistent=False)
         self.known = None if features is None else Known(features, width, rng)
         self.layers = nn.Sequential(
-            _linear(width, HIDDEN * width, rng), nn.ReLU(), _linear(HIDDEN * width, width, rng)
+            small_linear(width, HIDDEN * width, rng),
+            nn.ReLU(),
+            small_linear(HIDDEN * width, width, rng),
         )
 
     def forward(self, rows: Tensor | None) -> Tensor:
@@ -96,7 +98,7 @@ class Known(nn.Module):
         super().__init__()
         levels = [len(values) for values in features.columns.levels.values()]
         first = torch.tensor([0, *levels]).cumsum(0)  # of each category in one table of levels
-        mean, scale = _moments(features.numbers)
+        mean, scale = moments(features.numbers)
         for name, tensor in (("mean", mean), ("scale", scale), ("first", first[:-1])):
             self.register_buffer(name, tensor)
         for name in ("numbers", "categories"):  # data, not state
@@ -118,7 +120,7 @@ class Known(nn.Module):
         return found
 
 
-def _moments(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def moments(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each column, 0 and 1 where there is nothing to measure."""
     there = ~numbers.isnan()
     count = there.sum(dim=0).clamp(min=1)
@@ -128,10 +130,10 @@ def _moments(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), torch.where(spread > 0, spread.rsqrt(), 1.0).float()
 
 
-def _linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
+def small_linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
     """A layer that starts small, by the given generator."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     with torch.no_grad():
-        layer.weight.copy_(torch.randn(outputs, inputs, generator=rng) * inputs**-0.5)
+        layer.weight.copy_(torch.randn(outputs, inputs, generator=rng) * max(inputs, 1) ** -0.5)
         layer.bias.zero_()
     return layer

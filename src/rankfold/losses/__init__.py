@@ -6,6 +6,7 @@ from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.expected import expected_loss
 from rankfold.losses.hinge import hinge_loss
 from rankfold.losses.likelihood import likelihood_loss
+from rankfold.losses.low_fpr import low_fpr_loss
 from rankfold.losses.rg2 import rg2_loss
 from rankfold.losses.rgx import rgx_loss
 from rankfold.losses.softmax import softmax_loss
@@ -27,4 +28,5 @@ LOSSES: dict[str, Loss] = {
     "hinge": hinge_loss,
     "warp": warp_loss,
     "likelihood": likelihood_loss,
+    "low-fpr": low_fpr_loss,
 }

@@ -2,6 +2,7 @@
 
 from rankfold.methods import (
     alternating,
+    cba,
     ease,
     margins,
     newton,
@@ -13,6 +14,7 @@ from rankfold.methods import (
     text_neighbours,
 )
 from rankfold.methods.full import FULL
+from rankfold.methods.grades import GRADES
 from rankfold.methods.sampled import SAMPLED
 from rankfold.methods.siamese import SIAMESE
 from rankfold.types import Method
@@ -38,4 +40,6 @@ METHODS: dict[str, Method] = {
     "siamesexml-released": siamese_released.METHOD,
     "text-neighbours": text_neighbours.METHOD,
     "text-linear": text_linear.METHOD,
+    "cba": cba.METHOD,
+    **GRADES,
 }

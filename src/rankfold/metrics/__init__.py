@@ -5,6 +5,7 @@ Whoever calls it leaves out the queries without a positive in the split and take
 One in ``SHOWN_METRICS`` gives a single value, from how often each candidate was shown to anyone.
 One in ``PROPENSITY_METRICS`` needs ``judge(..., inverse_propensity=...)``; it may be a ratio of two
 means, of what each query got and of the best that it could have got.
+Rows with ordered grades have metrics of their own: see ``graded.py``.
 """
 
 import re
@@ -14,6 +15,13 @@ from typing import NamedTuple
 from rankfold.errors import UserError
 from rankfold.metrics.average_precision import average_precision
 from rankfold.metrics.coverage import ShownMetric, count_shown, coverage
+from rankfold.metrics.graded import (
+    GRADED_METRICS,
+    GradedSpec,
+    graded_mean,
+    graded_values,
+    parse_graded,
+)
 from rankfold.metrics.hit import hit
 from rankfold.metrics.judged import Judged, Metric, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
@@ -35,9 +43,11 @@ from rankfold.metrics.reciprocal_rank import reciprocal_rank
 from rankfold.metrics.strata import frequency_groups, within
 
 __all__ = [
+    "GRADED_METRICS",
     "METRICS",
     "PROPENSITY_METRICS",
     "SHOWN_METRICS",
+    "GradedSpec",
     "Judged",
     "Metric",
     "MetricSpec",
@@ -47,9 +57,12 @@ __all__ = [
     "check_propensity",
     "count_shown",
     "frequency_groups",
+    "graded_mean",
+    "graded_values",
     "inverse_propensity",
     "judge",
     "parse",
+    "parse_graded",
     "parse_propensity",
     "popularity_rank",
     "within",
@@ -108,7 +121,8 @@ def parse(text: str) -> MetricSpec:
 
 
 def _hint(name: str) -> str:
+    known = ", ".join(f"{name}@k" for name in _KNOWN)
+    if name in GRADED_METRICS:
+        return f"that is one of graded rows; those of pairs are {known}"
     near = get_close_matches(name.lower(), _KNOWN, n=1)
-    if near:
-        return f"did you mean {near[0]}@10?"
-    return f"the metrics are {', '.join(f'{name}@k' for name in _KNOWN)}"
+    return f"did you mean {near[0]}@10?" if near else f"the metrics are {known}"

@@ -1,4 +1,4 @@
-"""What an epoch consists of: shuffled pairs, or shuffled queries with all that they chose."""
+"""What an epoch consists of: shuffled pairs, shuffled queries with all that they chose, rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Batches(Protocol):
         """What comes when, for one epoch."""
         ...
 
-    def take(self, order: Tensor, number: int) -> Batch | Rows:
+    def take(self, order: Tensor, number: int) -> Batch | Rows | Tensor:
         """The batch at a place of that order."""
         ...
 
@@ -83,3 +83,19 @@ class QueryBatches:
     def take(self, order: Tensor, number: int) -> Rows:
         queries = order[number * self.batch_size : (number + 1) * self.batch_size]
         return Rows(queries, self.rows.select(queries))
+
+
+class RowBatches:
+    """Every graded row once per epoch."""
+
+    def __init__(self, n_rows: int, batch_size: int) -> None:
+        self.n_rows, self.batch_size = n_rows, batch_size
+
+    def __len__(self) -> int:
+        return -(-self.n_rows // self.batch_size)
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        return torch.randperm(self.n_rows, generator=rng, device=rng.device)
+
+    def take(self, order: Tensor, number: int) -> Tensor:
+        return order[number * self.batch_size : (number + 1) * self.batch_size]

@@ -48,3 +48,11 @@ def test_rows_have_no_other_features(data: Dataset) -> None:
 def test_keys_are_numbers(data: Dataset) -> None:
     assert data.queries.keys.to_list() == list(range(1600))
     assert data.candidates.keys.to_list() == [0, 1, 2, 3, 4]
+
+
+def test_data_has_a_fingerprint_and_names(data: Dataset, reading: Reading) -> None:
+    assert len(data.fingerprint) == 64
+    assert data.fingerprint == read([], reading).fingerprint
+    assert data.candidates.texts is not None
+    assert data.candidates.texts.to_list() == ["0", "1", "2", "3", "4"]
+    assert data.summary["images"] == [28, 28, 3]

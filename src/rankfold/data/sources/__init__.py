@@ -1,7 +1,8 @@
 """Public data sets by name. To add one: one file, one line here, one test in its true format.
 
 A reader gets its input files and returns rows ``query, candidate[, grade][, time]``, time in
-seconds, ``Documents`` where there are texts, or a whole ``Dataset`` where the rows are graded.
+seconds, ``Documents`` where there are texts, ``RawRows`` where the rows are graded, or a whole
+``Dataset`` where these have splits that are not to change.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,11 @@ import polars as pl
 
 from rankfold.data.documents import Documents
 from rankfold.data.reading import Reading
+from rankfold.data.rows import RawRows
 from rankfold.data.sources import (
     amazon,
     debian,
+    keel,
     mdn,
     movielens,
     retinamnist,
@@ -30,9 +33,10 @@ class Source(NamedTuple):
     """One public data set or format."""
 
     summary: str
-    read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset | Documents]
+    read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset | Documents | RawRows]
     inputs: str  # what the input files are; empty for bundled data
     links: bool = False  # queries and candidates are the same things, and none is its own candidate
+    graded: bool = False  # the rows are graded
     read_texts: Callable[[list[Path], Reading], Documents] | None = (
         None  # where texts are asked for
     )
@@ -56,6 +60,10 @@ SOURCES: dict[str, Source] = {
         "",
         read_texts=debian.read_tags_texts,
     ),
+    "fars": Source(
+        "how badly persons were hurt in accidents", keel.read_fars, "fars.dat of KEEL", graded=True
+    ),
+    "keel": Source("graded rows of the KEEL repository", keel.read, ".dat files", graded=True),
     "mdn-seealso": Source(
         "see also on pages of the MDN web docs",
         mdn.read,
@@ -64,7 +72,9 @@ SOURCES: dict[str, Source] = {
         read_texts=mdn.read,
     ),
     "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
-    "retinamnist": Source("graded photographs of retinas (bundled)", retinamnist.read, ""),
+    "retinamnist": Source(
+        "graded photographs of retinas (bundled)", retinamnist.read, "", graded=True
+    ),
     "steam": Source("Steam reviews", steam.read, "steam_reviews.json.gz"),
     "steam-au": Source("Steam, Australia", steam.read_users, "australian_user_reviews.json.gz"),
     "wikilinks": Source(

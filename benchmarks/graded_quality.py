@@ -1,0 +1,276 @@
+"""How well methods for ordered grades find the worst at few false alarms, each tuned alike.
+
+    python benchmarks/graded_quality.py export fars=DIR retinamnist=DIR   prepared data as arrays
+    python benchmarks/graded_quality.py run [--data-sets ...] [--methods ...] [--jobs N] [--out DIR]
+    python benchmarks/graded_quality.py table
+
+Every method has the same encoder, loop and batch size, and as many random settings (``TRIALS``),
+drawn from its space by the same seed. A setting is scored after its last epoch by TPR at the rate
+in question: on fars on the validation rows, on retinamnist by cross-validation over train and
+validation, whose 120 rows alone would tell little. The best is fitted again on train and validation
+with five seeds and scored on test. A method that takes the rate as a setting is tuned and fitted
+for each rate; of another, the trials are shared and the choice is made for each rate.
+
+``run`` needs torch and numpy alone; each figure is kept at once, what is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankfold import config as settings_of
+from rankfold.comm import Alone
+from rankfold.methods import METHODS
+from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
+
+HOME = Path(__file__).parent
+ARRAYS, OUT = HOME / "scratch" / "graded", HOME / "results" / "graded"
+SPLITS = ("train", "validation", "test")
+RATES = (0.01, 0.05, 0.1)
+TRIALS, SEEDS, FOLDS = 12, 5, 3
+METRICS = tuple(f"{name}@fpr={rate}" for name in ("tpr", "tpr-closest") for rate in RATES)
+METRICS += ("pauc@fpr=0.1", "auc", "order")
+Row = dict[str, Any]
+
+COMMON = {"lr": (0.0005, 0.001, 0.002, 0.004, 0.008), "dropout": (0.0, 0.1, 0.3, 0.5)}
+COMMON |= {"weight_decay": (1e-4, 1e-2)}
+OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # what a method has besides
+    "cba": {"sigma": (0.02, 0.05, 0.1, 0.35), "classes": (0.3, 1.0, 3.0)},
+    "cba-paper": {"sigma": (0.02, 0.05, 0.1, 0.35)},
+    "focal": {"focus": (0.5, 1.0, 2.0, 4.0)},
+    "pauc": {"temperature": (0.1, 0.3, 1.0, 3.0)},
+    "eban": {"dual_lr": (1e-3, 1e-2, 1e-1)},
+}
+FIXED: dict[str, Row] = {
+    "cba-paper": {"ranks": "likeness", "cache_weights": "equal", "classes": 0.0},
+}
+NAMES = ("cba", "cba-paper", "ce", "focal", "soft-label", "nnrank", "fh", "fh-auc", "ddag", "eban")
+NAMES += ("pauc",)
+TAKES_RATE = ("cba", "cba-paper", "eban")
+OF_DATA: dict[str, tuple[Row, dict[str, tuple[Any, ...]]]] = {  # fixed, and to be tuned
+    "fars": ({"batch_size": 512}, {"epochs": (6, 12, 24)}),
+    "retinamnist": ({"batch_size": 64, "flips": "both"}, {"epochs": (15, 30, 60)}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("task", choices=["export", "run", "table"])
+    parser.add_argument("folders", nargs="*", help="NAME=FOLDER, to export")
+    parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
+    parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    if args.task == "export":
+        for given in args.folders:
+            export(*given.split("="))
+    elif args.task == "table":
+        print(table(args.out))
+    else:
+        units = [
+            (data, name, rate, args.device, args.out)
+            for data in args.data_sets
+            for name in args.methods
+            for rate in (RATES if name in TAKES_RATE else (None,))
+        ]
+        with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+            for _ in pool.imap_unordered(unit, units):
+                pass
+
+
+# ---------------------------------------------------------------------------------- data
+
+
+def export(name: str, folder: str) -> None:
+    """All splits of a prepared folder in one file."""
+    import rankfold as rf
+
+    data, kept = rf.load_data(folder), {}
+    for split in SPLITS:
+        rows = data.graded(split)  # type: ignore[arg-type]
+        for field in ("numbers", "categories", "images", "grades"):
+            value = getattr(rows, field)
+            if value is not None:
+                kept[f"{split}_{field}"] = value.numpy()
+    levels = {} if data.columns is None else data.columns.levels
+    kept["levels"] = np.array([len(values) for values in levels.values()], dtype=np.int64)
+    kept["n_grades"] = np.array(len(data.candidates))
+    ARRAYS.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(ARRAYS / f"{name}.npz", **kept)
+
+
+def load(name: str) -> Dataset:
+    found = np.load(ARRAYS / f"{name}.npz", allow_pickle=False)
+
+    def part(split: str) -> Graded:
+        get = {n: f"{split}_{n}" for n in ("numbers", "categories", "images", "grades")}
+        return Graded(*(torch.from_numpy(found[n]) if n in found else None for n in get.values()))  # type: ignore[arg-type]
+
+    train, validation, test = map(part, SPLITS)
+    n_grades, sizes = int(found["n_grades"]), found["levels"].tolist()
+    levels = {str(place): tuple(map(str, range(size))) for place, size in enumerate(sizes)}
+    names = tuple(map(str, range(train.numbers.shape[1])))
+    keys, grades = Vocabulary.numbered(0), Vocabulary.numbered(n_grades)
+    return Dataset("graded", train, validation, test, keys, grades, columns=Columns(names, levels))
+
+
+def splits_for_tuning(data: Dataset) -> list[Dataset]:
+    """Where settings are tried: on validation, or in folds where that is small."""
+    if len(data.graded("validation")) > 2000:
+        return [data]
+    rows = data.graded("train").join(data.graded("validation"))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    places = torch.zeros_like(order)
+    for grade in range(len(data.candidates)):  # each grade spread evenly over the folds
+        mine = order[rows.grades[order] == grade]
+        places[mine] = torch.arange(len(mine)) % FOLDS
+    return [
+        replace(
+            data,
+            train=rows.select((places != fold).nonzero().flatten()),
+            validation=rows.select((places == fold).nonzero().flatten()),
+        )
+        for fold in range(FOLDS)
+    ]
+
+
+# ---------------------------------------------------------------------------------- study
+
+
+def unit(job: tuple[str, str, float | None, str, Path]) -> None:
+    """Tune one method on one set, for one rate or for all; then test."""
+    data_name, name, rate, device, out = job
+    torch.set_num_threads(1)
+    path = out / f"{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
+    found: Row = json.loads(path.read_text()) if path.exists() else {"trials": [], "tests": {}}
+    data = load(data_name)
+    tried = splits_for_tuning(data)
+    for trial in trials(data_name, name)[len(found["trials"]) :]:
+        began = time.perf_counter()
+        scored = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
+        means = {m: float(np.mean([row[m] for row in scored])) for m in METRICS}
+        seconds = round(time.perf_counter() - began, 1)
+        found["trials"].append({"settings": trial, "seconds": seconds, **means})
+        keep(path, found)
+        print(
+            data_name, name, rate, trial, {m: round(means[m], 4) for m in METRICS[:3]}, flush=True
+        )
+    whole = replace(data, train=data.graded("train").join(data.graded("validation")))
+    for wanted in RATES if rate is None else (rate,):
+        best = max(found["trials"], key=lambda row: row[f"tpr@fpr={wanted}"])["settings"]
+        kept = found["tests"].setdefault(str(wanted), {"settings": best, "seeds": []})
+        for seed in range(len(kept["seeds"]), SEEDS):
+            same = [t for t in found["tests"].values() if t["settings"] == best]
+            done = next((t["seeds"][seed] for t in same if len(t["seeds"]) > seed), None)
+            row = done or fitted(name, whole, best, rate, seed, device, "test")
+            kept["seeds"].append(row)
+            keep(path, found)
+        mean = np.mean([row[f"tpr@fpr={wanted}"] for row in kept["seeds"]])
+        print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
+
+
+def trials(data_name: str, name: str) -> list[Row]:
+    """The settings to try, the first the defaults; equal draws for what methods share."""
+    fixed, own = OF_DATA[data_name]
+    rng = np.random.default_rng(0)
+    found = [{**fixed, **FIXED.get(name, {})}]
+    for number in range(1, TRIALS):
+        drawn = {
+            key: values[rng.integers(len(values))] for key, values in {**COMMON, **own}.items()
+        }
+        seed = np.random.default_rng([1, number])  # of its own: the shared draws stay equal
+        extra = {
+            key: values[seed.integers(len(values))] for key, values in OWN.get(name, {}).items()
+        }
+        found.append({**fixed, **FIXED.get(name, {}), **drawn, **extra})
+    return found
+
+
+def fitted(
+    name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
+) -> Row:
+    """The metrics of the last epoch on a split, and the seconds of training."""
+    method = METHODS[name.removesuffix("-paper")]
+    given = trial if rate is None else {**trial, "fpr": rate}
+    given = {key: value for key, value in given.items() if key in names_of(method.config)}
+    run = Run(torch.Generator().manual_seed(seed), torch.device(device), Alone())
+    model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
+    rows: Graded = data.graded(split)  # type: ignore[arg-type]
+    assert method.score_rows is not None
+    scores: Tensor = method.score_rows(model, rows)
+    n = len(data.candidates)
+    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
+    return {**values, "seconds": round(seconds, 1)}
+
+
+def names_of(config: Any) -> set[str]:
+    return {field.name for field in fields(config)}
+
+
+def last(steps: Iterator[Any]) -> tuple[Model, float]:
+    model, seconds = None, 0.0
+    for step in steps:
+        if step.whole:
+            model, seconds = step.model, seconds + step.seconds
+    assert model is not None
+    return model, seconds
+
+
+def keep(path: Path, found: Row) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".writing")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    partial.replace(path)
+
+
+# ---------------------------------------------------------------------------------- table
+
+
+def table(out: Path) -> str:
+    """Means over seeds and their 95 % intervals, best first at the lowest rate."""
+    lines = []
+    for data in OF_DATA:
+        rows = []
+        for name in NAMES:
+            cells = [cell(out, data, name, rate) for rate in RATES]
+            if any(cells):
+                rows.append((cells[0] or (0.0, 0.0), name, cells))
+        lines += [f"{data}: TPR at FPR", "", "| method | " + " | ".join(map(str, RATES)) + " |"]
+        lines.append("|---" * (len(RATES) + 1) + "|")
+        for _, name, cells in sorted(rows, reverse=True):
+            shown = [f"{c[0]:.3f} ± {c[1]:.3f}" if c else "" for c in cells]
+            lines.append(f"| {name} | " + " | ".join(shown) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def cell(out: Path, data: str, name: str, rate: float) -> tuple[float, float] | None:
+    path = out / f"{name}-{data}{f'-{rate}' if name in TAKES_RATE else ''}.json"
+    found = json.loads(path.read_text())["tests"].get(str(rate)) if path.exists() else None
+    if not found or len(found["seeds"]) < SEEDS:
+        return None
+    values = np.array([row[f"tpr@fpr={rate}"] for row in found["seeds"]])
+    return float(values.mean()), float(STUDENT * values.std(ddof=1) / math.sqrt(len(values)))
+
+
+STUDENT = 2.776  # 97.5 % of Student's t with 4 degrees of freedom
+
+if __name__ == "__main__":
+    main()

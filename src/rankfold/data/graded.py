@@ -1,0 +1,271 @@
+"""Rows with ordered grades: from what was read to prepared data, and new rows for a model.
+
+The grades have an order: the one that is given, else that of numbers. What is learnt from the rows,
+which columns tell something and which levels a category has, is learnt from train alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from rankfold.data import features, folder, pictures, split
+from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
+from rankfold.data.pairs import Pairs
+from rankfold.data.reading import LINE, Reading, expand
+from rankfold.data.rows import Asked, RawRows, join, read
+from rankfold.data.sides import dropped
+from rankfold.data.tables import listing
+from rankfold.errors import UserError
+from rankfold.types import Columns, Dataset, Graded, Vocabulary
+
+MOST_LEVELS = 1000  # of a text that has more levels than half of its rows
+
+
+class NewRows(NamedTuple):
+    """Rows for a model that is fitted."""
+
+    rows: Graded
+    keys: pl.Series  # [n]: of the key column; without one names of image files, else row numbers
+
+
+def read_rows(
+    source: Any,
+    columns: Columns | None,
+    *,
+    key: str | None = None,
+    image_shape: tuple[int, int, int] | None = None,
+    grade: str | None = None,
+    grades: Sequence[str] = (),
+    reading: Reading | None = None,
+) -> NewRows:
+    """New rows by the columns that a model knows; values that these do not know become -1.
+
+    Args:
+        source: a path (a table, an .npz, a folder of images, a KEEL file), or a table in memory.
+        columns: what the model was fitted with; None: on images alone.
+        key: a column to tell the rows apart by; without one, those that are used are numbered
+            from 0, and images have the names of their files.
+        image_shape: height, width and channels of the images that the model takes, if it does.
+        grade: the column of grades of a table; other formats say themselves where grades are.
+        grades: the names of the grades, lowest first, where grades are wanted; a row of another
+            grade, or of none, has the grade -1, as has every row without this argument.
+        reading: collects bad rows, which are left out; without it they are a UserError.
+    """
+    with TemporaryDirectory(prefix="rankfold-") as scratch:
+        mine = Reading(Path(scratch)) if reading is None else reading
+        shape = None if image_shape is None else pictures.Shape(*image_shape)
+        rows = read_all([(None, source)], Asked(grade, key, shape), mine)
+    if reading is None and mine.bad.counts:
+        raise UserError(f"found {'; '.join(mine.bad.describe())}", hint="correct these rows")
+    known = Columns((), {}) if columns is None else columns
+    _check_columns(rows, known)
+    numbers, categories = features.fill(rows.table, known, rows.name)
+    images = None
+    if image_shape is not None:
+        images = rows.images
+        _check_images(rows, image_shape)
+    places = torch.full((len(rows),), -1)
+    if grades and rows.grades is not None:
+        places = torch.from_numpy(places_of(spelled(rows.grades, grades), canonical(grades)))
+    keys = pl.int_range(len(rows), eager=True) if rows.keys is None else rows.keys
+    return NewRows(Graded(numbers, categories, images, places), keys)
+
+
+def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Reading) -> RawRows:
+    """The rows of all inputs, each with the number of the split that it is, if that is given."""
+    found = []
+    for number, value in items:
+        for item in expand([value]) if isinstance(value, str | Path) else [value]:
+            name = item.name if isinstance(item, Path) else "the table"
+            reading.progress(f"reading {name}", 0.0)
+            rows = read(item, asked, reading)
+            if number is not None:
+                rows = replace(rows, splits=np.full(len(rows), number, dtype=np.uint8))
+            found.append(rows)
+    if not found:
+        raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
+    every = join(found)
+    if len(every) == 0:
+        why = "; ".join(reading.bad.describe())
+        raise UserError(f"{every.name} has no usable rows", hint=why or "is it the right file?")
+    return every
+
+
+def _check_columns(rows: RawRows, columns: Columns) -> None:
+    wanted = (*columns.numbers, *columns.levels)
+    missing = [name for name in wanted if name not in rows.table.columns]
+    if missing:
+        names = [name for name in rows.table.columns if name != LINE]
+        one = len(missing) == 1
+        raise UserError(
+            f"{rows.name} has no column{'' if one else 's'} {', '.join(map(repr, missing))}, which "
+            "the model was fitted with",
+            hint=f"{listing(names) if names else 'it has no columns'}; the values may be missing",
+        )
+
+
+def _check_images(rows: RawRows, shape: tuple[int, int, int]) -> None:
+    wanted = " x ".join(map(str, shape))
+    if rows.images is None:
+        raise UserError(
+            f"{rows.name} has no images, which the model takes",
+            hint=f"name a folder of images, or an .npz with images of {wanted}",
+        )
+    if tuple(rows.images.shape[1:]) != shape:
+        raise UserError(
+            f"the images of {rows.name} are of {' x '.join(map(str, rows.images.shape[1:]))}, "
+            f"but the model takes {wanted}",
+            hint="name a folder of images: these are brought to that size",
+        )
+
+
+# ---------------------------------------------------------------------------------- splits
+
+
+class Splitting(NamedTuple):
+    """How to split, where the rows do not say it themselves."""
+
+    rule: str | Sequence[float] | None  # shares; None: those of the input, else the usual ones
+    validation_share: float  # carved from train where there are splits without validation
+    seed: int
+
+
+def assign(found: GradedRows, how: Splitting) -> split.Assignment:
+    """The split of each row, drawn among the rows of its grade: the shares hold for each grade."""
+    splitter = _splitter(how)
+    rng = np.random.default_rng(how.seed)
+    grades, given = found.grades, found.rows.splits
+    pairs = Pairs(grades, grades, None, None, grades, given)  # a grade has rows as a query pairs
+    if given is None:
+        splits = splitter.assign(pairs, rng)
+    elif how.validation_share and not (given == split.VALIDATION).any():
+        splits = split.carve_validation(pairs, how.validation_share, rng)
+    else:
+        splits = given
+    for place, name in enumerate(found.names):
+        if not (splits[grades == place] == split.TRAIN).any():
+            raise UserError(
+                f"no row of the grade {name!r} is for training",
+                hint="name the other grades with --grades, or split otherwise",
+            )
+    return splits
+
+
+def _splitter(how: Splitting) -> split.Splitter:
+    rule = split.USUAL if how.rule is None else how.rule
+    if isinstance(rule, str) and (rule == "last" or ":" in rule):
+        raise UserError(
+            f"graded rows cannot be split by {rule!r}",
+            hint="write --split 0.8,0.1,0.1: shares of the rows of each grade",
+        )
+    return split.parse(rule, how.validation_share)
+
+
+# ---------------------------------------------------------------------------------- assembling
+
+
+def assemble(found: GradedRows, how: Splitting, reading: Reading) -> Dataset:
+    """Split the rows, learn what their columns mean, and put them in order of their splits."""
+    reading.progress("splitting", 0.0)
+    splits = assign(found, how)
+    rows = found.rows
+    reading.progress("reading columns", 0.0)
+    columns, left_out = _learn(rows, splits == split.TRAIN)
+    if not columns.numbers and not columns.levels and rows.images is None:
+        why = "; ".join(f"{entry['column']}: {entry['why']}" for entry in left_out[:SHOWN])
+        raise UserError(f"{rows.name} has no column of features", hint=why or "it has grades alone")
+    numbers, categories = features.fill(rows.table, columns, rows.name)
+    every = Graded(numbers, categories, rows.images, torch.from_numpy(found.grades))
+    parts = {
+        name: every.select(torch.from_numpy(np.flatnonzero(splits == number)))
+        for number, name in enumerate(split.NAMES)
+    }
+    gone = dropped(reading.bad)
+    gone += [{"why": why, "rows": n} for why, n in rows.set_aside.items()]
+    n_read = len(rows) + sum(entry["rows"] for entry in gone)
+    history = {"rows": n_read, "dropped": gone, "left_out": left_out}
+    some = columns if columns.numbers or columns.levels else None
+    return dataset(parts, found.names, some, history)
+
+
+def dataset(
+    parts: Mapping[str, Graded],
+    names: Sequence[str],
+    columns: Columns | None = None,
+    history: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Prepared data of the three splits; rows are numbered from train over validation to test."""
+    train = parts["train"]
+    images = None if train.images is None else list(train.images.shape[1:])
+    summary: dict[str, Any] = {name: _count(part, len(names)) for name, part in parts.items()}
+    some = {name: part if len(part) else None for name, part in parts.items()}
+    return Dataset(
+        kind="graded",
+        train=train,
+        validation=some["validation"],
+        test=some["test"],
+        queries=Vocabulary.numbered(sum(map(len, parts.values()))),
+        candidates=Vocabulary.numbered(len(names), names),
+        columns=columns,
+        summary=summary
+        | {
+            "grade_names": list(names),
+            "numbers": train.numbers.shape[1],
+            "categories": train.categories.shape[1],
+            "images": images,
+        }
+        | dict(history or {}),
+        fingerprint=folder.fingerprint_graded(some.values(), names, columns),
+    )
+
+
+def _count(part: Graded, n_grades: int) -> dict[str, Any]:
+    grades = torch.bincount(part.grades, minlength=n_grades)
+    return {"rows": len(part), "grades": grades.tolist()}
+
+
+def _learn(rows: RawRows, train: NDArray[np.bool_]) -> tuple[Columns, list[dict[str, str]]]:
+    """What the columns mean, and which of them are left out, and why.
+
+    Whether a column holds numbers or text is told from all rows; the rest from those of train.
+    """
+    numbers: list[str] = []
+    levels: dict[str, tuple[str, ...]] = {}
+    left_out = dict(rows.without)
+    mask = pl.Series(train)
+    for name in sorted(set(rows.table.columns) - {LINE}):
+        column = rows.table[name]
+        found = features.to_text(column) if name in rows.words else features.understood(column)
+        if found is None:
+            left_out[name] = f"it holds {column.dtype}"
+            continue
+        mine = found.filter(mask)
+        if (why := _useless(mine)) is not None:
+            left_out[name] = why
+        elif mine.dtype == pl.String:
+            levels[name] = features.levels_of(mine)
+        else:
+            numbers.append(name)
+    told = [{"column": name, "why": why} for name, why in sorted(left_out.items())]
+    return Columns(tuple(numbers), levels), told
+
+
+def _useless(column: pl.Series) -> str | None:
+    """Why a column of the training rows cannot tell anything, if so; missing is a value as well."""
+    n = column.n_unique()
+    if column.count() == 0:
+        return "it has no value in any training row"
+    if n == 1:
+        return "it has the same value in all training rows"
+    if column.dtype == pl.String and n > max(MOST_LEVELS, len(column) / 2):
+        return f"it is text with {n:,} different values in {len(column):,} training rows"
+    return None

@@ -1,0 +1,108 @@
+"""A folder of images, one folder per grade in it: ``FOLDER/<grade>/*.png``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rankfold.data.reading import Reading
+from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+GREY = ("1", "L", "LA", "La", "I", "F")  # modes of Pillow; those of 16 bits begin with I
+RESERVED = "Thumbs.db"  # written by file managers, as are hidden files
+
+
+class Shape(NamedTuple):
+    """What images are brought to."""
+
+    height: int
+    width: int
+    channels: int | None = None  # 1 grey, 3 colour; None: grey where all images are
+
+
+class Pictures(NamedTuple):
+    """The images of a folder, in the order of their names."""
+
+    images: Tensor  # [n, height, width, channels] uint8
+    names: pl.Series  # the path of each inside the folder
+    folders: pl.Series  # the first part of that path, null where it has only a file
+
+
+def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
+    """All images in a folder; a file that is none is noted as a bad row."""
+    check_library()
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file() and file.name != RESERVED and not _hidden(file.relative_to(path))
+    )
+    found: list[tuple[str, NDArray[np.uint8]]] = []
+    grey = True
+    for number, file in enumerate(files):
+        reading.progress(f"reading {path.name}", number / len(files))
+        name = file.relative_to(path).as_posix()
+        loaded = _load(file, shape)
+        if loaded is None:
+            reading.bad.add("a file that is no image", f"{path.name}/{name}")
+            continue
+        pixels, is_grey = loaded
+        grey = grey and is_grey
+        found.append((name, pixels))
+    if not found:
+        raise UserError(
+            f"{path} has no images",
+            hint="; ".join(reading.bad.describe()) or "images stand in it, in a folder per grade",
+        )
+    channels = shape.channels or (1 if grey else 3)
+    names = pl.Series([name for name, _ in found], dtype=pl.String)
+    parts = names.str.split("/")
+    folders = pl.select(pl.when(parts.list.len() > 1).then(parts.list.first())).to_series()
+    images = np.stack([pixels[..., :channels] for _, pixels in found])
+    return Pictures(torch.from_numpy(images), names, folders)
+
+
+def check_library() -> None:
+    """A UserError where the library is missing."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "folders of images need the library Pillow", hint="pip install 'rankfold[images]'"
+        ) from None
+
+
+def _load(file: Path, shape: Shape) -> tuple[NDArray[np.uint8], bool] | None:
+    """The pixels [height, width, 3] and whether they are grey; None where it is no image."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file) as raw:
+            is_grey = raw.mode in GREY or raw.mode.startswith("I;16")
+            image = ImageOps.exif_transpose(_in_bytes(raw))
+            image = image.convert("L" if shape.channels == 1 else "RGB").convert("RGB")
+            image = image.resize((shape.width, shape.height), Image.Resampling.BILINEAR)
+            return np.asarray(image, dtype=np.uint8), is_grey
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+
+
+def _in_bytes(image: Image) -> Image:
+    """An image of 16 bits as one of 8; Pillow would clip it."""
+    from PIL import Image
+
+    if not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

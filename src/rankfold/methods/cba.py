@@ -1,0 +1,114 @@
+"""CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankfold.errors import UserError
+from rankfold.losses.low_fpr import above, low_fpr_loss, rank_weights
+from rankfold.methods.graded import (
+    BLOCK,
+    GradedConfig,
+    Parts,
+    Recipe,
+    Rule,
+    Seen,
+    method,
+)
+from rankfold.methods.grades import mean_score
+from rankfold.metrics.graded import check_fpr
+from rankfold.samplers.queues import Queues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CbaConfig(GradedConfig):
+    """What counts are the negatives around the tolerated rate."""
+
+    fpr: float = 0.01  # beta: the false-positive rate that is tolerated
+    sigma: float = 0.05  # of the Gaussian around it, in shares of the negatives
+    cache: int = 512  # vectors kept of each grade
+    ranks: Literal["direct", "likeness"] = "direct"  # how a row's rank is told from the cache
+    cache_weights: Literal["shares", "equal"] = "shares"  # equal: as the authors
+    classes: float = 1.0  # of the cross-entropy over grades, added through outputs of their own
+
+    def __post_init__(self) -> None:
+        super(CbaConfig, self).__post_init__()
+        check_fpr(self.fpr)
+        if not 0 < self.sigma < float("inf"):
+            raise UserError(f"sigma is {self.sigma}", hint="it is more than 0")
+        if self.cache < 1:
+            raise UserError(f"cache is {self.cache}", hint="it is at least 1")
+        if not 0 <= self.classes < float("inf"):
+            raise UserError(f"classes is {self.classes}", hint="it is 0 or more")
+
+
+def rule(parts: Parts) -> Rule:
+    """The rank-weighted pairwise loss, a value per threshold; [cba], Alg. 1.
+
+    The batch goes into the cache first. The ranks are told from the cache by the head as it is, the
+    weights that follow from them are held fixed, and the pairs are those of the batch. A threshold
+    with an empty side in the batch costs 0.
+    """
+    config: CbaConfig = parts.config
+    queues = filled(parts)
+
+    def losses(seen: Seen) -> Tensor:
+        queues.push(seen.vectors, seen.grades)
+        positive = above(seen.grades, parts.n_grades)
+        with torch.no_grad():
+            head, likeness = score_weights(parts), config.ranks == "likeness"
+            ranks = queues.ranks(seen.vectors, head, by_likeness=likeness)
+            weights = rank_weights(ranks, ~positive, config.fpr, config.sigma)
+        scores = seen.outputs[:, 0].expand(len(positive), -1)
+        values = low_fpr_loss(scores, positive, torch.ones_like(positive), weights)
+        if config.classes == 0:
+            return values
+        return values + config.classes * F.cross_entropy(seen.outputs[:, 1:], seen.grades)
+
+    return Rule(losses, queues)
+
+
+def score_weights(parts: Parts) -> Tensor:
+    """w: what the head makes a row's score of; [D]. Its bias moves no rank."""
+    weight = parts.module.head.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()[0]
+
+
+@torch.no_grad()
+def filled(parts: Parts) -> Queues:
+    """Queues with rows of each grade as the encoder sees them at first; short grades repeat."""
+    rows, config = parts.rows, parts.config
+    counts = torch.bincount(rows.grades, minlength=parts.n_grades)
+    shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
+    queues = Queues(shares, config.cache, config.width)
+    for grade in counts.nonzero().flatten().tolist():
+        mine = (rows.grades == grade).nonzero().flatten()
+        order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
+        taken = mine[order].repeat(-(-config.cache // len(mine)))[: config.cache]
+        for some in taken.split(BLOCK):
+            queues.push(parts.module.vectors(rows.select(some)), rows.grades[some])
+    return queues
+
+
+def outputs(n_grades: int) -> int:
+    """The score, and an output per grade for the cross-entropy beside it."""
+    return 1 + n_grades
+
+
+def score(found: Tensor, _n_grades: int) -> Tensor:
+    return mean_score(found[:, :1], 0)
+
+
+METHOD = method(
+    "cba",
+    Recipe(outputs, rule, score),
+    CbaConfig,
+    "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
+    "cba",
+)

@@ -1,0 +1,207 @@
+"""What the methods for ordered grades share: encoder, head, loop, model, scores.
+
+A method differs in how many outputs its head has, in what they cost, and in how they become one
+score. Thresholds k = 0..G-2 split the rows into those of grade > k, which are positive, and others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.encoders.rows import Scaling, Shape, find_encoder, flipped
+from rankfold.encoders.towers import small_linear
+from rankfold.errors import UserError
+from rankfold.training.batches import RowBatches
+from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
+from rankfold.types import Dataset, Graded, Method, Model, Run, Step
+
+BLOCK = 4096  # rows scored at a time
+FLIPS = {"none": (), "one": (3,), "both": (2, 3)}  # axes of images [B, channels, height, width]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradedConfig(Training):
+    """Rows are trained on in batches, and every epoch is scored."""
+
+    width: int = 64  # of the vectors before the head
+    epochs: int = 30
+    batch_size: int = 256
+    lr: float = 0.002
+    optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "cosine"
+    warmup: float = 1.0
+    encoder: str = "auto"  # linear, mlp, convolution, timm:NAME; auto: by what the rows have
+    dropout: float = 0.1  # of the numbers between layers
+    flips: Literal["none", "one", "both"] = "none"  # axes along which images may be mirrored
+
+    def __post_init__(self) -> None:
+        super(GradedConfig, self).__post_init__()
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout is {self.dropout}", hint="it is 0 or more, below 1")
+
+
+class Grading(nn.Module):
+    """From rows to vectors, and from these to outputs."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        encoder: str,
+        config: GradedConfig,
+        head: nn.Module,
+        rng: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.scaling = Scaling(shape)
+        _, make = find_encoder(encoder, shape)
+        self.encoder = make(shape, config.width, config.dropout, rng)
+        self.axes = FLIPS[config.flips]
+        self.head = head
+
+    def vectors(self, rows: Graded, rng: torch.Generator | None = None) -> Tensor:
+        """[B, D]; by a generator in training, without one to score."""
+        inputs = self.scaling(rows)
+        if rng is not None and inputs.images is not None:
+            inputs = inputs._replace(images=flipped(inputs.images, self.axes, rng))
+        found: Tensor = self.encoder(inputs, rng)
+        return found
+
+
+class Seen(NamedTuple):
+    """What a loss sees of a batch."""
+
+    rows: Tensor  # [B], their numbers in the training data
+    grades: Tensor  # [B]
+    vectors: Tensor  # [B, D]
+    outputs: Tensor  # [B, O]
+
+
+class Parts(NamedTuple):
+    """What a rule can be made from."""
+
+    module: Grading
+    rows: Graded
+    n_grades: int
+    config: Any
+    rng: torch.Generator  # on the rows' device
+
+
+class Rule(NamedTuple):
+    """What a batch costs, a value per row or per threshold, and what has to be kept for it."""
+
+    losses: Callable[[Seen], Tensor]
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What makes a method of its own."""
+
+    outputs: Callable[[int], int]  # of the head, for so many grades
+    rule: Callable[[Parts], Rule]
+    score: Callable[[Tensor, int], Tensor]  # [B, O] and the number of grades -> [B]
+    head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
+
+
+def plain(losses: Callable[[Tensor, Tensor, Any], Tensor]) -> Callable[[Parts], Rule]:
+    """A rule without memory: ``losses(outputs [B, O], grades [B], config)``."""
+
+    def make(parts: Parts) -> Rule:
+        return Rule(lambda seen: losses(seen.outputs, seen.grades, parts.config), Nothing())
+
+    return make
+
+
+def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    """Train the encoder and the head on graded rows."""
+    rows, n_grades = data.graded("train").to(run.device), len(data.candidates)
+    check_grades(rows, n_grades)
+    shape = Shape.of(data.graded("train"), data.columns)
+    encoder, _ = find_encoder(config.encoder, shape)
+    rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
+    head = recipe.head(config.width, recipe.outputs(n_grades), rng)
+    module = Grading(shape, encoder, config, head, rng)
+    module.scaling.fit(data.graded("train"))
+    module.to(run.device)
+    draws = torch.Generator(run.device).manual_seed(seed_of(run, "memory"))
+    rule = recipe.rule(Parts(module, rows, n_grades, config, draws))
+
+    def losses(batch: Tensor, rng: torch.Generator) -> Tensor:
+        some = rows.select(batch)
+        vectors = module.vectors(some, rng)
+        return rule.losses(Seen(batch, some.grades, vectors, module.head(vectors)))
+
+    def export() -> Model:
+        tensors = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
+        notes = {"shape": asdict(shape), "grades": n_grades}
+        settings = {**asdict(config), "encoder": encoder}
+        notes["image_shape"] = None if shape.image is None else list(shape.image)
+        return Model(name, settings, tensors, notes)
+
+    batches = RowBatches(len(rows), config.batch_size)
+    return train(Task(module, batches, losses, export, rule.memory), config, run)
+
+
+def check_grades(rows: Graded, n_grades: int) -> None:
+    """A UserError for rows that there is nothing to learn from."""
+    if n_grades < 2 or len(rows.grades.unique()) < 2:
+        raise UserError(
+            "the training rows have one grade alone", hint="there is nothing to tell apart"
+        )
+
+
+@torch.no_grad()
+def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
+    """One score per row, the higher, the higher its grade; [n]."""
+    found, n_grades = model.notes["shape"], int(model.notes["grades"])
+    image = None if found["image"] is None else tuple(found["image"])
+    shape = Shape(found["numbers"], tuple(found["levels"]), image)
+    shape.check(rows)
+    rng, device = torch.Generator(), next(iter(model.tensors.values())).device
+    config = GradedConfig(width=model.config["width"], dropout=model.config["dropout"])
+    head = recipe.head(config.width, recipe.outputs(n_grades), rng)
+    module = Grading(shape, model.config["encoder"], config, head, rng).to(device)
+    module.load_state_dict(dict(model.tensors), strict=False)  # a kept model has more than these
+    parts = torch.arange(len(rows)).split(BLOCK)
+    scores = [
+        recipe.score(module.head(module.vectors(rows.select(some).to(device))), n_grades)
+        for some in parts
+    ]
+    return torch.cat(scores).cpu() if scores else torch.zeros(0)
+
+
+def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: str) -> Method:
+    """A method from its recipe."""
+
+    def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
+        return fit(name, recipe, data, settings, run)
+
+    def score(model: Model, rows: Graded) -> Tensor:
+        return score_rows(recipe, model, rows)
+
+    return Method(summary, config, "graded", start, score_rows=score, paper=paper)
+
+
+# ---------------------------------------------------------------------------------- scores
+
+
+def expected_grade(probabilities: Tensor) -> Tensor:
+    """sum_g p_g g / (G - 1), between 0 and 1; [B, G] -> [B]."""
+    grades = torch.arange(probabilities.shape[1], device=probabilities.device)
+    return probabilities @ grades.to(probabilities.dtype) / (probabilities.shape[1] - 1)
+
+
+def by_classes(outputs: Tensor, _n_grades: int) -> Tensor:
+    """Of a softmax over grades."""
+    return expected_grade(outputs.double().softmax(dim=1))
+
+
+def by_thresholds(outputs: Tensor, _n_grades: int) -> Tensor:
+    """The sum of sigmoids, one per threshold."""
+    return outputs.double().sigmoid().sum(dim=1)

@@ -1,0 +1,164 @@
+"""Metrics of rows with ordered grades, from their scores alone. To add one: a function, a line.
+
+A threshold k = 0 .. G - 2 parts the rows: those of a grade above k are its positives, the others
+its negatives. A metric has a value per threshold, and the mean over the thresholds with rows on
+both sides is reported; ``order`` has one value, for all grades at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.metrics.order import Pairs, auc, count_pairs, order
+from rankfold.metrics.roc import Curve, passing, pauc, pauc_raw, run_ends, tpr, tpr_closest
+
+RATE_METRICS: dict[str, Callable[[Curve, float], Tensor]] = {
+    "tpr": tpr,
+    "tpr-closest": tpr_closest,
+    "pauc": pauc,
+    "pauc-raw": pauc_raw,
+}
+
+PAIR_METRICS: dict[str, Callable[[Pairs], Tensor]] = {
+    "auc": auc,
+    "order": order,
+}
+
+GRADED_METRICS = (*RATE_METRICS, *PAIR_METRICS)
+
+
+class GradedSpec(NamedTuple):
+    """A metric as a person names it: ``tpr@fpr=.01``, or ``auc``, which needs no rate."""
+
+    name: str  # one of GRADED_METRICS
+    fpr: float | None  # above 0 and below 1; None for a metric that needs none
+
+    def __str__(self) -> str:
+        return self.name if self.fpr is None else f"{self.name}@fpr={_written(self.fpr)}"
+
+
+def parse_graded(text: str) -> GradedSpec:
+    """``"tpr@fpr=.01" -> GradedSpec("tpr", 0.01)``; anything else is a UserError."""
+    name, at, rate = text.strip().partition("@")
+    if name not in GRADED_METRICS:
+        raise UserError(f"graded rows have no metric {name!r}", hint=_hint(name))
+    if name not in RATE_METRICS:
+        if at:
+            raise UserError(
+                f"metric {name!r} has no cut-off, not {rate!r}",
+                hint=f"write {name}, or pauc@fpr=.1 for a part of the curve",
+            )
+        return GradedSpec(name, None)
+    if not at:
+        raise UserError(
+            f"metric {name!r} does not say which false-positive rate is allowed",
+            hint=f"write {name}@fpr=.01",
+        )
+    return GradedSpec(name, _rate(name, rate))
+
+
+def check_fpr(fpr: float) -> float:
+    """The rate, if it is one; a UserError otherwise."""
+    if not 0 < fpr < 1:  # neither is NaN
+        raise UserError(
+            f"a false-positive rate must be above 0 and below 1, not {fpr:g}", hint="say .01"
+        )
+    return float(fpr)
+
+
+def graded_mean(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> float:
+    """The mean of ``graded_values`` over the thresholds that have one.
+
+    NaN where a score is; a UserError where all rows have the same grade.
+    """
+    known = grades[grades >= 0]
+    if len(known) == 0 or bool((known == known[0]).all()):
+        raise UserError(
+            "the rows to be scored all have the same grade, or none",
+            hint="a split needs rows of two grades at least",
+        )
+    return float(graded_values(scores, grades, n_grades, spec).nanmean())
+
+
+def graded_values(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> Tensor:
+    """The metric at each threshold; [G - 1], NaN where a side is empty or a score is NaN.
+
+    ``order`` has one value for all of them; [1].
+
+    Args:
+        scores: of rows, the higher, the higher the grade; [n].
+        grades: from 0 to G - 1, -1 where not known: such a row is left out; [n].
+        n_grades: G.
+        spec: the metric.
+    """
+    if bool(scores.isnan().any()):
+        scores, grades = scores[:0], grades[:0]
+    return values_of(passed_by_grade(scores, grades, n_grades), [spec])[0]
+
+
+def passed_by_grade(scores: Tensor, grades: Tensor, n_grades: int) -> Tensor:
+    """How many rows of each grade pass each cut, as in ``Curve``; [G, J + 1] int64."""
+    known = grades >= 0
+    ordered, places = scores[known].sort(descending=True)
+    of_grade = grades[known][places] == torch.arange(n_grades, device=grades.device)[:, None]
+    return passing(of_grade.long(), run_ends(ordered))
+
+
+def values_of(passed: Tensor, specs: Sequence[GradedSpec]) -> list[Tensor]:
+    """Of each metric the values at the thresholds, from ``passed`` [G, ..., J + 1].
+
+    They are [G - 1, ...], or [1, ...] where a metric has one value for all thresholds.
+    """
+    at_rate = {spec.name in RATE_METRICS for spec in specs}
+    curves = _curves(passed) if True in at_rate else []
+    pairs = count_pairs(passed) if False in at_rate else None
+    return [_values(spec, curves, pairs) for spec in specs]
+
+
+def _curves(passed: Tensor) -> list[Curve]:
+    """One per threshold."""
+    sums = passed.cumsum(dim=0)
+    return [Curve(sums[-1], negatives) for negatives in sums[:-1]]
+
+
+def _values(spec: GradedSpec, curves: Sequence[Curve], pairs: Pairs | None) -> Tensor:
+    if spec.fpr is None:
+        assert pairs is not None
+        return PAIR_METRICS[spec.name](pairs)
+    return torch.stack([RATE_METRICS[spec.name](curve, spec.fpr) for curve in curves])
+
+
+def _rate(name: str, text: str) -> float:
+    """The rate of ``fpr=.01``."""
+    what, _, number = text.partition("=")
+    try:
+        fpr = float(number) if what.strip() == "fpr" and "_" not in number else None
+    except ValueError:
+        fpr = None
+    if fpr is None:
+        raise UserError(
+            f"metric '{name}@{text}' must say fpr=RATE after the @", hint=f"write {name}@fpr=.01"
+        )
+    return check_fpr(fpr)
+
+
+def _written(fpr: float) -> str:
+    """A rate as short as it can be: .01."""
+    return repr(fpr).removeprefix("0")
+
+
+def _hint(name: str) -> str:
+    near = get_close_matches(name.lower(), GRADED_METRICS, n=1)
+    known = ", ".join(map(example, GRADED_METRICS))
+    return f"{f'did you mean {example(near[0])}? ' if near else ''}they have {known}"
+
+
+def example(name: str) -> str:
+    """How a person writes a metric."""
+    return f"{name}@fpr=.01" if name in RATE_METRICS else name

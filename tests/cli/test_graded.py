@@ -1,0 +1,80 @@
+"""Graded rows on the command line: prepare, info, verify."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Path:
+    rows = [f"p{i},{20 + i},{'mf'[i % 2]},x,{('low', 'high')[i % 2]}" for i in range(20)]
+    (tmp_path / "patients.csv").write_text(
+        "\n".join(["id,age,sex,site,severity", *rows, "p20,30,m,x,odd"]) + "\n"
+    )
+    return tmp_path / "patients.csv"
+
+
+@pytest.fixture
+def words(patients: Path) -> tuple[object, ...]:
+    columns = ("--query-column", "id", "--grade-column", "severity", "--grades", "low,high")
+    return ("prepare", patients, "--format", "features", *columns)
+
+
+def test_prepare_and_info_say_what_there_is(
+    rankfold: Command, words: tuple[object, ...], tmp_path: Path
+) -> None:
+    done = rankfold(*words, "--out", tmp_path / "d")
+    assert done.code == 0
+    told = rankfold("info", tmp_path / "d")
+    for shown in (done.err, told.err):
+        assert "20 rows of 2 grades" in shown
+        assert "split: train 16, validation 2, test 2" in shown
+        assert "grade 0, low: 10 (train 8, validation 1, test 1)" in shown
+        assert "grade 1, high: 10 (train 8, validation 1, test 1)" in shown
+        assert "columns: 1 numbers, 1 categories" in shown
+        assert "column left out: site (it has the same value in all training rows)" in shown
+        assert "rows read: 21" in shown
+        assert "dropped: 1 for a grade that is not among those given (patients.csv:22)" in shown
+    about = json.loads(rankfold("info", tmp_path / "d", "--json").out)
+    assert about["columns"] == {"numbers": ["age"], "levels": {"sex": ["f", "m"]}}
+    assert len(about["fingerprint"]) == 64
+    assert rankfold("verify", tmp_path / "d").code == 0
+
+
+def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_path: Path) -> None:
+    more = ("--drop-columns", "site,sex", "--split", "0.6,0.2,0.2", "--json")
+    summary = json.loads(rankfold(*words, "--out", tmp_path / "d", *more).out)["summary"]
+    assert summary["train"] == {"rows": 12, "grades": [6, 6]}
+    assert [entry["column"] for entry in summary["left_out"]] == ["sex", "site"]
+
+
+def test_strict_refuses_bad_rows(
+    rankfold: Command, words: tuple[object, ...], tmp_path: Path
+) -> None:
+    done = rankfold(*words, "--out", tmp_path / "d", "--strict")
+    assert done.code == 2
+    assert "patients.csv:22" in done.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_text_without_an_order_is_an_error(
+    rankfold: Command, patients: Path, tmp_path: Path
+) -> None:
+    words = ("--format", "features", "--grade-column", "severity", "--out", tmp_path / "d")
+    done = rankfold("prepare", patients, *words)
+    assert done.code == 2
+    assert "no order of its own: high,low,odd" in " ".join(done.err.split())
+    assert "--grades high,low,odd" in " ".join(done.err.split())
+
+
+def test_bundled_retinas(rankfold: Command, tmp_path: Path) -> None:
+    done = rankfold("prepare", "--source", "retinamnist", "--out", tmp_path / "d")
+    assert done.code == 0
+    assert "1,600 rows of 5 grades" in done.err
+    assert "grade 4: 92 (train 66, validation 6, test 20)" in done.err
+    assert "images: 28 x 28, colour" in done.err

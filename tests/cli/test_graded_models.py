@@ -1,0 +1,218 @@
+"""What the commands make of a model of graded rows."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from linear_grades import LINEAR, NAMES, data_of, grader_of
+
+import rankfold as rf
+from rankfold.data import folder
+from rankfold.methods import METHODS
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data, a model of it, and new rows."""
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+    data = data_of()
+    folder.save(data, tmp_path / "data")
+    grader_of(data).save(tmp_path / "model")
+    rows = data.graded("test")
+    pl.DataFrame(
+        {
+            "id": [f"p{number}" for number in range(200)],
+            "dose": rows.numbers[:, 1].numpy(),
+            "age": rows.numbers[:, 0].numpy(),
+            "site": [("a", "b", "")[c] for c in rows.categories[:, 0].tolist()],
+        }
+    ).write_csv(tmp_path / "new.csv")
+    return tmp_path
+
+
+def on_train(graded: Path) -> Path:
+    """A model whose cuts come from rows that it has learnt."""
+    grader_of(data_of(), operating_on="train").save(graded / "sure")
+    return graded / "sure"
+
+
+def test_evaluate_json_is_one_document(rankfold: Command, graded: Path) -> None:
+    done = rankfold(
+        "evaluate", graded / "model", graded / "data", "--json", "--bootstrap", 50,
+        "--metrics", "tpr@fpr=0.1,order", "--seed", 3, "--calibration", 5,
+    )  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    expected = rf.evaluate(
+        str(graded / "model"),
+        graded / "data",
+        metrics=["tpr@fpr=.1", "order"],
+        samples=50,
+        seed=3,
+        calibration=5,
+    )
+    assert found == json.loads(json.dumps(expected.to_json()))
+    assert list(found["metrics"]) == ["tpr@fpr=.1", "order"]
+    assert list(found["intervals"]) == ["tpr@fpr=.1", "order"]
+    assert len(found["thresholds"]["tpr@fpr=.1"]) == 2
+    assert found["queries"] == 200
+
+
+def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) -> None:
+    done = rankfold("evaluate", graded / "model", graded / "data", "--bootstrap", 20)
+    assert (done.code, done.out) == (0, "")
+    found = rf.evaluate(str(graded / "model"), graded / "data", samples=20).to_json()
+    lines = {line.split()[1]: line for line in done.err.splitlines() if len(line.split()) > 4}
+    assert "> none" in done.err
+    assert "> mild" in done.err
+    assert "> severe" not in done.err
+    for name, mean in found["metrics"].items():
+        assert f"{mean:.4f}" in lines[name]
+        low, high = found["intervals"][name]
+        assert f"{low:.4f} to {high:.4f}" in lines[name]
+        for value in found["thresholds"].get(name, []):
+            assert f"{value:.4f}" in lines[name]
+    assert "by the cuts of the model, made on validation" in done.err
+    assert "will be higher" not in done.err
+
+
+def test_cuts_from_train_are_warned_of(rankfold: Command, graded: Path) -> None:
+    model, out = on_train(graded), graded / "out.parquet"
+    words = ("the false-positive rate on new rows", "will be higher")
+    done = rankfold("evaluate", model, graded / "data", "--bootstrap", 0)
+    assert all(some in " ".join(done.err.split()) for some in words)
+    told = rankfold("predict", model, graded / "new.csv", "--out", out, "--query-column", "id")
+    assert all(some in " ".join(told.err.split()) for some in words)
+    silent = rankfold("predict", model, graded / "new.csv", "--out", out, "--quiet")
+    assert (silent.code, silent.err) == (0, "")
+
+
+def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> None:
+    out = graded / "grades.parquet"
+    done = rankfold(
+        "predict", graded / "model", graded / "new.csv", "--out", out, "--fpr", 0.1,
+        "--query-column", "id",
+    )  # fmt: skip
+    assert (done.code, done.out) == (0, "")
+    assert "200 rows" in done.err
+    found, grader = pl.read_parquet(out), rf.load(graded / "model")
+    assert isinstance(grader, rf.Grader)
+    assert found.columns == ["query", "score", "grade"]
+    assert found["query"].to_list() == [f"p{number}" for number in range(200)]
+    scores = grader.score(data_of().graded("test"))
+    assert found["score"].to_list() == pytest.approx(scores.tolist(), abs=1e-5)
+    expected = [NAMES[number] for number in grader.grade(scores, 0.1).tolist()]
+    assert sum(a != b for a, b in zip(found["grade"], expected, strict=True)) <= 1  # by rounding
+    assert not list(graded.glob(".writing*"))
+
+
+def test_predict_uses_a_hundredth_unless_told(rankfold: Command, graded: Path) -> None:
+    words = ("predict", graded / "model", graded / "new.csv", "--json", "--out")
+    first = rankfold(*words, graded / "a.parquet")
+    assert json.loads(first.out) == {
+        "out": str(graded / "a.parquet"),
+        "queries": 200,
+        "left_out": 0,
+    }
+    rankfold(*words, graded / "b.parquet", "--fpr", 0.01)
+    rankfold(*words, graded / "c.parquet", "--fpr", 0.3)
+    tables = [pl.read_parquet(graded / f"{name}.parquet")["grade"] for name in "abc"]
+    assert tables[0].equals(tables[1])
+    assert (tables[2] == "none").sum() < (tables[0] == "none").sum()
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("search", "model", "--query", "1"), "linear, which grades rows", "predict"),
+        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "3"), "k was given", "-k"),
+        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "0"), "k was given", "-k"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "--include-seen"),
+            "include_seen was given",
+            "--include-seen",
+        ),
+        (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "not 2", ".01"),
+        (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
+        (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "approximate"),
+            "no vectors",
+            "--index",
+        ),
+        (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
+        (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
+        (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
+        (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
+        (("forget", "model", "p1"), "grades rows", "predict"),
+    ],
+)
+def test_a_wrong_turn_gets_one_error_with_a_hint(
+    rankfold: Command,
+    graded: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
+    hint: str,
+) -> None:
+    monkeypatch.chdir(graded)
+    done = rankfold(*words)
+    assert (done.code, done.out) == (2, "")
+    error, _, advice = done.err.rpartition("error: ")[2].partition("\nhint: ")
+    assert message in error
+    assert hint in advice
+    assert not (graded / "x.parquet").exists()
+
+
+def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "who.csv").write_text("user\nuser-1\n")
+    words = ("predict", model, tmp_path / "who.csv", "--out", tmp_path / "l.parquet")
+    done = rankfold(*words, "--fpr", 0.01)
+    assert done.code == 2
+    assert "fpr was given, but the model ranks candidates" in done.err
+    assert "leave --fpr out" in done.err
+    done = rankfold("evaluate", model, model.with_name("data"), "--bootstrap", 5)
+    assert done.code == 2
+    assert "samples is for graded rows" in done.err
+    assert rankfold(*words, "-k", 0).err.startswith("error: k is 0")
+
+
+def test_rows_that_cannot_be_used_are_counted_or_refused(rankfold: Command, graded: Path) -> None:
+    with (graded / "new.csv").open("a") as file:
+        file.write("p200,1.0\n")
+    words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    done = rankfold(*words, "--strict")
+    assert done.code == 2
+    assert "a wrong number of columns" in done.err
+    assert not (graded / "x.parquet").exists()
+    assert "200 rows; 1 rows that could not be used" in rankfold(*words).err
+    assert len(pl.read_parquet(graded / "x.parquet")) == 200
+
+
+def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:
+    assert rankfold("verify", graded / "model").code == 0
+    done = rankfold("info", graded / "model")
+    assert done.code == 0
+    assert "linear" in done.err
+
+
+def test_a_missing_column_is_told(rankfold: Command, graded: Path) -> None:
+    pl.read_csv(graded / "new.csv").drop("dose").write_csv(graded / "new.csv")
+    done = rankfold("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    assert done.code == 2
+    assert "'dose'" in done.err
+
+
+def test_a_model_without_cuts_cannot_predict(rankfold: Command, graded: Path) -> None:
+    grader = grader_of(data_of())
+    weights = {"weights": grader.model.tensors["weights"]}
+    replace(grader, model=replace(grader.model, tensors=weights)).save(graded / "bare")
+    done = rankfold("predict", graded / "bare", graded / "new.csv", "--out", graded / "x.parquet")
+    assert done.code == 2
+    assert "no rows to choose cuts from" in done.err

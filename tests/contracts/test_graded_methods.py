@@ -1,0 +1,115 @@
+"""What every method for ordered grades must do, tested once, on rows with a planted order."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rankfold as rf
+from rankfold.comm import Alone
+from rankfold.grader import Grader
+from rankfold.methods import METHODS
+from rankfold.types import Columns, Dataset, Graded, Run, Step, Vocabulary
+
+GRADED = [name for name, method in METHODS.items() if method.data_kind == "graded"]
+FEW: dict[str, Any] = {"epochs": 8, "batch_size": 32, "width": 8, "lr": 0.02}
+
+
+def planted(n: int, seed: int, n_grades: int = 4) -> Graded:
+    """A grade follows from one number and one category, and a little noise; one number is noise."""
+    rng = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(n, 2, generator=rng)
+    categories = torch.randint(0, 3, (n, 1), generator=rng, dtype=torch.int32)
+    noise = 0.2 * torch.randn(n, generator=rng)
+    hidden = 1.5 * numbers[:, 0] + categories[:, 0] - 1 + noise
+    edges = torch.linspace(-2, 2, n_grades - 1)
+    numbers = numbers.masked_fill(torch.rand(n, 2, generator=rng) < 0.02, torch.nan)
+    return Graded(numbers, categories, None, torch.bucketize(hidden, edges))
+
+
+def data(n_grades: int = 4) -> Dataset:
+    parts = [planted(n, seed, n_grades) for seed, n in enumerate((400, 100, 300))]
+    names = [f"g{place}" for place in range(n_grades)]
+    columns = Columns(("a", "b"), {"c": ("x", "y", "z")})
+    rows, grades = Vocabulary.numbered(800), Vocabulary.numbered(n_grades, names)
+    return Dataset("graded", *parts, rows, grades, columns=columns, fingerprint="planted")
+
+
+def run(resume: dict[str, Tensor] | None = None) -> Run:
+    return Run(torch.Generator().manual_seed(5), torch.device("cpu"), Alone(), resume=resume)
+
+
+def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:
+    config = METHODS[name].config(**{**FEW, "epochs": 4})
+    found = []
+    for step in METHODS[name].fit(data(), config, run(resume)):
+        kept = {key: tensor.clone() for key, tensor in step.state().items()}
+        found.append(step._replace(state=lambda kept=kept: kept))
+    return found
+
+
+@pytest.mark.parametrize("name", GRADED)
+class TestGradedMethod:
+    @pytest.mark.parametrize("n_grades", [2, 4])
+    def test_finds_the_planted_order(self, name: str, n_grades: int) -> None:
+        found = rf.fit(name, data(n_grades), **FEW)
+        assert isinstance(found, Grader)
+        metrics = rf.evaluate(found, data(n_grades), metrics=["order", "auc"], samples=10)
+        assert metrics["order"] > 0.93
+        assert metrics["auc"] > 0.93
+
+    def test_same_seed_same_model(self, name: str) -> None:
+        first, second = (rf.fit(name, data(), seed=3, **FEW).model.tensors for _ in range(2))
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+    def test_a_row_is_scored_alone_as_among_others(self, name: str) -> None:
+        found, rows = rf.fit(name, data(), **FEW), data().graded("test")
+        together = found.score(rows)
+        for place in (0, 7, 299):
+            alone = found.score(rows.select(torch.tensor([place])))
+            torch.testing.assert_close(alone, together[place : place + 1], atol=1e-5, rtol=1e-5)
+
+    def test_goes_on_from_its_state_to_the_bit(self, name: str) -> None:
+        whole = steps(name)
+        rest = steps(name, {**whole[1].state(), "number": torch.tensor(2)})
+        assert [step.number for step in rest] == [3, 4]
+        for key, tensor in whole[-1].state().items():
+            assert torch.equal(rest[-1].state()[key], tensor), key
+
+    def test_comes_back_from_disk(self, name: str, tmp_path: Path) -> None:
+        found, rows = rf.fit(name, data(), out=tmp_path / "model", **FEW), data().graded("test")
+        again = rf.load(tmp_path / "model")
+        assert torch.equal(again.score(rows), found.score(rows))
+        assert again.names == ["g0", "g1", "g2", "g3"]
+        assert torch.equal(again.cuts(0.1), found.cuts(0.1))
+
+    def test_a_grade_that_no_row_has_and_what_was_never_seen_do_no_harm(self, name: str) -> None:
+        whole = data()
+        some = whole.graded("train")
+        without = some.select((some.grades != 2).nonzero().flatten())
+        found = rf.fit(name, replace(whole, train=without), **FEW)
+        odd = Graded(
+            torch.tensor([[torch.nan, torch.nan], [1e30, -1e30]]),
+            torch.full((2, 1), -1, dtype=torch.int32),
+            None,
+            torch.tensor([-1, -1]),
+        )
+        assert found.score(odd).isfinite().all()
+
+    def test_a_batch_of_one_row_does_no_harm(self, name: str) -> None:
+        found = rf.fit(name, data(), **{**FEW, "batch_size": 399, "epochs": 1})
+        assert all(t.isfinite().all() for t in found.model.tensors.values())
+
+    def test_one_grade_alone_is_refused(self, name: str) -> None:
+        some = data().graded("train")
+        alone = some.select((some.grades == 1).nonzero().flatten())
+        with pytest.raises(rf.UserError, match="one grade alone"):
+            rf.fit(name, replace(data(), train=alone))
+
+    def test_refit_learns_validation_as_well(self, name: str) -> None:
+        found = rf.fit(name, data(), refit=True, **FEW)
+        assert found.model.notes["refit"]
+        assert found.operates_on_train

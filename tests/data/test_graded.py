@@ -1,0 +1,653 @@
+"""Rows with ordered grades: from tables, arrays, images and KEEL files to prepared data."""
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold.data import folder
+from rankfold.data.graded import Splitting, assign, read_rows
+from rankfold.data.grades import GradedRows
+from rankfold.data.prepare import prepare
+from rankfold.data.reading import LINE, Reading
+from rankfold.data.rows import RawRows
+from rankfold.errors import UserError
+from rankfold.types import Columns, Dataset, Graded, SplitName
+
+GRADES = ["low", "middle", "high"]
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+FEATURES: dict[str, Any] = {"format": "features", "grade": "severity", "grades": GRADES}
+
+
+@pytest.fixture
+def patients() -> pl.DataFrame:
+    """30 rows, 10 of each grade: an age that tells the row, a sex, a missing value of either."""
+    n = range(30)
+    return pl.DataFrame(
+        {
+            "id": [f"p{i}" for i in n],
+            "age": [None if i == 7 else 20.5 + i for i in n],
+            "sex": [None if i == 8 else "mf"[i % 2] for i in n],
+            "severity": [GRADES[i % 3] for i in n],
+        }
+    )
+
+
+def prepared(table: Any, **options: Any) -> Dataset:
+    return prepare(table, query="id", **(FEATURES | options))
+
+
+def ages(data: Dataset) -> dict[str, list[float]]:
+    assert data.columns is not None
+    place = data.columns.numbers.index("age")
+    return {name: data.graded(name).numbers[:, place].nan_to_num(27.5).tolist() for name in SPLITS}
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+def test_numbers_and_categories_are_told_apart(patients: pl.DataFrame) -> None:
+    data = prepared(patients)
+    assert data.kind == "graded"
+    assert data.columns == Columns(("age",), {"sex": ("f", "m")})
+    assert (len(data.queries), len(data.candidates)) == (30, 3)
+    assert data.candidates.texts is not None
+    assert data.candidates.texts.to_list() == GRADES
+    for name in SPLITS:
+        part = data.graded(name)
+        for row in range(len(part)):
+            age = part.numbers[row, 0].item()
+            i = 7 if np.isnan(age) else round(age - 20.5)
+            assert part.grades[row] == i % 3
+            assert part.categories[row, 0] == (-1 if i == 8 else 1 - i % 2)
+
+
+def test_the_age_that_is_missing_stays_so(patients: pl.DataFrame) -> None:
+    data = prepared(patients)
+    missing = [int(data.graded(name).numbers.isnan().sum()) for name in SPLITS]
+    assert sum(missing) == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz"])
+def test_every_format_gives_the_same(kind: str, patients: pl.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / f"patients.{kind}"
+    match kind:
+        case "csv":
+            patients.write_csv(path)
+        case "csv.gz":
+            import gzip
+
+            path.write_bytes(gzip.compress(patients.write_csv().encode()))
+        case "tsv":
+            patients.write_csv(path, separator="\t")
+        case "jsonl":
+            patients.write_ndjson(path)
+        case "parquet":
+            patients.write_parquet(path)
+        case "arrow":
+            patients.write_ipc(path)
+    assert prepared(path).fingerprint == prepared(patients).fingerprint
+
+
+def test_tables_in_memory_give_the_same(patients: pl.DataFrame) -> None:
+    expected = prepared(patients).fingerprint
+    assert prepared(patients.to_pandas()).fingerprint == expected
+    assert prepared(patients.to_arrow()).fingerprint == expected
+    assert prepared(patients.lazy()).fingerprint == expected
+
+
+def test_several_files_are_one_table(patients: pl.DataFrame, tmp_path: Path) -> None:
+    patients[:11].write_csv(tmp_path / "a.csv")
+    patients[11:].write_parquet(tmp_path / "b.parquet")
+    data = prepare(tmp_path / "a.csv", tmp_path / "b.parquet", query="id", **FEATURES)
+    assert data.fingerprint == prepared(patients).fingerprint
+
+
+def test_levels_are_those_of_train_alone(patients: pl.DataFrame) -> None:
+    late = patients.with_columns(sex=pl.lit("x"))
+    data = prepare(train=patients, test=late, validation_share=0.0, query="id", **FEATURES)
+    assert data.columns is not None
+    assert data.columns.levels == {"sex": ("f", "m")}
+    assert data.graded("test").categories.unique().tolist() == [-1]
+    assert data.validation is None
+
+
+def test_numbers_that_are_not_finite_are_missing(patients: pl.DataFrame) -> None:
+    dose = [float("nan"), float("inf"), -float("inf"), *map(float, range(27))]
+    data = prepared(patients.with_columns(dose=pl.Series(dose)), split=(1.0, 0.0, 0.0))
+    assert data.graded("train").numbers[:, 1].isnan().tolist() == [True] * 3 + [False] * 27
+
+
+def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
+    rows = pl.concat([patients] * 80).with_columns(
+        same=pl.lit(1.5),
+        empty=pl.lit(None, pl.String),
+        name=pl.int_range(2400).cast(pl.String) + "x",
+        days=pl.date_range(pl.date(2000, 1, 1), pl.date(2010, 1, 1), eager=True)[:2400],
+        code=pl.int_range(2400),
+    )
+    data = prepared(rows, drop_columns=["code"])
+    assert data.columns == Columns(("age",), {"sex": ("f", "m")})
+    why = {entry["column"]: entry["why"] for entry in data.summary["left_out"]}
+    assert why.keys() == {"same", "empty", "name", "days", "code"}
+    assert "same value" in why["same"]
+    assert "no value" in why["empty"]
+    assert "different values" in why["name"]
+    assert "Date" in why["days"]
+    assert why["code"] == "as asked"
+
+
+def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame) -> None:
+    rows = patients.with_columns(seen=pl.when(pl.int_range(30) % 2 == 0).then(1.0))
+    data = prepared(rows, split=(1.0, 0.0, 0.0))
+    assert data.columns is not None
+    assert data.columns.numbers == ("age", "seen")
+
+
+# ---------------------------------------------------------------------------------- grades
+
+
+@pytest.mark.parametrize("values", [[2, 10, 1], ["2", "10", "1"], [2.0, 10.0, 1.0]], ids=str)
+def test_numbers_ascend(values: list[Any]) -> None:
+    data = prepare(pl.DataFrame({"x": range(30), "y": values * 10}), format="features", grade="y")
+    assert data.summary["grade_names"] == ["1", "2", "10"]
+    train = data.graded("train")
+    expected = [[1, 2, 0][int(x) % 3] for x in train.numbers[:, 0]]
+    assert train.grades.tolist() == expected
+
+
+def test_numbers_may_be_given_an_order_in_any_spelling() -> None:
+    table = pl.DataFrame({"x": range(30), "y": ["1.0", "2", "3"] * 10})
+    data = prepare(table, format="features", grade="y", grades=[3, 2, 1])
+    assert data.summary["grade_names"] == ["3", "2", "1"]
+    assert data.graded("train").grades.tolist() == [
+        2 - int(x) % 3 for x in data.graded("train").numbers[:, 0]
+    ]
+
+
+def test_an_enum_has_an_order(patients: pl.DataFrame) -> None:
+    rows = patients.with_columns(pl.col("severity").cast(pl.Enum(["none", *GRADES])))
+    assert prepared(rows, grades=None).summary["grade_names"] == GRADES
+
+
+def test_categories_of_pandas_have_no_order(patients: pl.DataFrame) -> None:
+    rows = patients.to_pandas()
+    rows["severity"] = pd.Categorical(rows["severity"])
+    with pytest.raises(UserError, match="no order"):
+        prepared(rows, grades=None)
+
+
+def test_rows_without_a_grade_are_counted(patients: pl.DataFrame, tmp_path: Path) -> None:
+    rows = patients.with_columns(
+        severity=pl.when(pl.col("id") == "p3")
+        .then(pl.lit("odd"))
+        .when(pl.col("id") == "p4")
+        .then(None)
+        .otherwise(pl.col("severity"))
+    )
+    rows.write_csv(tmp_path / "rows.csv")
+    data = prepared(tmp_path / "rows.csv")
+    assert len(data.queries) == 28
+    assert data.summary["rows"] == 30
+    assert data.summary["dropped"] == [
+        {"why": "a missing grade", "rows": 1, "first": ["rows.csv:6"]},
+        {"why": "a grade that is not among those given", "rows": 1, "first": ["rows.csv:5"]},
+    ]
+    with pytest.raises(UserError, match=r"rows.csv:6"):
+        prepared(tmp_path / "rows.csv", strict=True)
+
+
+# ---------------------------------------------------------------------------------- splits
+
+
+def graded_rows(counts: list[int]) -> GradedRows:
+    grades = np.repeat(np.arange(len(counts)), counts)
+    grades = np.random.default_rng(0).permutation(grades)
+    table = pl.DataFrame({LINE: list(map(str, range(len(grades))))})
+    names = tuple(map(str, range(len(counts))))
+    return GradedRows(RawRows("rows", table, None), grades, names)
+
+
+@given(
+    st.lists(st.integers(1, 80), min_size=2, max_size=5),
+    st.tuples(st.floats(0, 0.4), st.floats(0, 0.4)),
+    st.integers(0, 100),
+)
+def test_shares_hold_for_each_grade(
+    counts: list[int], shares: tuple[float, float], seed: int
+) -> None:
+    rows = graded_rows(counts)
+    parts = (1 - sum(shares), *shares)
+    splits = assign(rows, Splitting(parts, 0.1, seed))
+    assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
+    for grade, n in enumerate(counts):
+        found = np.bincount(splits[rows.grades == grade], minlength=3)
+        assert found.sum() == n
+        assert found[0] >= 1
+        for number, least in ((1, 5), (2, 3)):
+            if n >= least:
+                assert abs(found[number] - parts[number] * n) <= 1
+            else:
+                assert found[number] == 0
+    again = assign(rows, Splitting(parts, 0.1, seed))
+    assert (again == splits).all()
+
+
+def test_another_seed_gives_another_split(patients: pl.DataFrame) -> None:
+    one, same, other = (ages(prepared(patients, seed=seed)) for seed in (0, 0, 1))
+    assert one == same != other
+
+
+def test_every_row_is_in_one_split(patients: pl.DataFrame) -> None:
+    data = prepared(patients, split="0.6,0.2,0.2")
+    found = ages(data)
+    assert [len(found[name]) for name in SPLITS] == [18, 6, 6]
+    assert sorted(chain.from_iterable(found.values())) == [20.5 + i for i in range(30)]
+    assert all(
+        data.summary[name]["grades"] == [n] * 3 for name, n in zip(SPLITS, (6, 2, 2), strict=True)
+    )
+
+
+def test_given_files_stay_apart_and_validation_is_carved(
+    patients: pl.DataFrame, tmp_path: Path
+) -> None:
+    patients[:24].write_csv(tmp_path / "a.csv")
+    patients[24:].write_csv(tmp_path / "b.csv")
+    files = {"train": tmp_path / "a.csv", "test": tmp_path / "b.csv"}
+    data = prepare(**files, query="id", validation_share=0.25, **FEATURES)
+    found = ages(data)
+    assert found["test"] == [20.5 + i for i in range(24, 30)]
+    assert data.summary["validation"]["grades"] == [2, 2, 2]
+    assert sorted(found["train"] + found["validation"]) == [20.5 + i for i in range(24)]
+
+
+# ---------------------------------------------------------------------------------- folders
+
+
+def test_what_is_saved_is_loaded(patients: pl.DataFrame, tmp_path: Path) -> None:
+    data = prepared(patients)
+    back = prepared(patients, out=tmp_path / "data")
+    assert back.columns == data.columns
+    assert (back.summary, back.fingerprint) == (data.summary, data.fingerprint)
+    assert back.candidates.texts is not None
+    assert back.candidates.texts.to_list() == GRADES
+    for name in SPLITS:
+        ours, theirs = folder.to_tensors(data.graded(name)), folder.to_tensors(back.graded(name))
+        assert ours.keys() == theirs.keys()
+        for tensor in ours:
+            torch.testing.assert_close(ours[tensor], theirs[tensor], equal_nan=True, rtol=0, atol=0)
+
+
+def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
+    plain = prepared(patients).fingerprint
+    assert len(plain) == 64
+    for other in (
+        prepared(patients.with_columns(pl.col("age") + 1)),
+        prepared(patients, grades=["middle", "low", "high"]),
+        prepared(patients, seed=1),
+        prepared(patients.rename({"age": "years"})),
+    ):
+        assert other.fingerprint != plain
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: replace(rows, grades=rows.grades + 3),
+        lambda rows: replace(rows, grades=rows.grades - 2),
+        lambda rows: replace(rows, categories=rows.categories + 2),
+        lambda rows: replace(rows, categories=rows.categories - 2),
+    ],
+)
+def test_damaged_rows_are_found(damage: Any, patients: pl.DataFrame) -> None:
+    data = prepared(patients)
+    folder.check_pairs(data)
+    with pytest.raises(UserError, match="the test rows are damaged"):
+        folder.check_pairs(replace(data, test=damage(data.test)))
+
+
+def test_columns_that_do_not_fit_are_refused(patients: pl.DataFrame, tmp_path: Path) -> None:
+    data = prepared(patients)
+    assert data.columns is not None
+    more = Columns((*data.columns.numbers, "weight"), data.columns.levels)
+    folder.save(replace(data, columns=more), tmp_path / "data")
+    with pytest.raises(UserError):
+        folder.load(tmp_path / "data")
+
+
+# ---------------------------------------------------------------------------------- arrays
+
+
+def test_arrays_of_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(30, 12)).astype(np.float32)
+    numbers[0, 3] = np.nan
+    kinds = rng.integers(-1, 3, (30, 1))
+    images = rng.integers(0, 255, (30, 4, 5), dtype=np.uint8)
+    grades = np.arange(30)[:, None] % 3
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=numbers, categories=kinds, images=images, labels=grades)
+    data = prepare(path, format="features", split=(1.0, 0.0, 0.0))
+    assert data.columns is not None
+    assert data.columns.numbers == tuple(f"number_{i:02}" for i in range(12))
+    assert data.columns.levels == {"category_0": ("0", "1", "2")}
+    train = data.graded("train")
+    assert np.array_equal(train.numbers.numpy(), numbers, equal_nan=True)
+    assert np.array_equal(train.categories.numpy(), kinds)
+    assert train.images is not None
+    assert np.array_equal(train.images[..., 0].numpy(), images)
+    assert train.grades.tolist() == grades[:, 0].tolist()
+
+
+def test_arrays_by_split_as_medmnist_writes_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"train": 20, "val": 6, "test": 8}
+    arrays = {}
+    for name, n in sizes.items():
+        arrays[f"{name}_images"] = rng.integers(0, 255, (n, 4, 4, 3), dtype=np.uint8)
+        arrays[f"{name}_labels"] = np.arange(n)[:, None] % 2
+    np.savez(tmp_path / "m.npz", **arrays)
+    data = prepare(tmp_path / "m.npz", format="features")
+    assert data.columns is None
+    for ours, theirs in (("train", "train"), ("validation", "val"), ("test", "test")):
+        part = data.graded(ours)  # type: ignore[arg-type]
+        assert part.images is not None
+        assert np.array_equal(part.images.numpy(), arrays[f"{theirs}_images"])
+    again = prepare(arrays, format="features", split="0.5,0.25,0.25")
+    assert [again.summary[name]["rows"] for name in SPLITS] == [18, 8, 8]
+
+
+# ---------------------------------------------------------------------------------- images
+
+
+def write_images(home: Path, mode: str = "RGB") -> Path:
+    """Ten images of each grade; the blue of an image, or its grey, tells its grade and number."""
+    from PIL import Image
+
+    for grade in range(3):
+        (home / str(grade)).mkdir(parents=True)
+        for number in range(10):
+            value = 80 * grade + number
+            colour = (0, 0, value) if mode == "RGB" else value
+            Image.new(mode, (9, 7), colour).save(home / str(grade) / f"{number}.png")
+    return home
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes")
+    (home / "0" / "notes.txt").write_text("not an image")
+    (home / "0" / ".DS_Store").write_text("hidden")
+    data = prepare(home, format="features", image_size=4)
+    assert data.summary["images"] == [4, 4, 3]
+    assert data.summary["grade_names"] == ["0", "1", "2"]
+    assert data.summary["dropped"] == [
+        {"why": "a file that is no image", "rows": 1, "first": ["eyes/0/notes.txt"]}
+    ]
+    seen = []
+    for name in SPLITS:
+        part = data.graded(name)
+        assert part.images is not None
+        blue = part.images[:, 0, 0, 2].long()
+        assert (part.images[..., 2] == blue[:, None, None]).all()
+        assert part.images[..., :2].sum() == 0
+        assert (blue // 80).tolist() == part.grades.tolist()
+        seen += blue.tolist()
+    assert sorted(seen) == [80 * g + n for g in range(3) for n in range(10)]
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
+def test_grey_images_have_one_channel(mode: str, channels: int, tmp_path: Path) -> None:
+    data = prepare(write_images(tmp_path / "eyes", mode), format="features")
+    assert data.summary["images"] == [64, 64, channels]
+
+
+def test_images_of_16_bits_keep_their_order(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for grade in range(2):
+        (tmp_path / "eyes" / str(grade)).mkdir(parents=True)
+        for number in range(5):
+            deep = np.full((4, 4), 30_000 * grade + 1000, dtype=np.uint16)
+            Image.fromarray(deep).save(tmp_path / "eyes" / str(grade) / f"{number}.png")
+    train = prepare(tmp_path / "eyes", format="features").graded("train")
+    assert train.images is not None
+    assert train.images[:, 0, 0, 0].tolist() == [[3, 121][g] for g in train.grades]
+
+
+def test_without_pillow_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = write_images(tmp_path / "eyes")
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(UserError, match="Pillow") as caught:
+        prepare(home, format="features")
+    assert "rankfold[images]" in str(caught.value.hint)
+
+
+# ---------------------------------------------------------------------------------- new rows
+
+
+def test_new_rows_are_read_by_the_columns_of_a_model(patients: pl.DataFrame) -> None:
+    columns = Columns(("age",), {"sex": ("f", "m")})
+    new = pl.DataFrame(
+        {"sex": ["m", "x", None], "other": [1, 2, 3], "age": ["4", "", "6.5"], "id": [7, 8, 9]}
+    )
+    rows, keys = read_rows(new, columns)
+    assert rows.numbers[:, 0].nan_to_num(-1.0).tolist() == [4.0, -1.0, 6.5]
+    assert rows.categories[:, 0].tolist() == [1, -1, -1]
+    assert rows.grades.tolist() == [-1, -1, -1]
+    assert rows.images is None
+    assert keys.to_list() == [0, 1, 2]
+    assert read_rows(new, columns, key="id").keys.to_list() == [7, 8, 9]
+    same, _ = read_rows(patients, columns, grade="severity", grades=["low", "high"])
+    assert same.grades.tolist() == [(0, -1, 1)[i % 3] for i in range(30)]
+
+
+def test_new_rows_are_what_prepare_made_of_them(patients: pl.DataFrame, tmp_path: Path) -> None:
+    data = prepared(patients, split=(1.0, 0.0, 0.0))
+    patients.drop("severity").write_csv(tmp_path / "new.csv")
+    rows, _ = read_rows(str(tmp_path / "new.csv"), data.columns)
+    train = data.graded("train")
+    torch.testing.assert_close(rows.numbers, train.numbers, equal_nan=True)
+    assert torch.equal(rows.categories, train.categories)
+
+
+def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
+    with pytest.raises(UserError, match="no columns 'age', 'sex', which the model"):
+        read_rows(patients.drop("age", "sex"), Columns(("age",), {"sex": ("m",)}))
+
+
+def test_bad_lines_of_new_rows_are_refused_or_noted(tmp_path: Path, reading: Reading) -> None:
+    (tmp_path / "new.csv").write_text("age,b\n1,2\n3,4,5\n6,7\n")
+    with pytest.raises(UserError, match=r"new.csv:3"):
+        read_rows(tmp_path / "new.csv", Columns(("age",), {}))
+    rows, keys = read_rows(tmp_path / "new.csv", Columns(("age",), {}), reading=reading)
+    assert rows.numbers[:, 0].tolist() == [1.0, 6.0]
+    assert len(keys) == 2
+    assert reading.bad.counts == {"a wrong number of columns": 1}
+
+
+def test_new_images(tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes")
+    rows, keys = read_rows(home, None, image_shape=(5, 6, 1))
+    assert rows.images is not None
+    assert rows.images.shape == (30, 5, 6, 1)
+    assert keys[0] == "0/0.png"
+    assert rows.grades.unique().tolist() == [-1]
+    graded, _ = read_rows(home, None, image_shape=(5, 6, 3), grades=["0", "1", "2"])
+    assert graded.grades.tolist() == [g for g in range(3) for _ in range(10)]
+    images = np.zeros((4, 5, 6, 3), dtype=np.uint8)
+    np.savez(tmp_path / "new.npz", images=images)
+    assert len(read_rows(tmp_path / "new.npz", None, image_shape=(5, 6, 3)).rows) == 4
+    with pytest.raises(UserError, match="5 x 6 x 3, but the model takes 8 x 8 x 3"):
+        read_rows(tmp_path / "new.npz", None, image_shape=(8, 8, 3))
+    with pytest.raises(UserError, match="has no images"):
+        read_rows(pl.DataFrame({"a": [1]}), None, image_shape=(8, 8, 3))
+    with pytest.raises(UserError, match="takes no images"):
+        read_rows(home, Columns(("age",), {}))
+
+
+# ---------------------------------------------------------------------------------- bad input
+
+
+ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message", "hint"),
+    [
+        (ROWS, {"grade": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
+        (ROWS, {}, "cannot tell where the grades", "--grade-column"),
+        (ROWS, {"grade": "y"}, "text, which has no order of its own: a,b,c", "--grades a,b,c"),
+        (
+            ROWS,
+            {"grade": "y", "grades": "a,b,q"},
+            "no row of the table has the grade 'q'",
+            "a, b, c",
+        ),
+        (ROWS, {"grade": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
+        (ROWS, {"grade": "y", "grades": "a"}, "one grade only: 'a'", "two or more"),
+        (ROWS.with_columns(y=1), {"grade": "y"}, "one grade only: '1'", "two or more"),
+        (ROWS.with_columns(y=None), {"grade": "y"}, "no grade in any row", "two or more"),
+        (ROWS[:0], {"grade": "y"}, "no usable rows", "right file"),
+        (
+            ROWS,
+            {"grade": "y", "grades": "a,b,c", "drop_columns": "q"},
+            "no column 'q' to drop",
+            "x",
+        ),
+        (
+            ROWS,
+            {"grade": "y", "grades": "a,b,c", "drop_columns": "x"},
+            "no column of features",
+            "x: as",
+        ),
+        (
+            ROWS,
+            {"grade": "y", "grades": "a,b,c", "split": "last"},
+            "cannot be split by 'last'",
+            "0.8",
+        ),
+        (ROWS, {"grade": "y", "grades": "a,b,c", "kcore": 3}, "take no --kcore", "leave it out"),
+        (ROWS, {"grade": "y", "header": False}, "take no --no-header", "leave it out"),
+        (ROWS, {"grade": "y", "image_size": 0}, "the image size is 0", "pixels"),
+        (
+            ROWS,
+            {"grade": "y", "format": "table", "grades": "a"},
+            "pairs take no --grades",
+            "features",
+        ),
+        (
+            pl.DataFrame({"x": range(200), "y": np.arange(200) / 7}),
+            {"grade": "y"},
+            "200 different values",
+            "right column",
+        ),
+        (np.zeros((3, 2)), {"grade": "y"}, "cannot read rows from ndarray", ".npz"),
+        ({"a": [1]}, {}, "no array of rows: it has a", "numbers"),
+        ({"X": [[1.0]], "y": [1, 2]}, {}, "unlike numbers of rows", "numbers"),
+        ({"X": [1.0], "y": [1]}, {}, r"of shape \(1,\), not \[n, F\]", "numbers"),
+        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the arrays are", "numbers"),
+        ({"X": [[1.0]], "features": [[1.0]], "y": [1]}, {}, "both X and features", "same"),
+        ({"X": [[1.0]], "y": [1]}, {"grade": "z"}, "no array 'z'", "X, y"),
+        (
+            {"images": np.zeros((2, 3, 9, 9), np.uint8), "y": [1, 2]},
+            {},
+            "of shape",
+            "channels last",
+        ),
+        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "of type float64", "uint8"),
+        ({"images": np.zeros((2, 9, 9), np.uint8)}, {}, "cannot tell where the grades", "none"),
+        (
+            {
+                "train_images": np.zeros((2, 9, 9), np.uint8),
+                "train_labels": [0, 1],
+                "test_images": np.zeros((2, 8, 8), np.uint8),
+                "test_labels": [0, 1],
+            },
+            {},
+            "are of shape",
+            "same height",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_prepared_is_told(
+    table: Any, options: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(table, **({"format": "features"} | options))
+    assert hint in str(caught.value.hint)
+
+
+def test_a_grade_without_rows_to_learn_from_is_told() -> None:
+    with pytest.raises(UserError, match="no row of the grade 'c' is for training"):
+        prepare(
+            train=ROWS.filter(pl.col("y") != "c"),
+            test=ROWS,
+            format="features",
+            grade="y",
+            grades="a,b,c",
+        )
+
+
+def test_files_with_other_columns_are_told(tmp_path: Path) -> None:
+    ROWS.write_csv(tmp_path / "a.csv")
+    ROWS.rename({"x": "z"}).write_csv(tmp_path / "b.csv")
+    with pytest.raises(UserError, match=r"b.csv has no column 'x', a.csv has one"):
+        prepare(tmp_path / "*.csv", format="features", grade="y", grades="a,b,c")
+
+
+def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
+    images = np.empty(2, dtype=object)
+    images[:] = [np.zeros((2, 2), np.uint8), np.zeros((3, 3), np.uint8)]
+    np.savez(tmp_path / "a.npz", images=images, labels=[0, 1])
+    with pytest.raises(UserError, match=r"a.npz: it holds objects") as caught:
+        prepare(tmp_path / "a.npz", format="features")
+    assert "one size" in str(caught.value.hint)
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 and then nothing")
+    (tmp_path / "c.npz").write_bytes(b"")
+    (tmp_path / "d.csv").write_text("")
+    np.save(tmp_path / "e.npy", np.zeros(3))
+    (tmp_path / "e.npy").rename(tmp_path / "e.npz")
+    for name in ("b.npz", "c.npz", "d.csv", "e.npz"):
+        with pytest.raises(UserError, match=name):
+            prepare(tmp_path / name, format="features", grade="y")
+
+
+def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
+    (tmp_path / "eyes" / "0").mkdir(parents=True)
+    with pytest.raises(UserError, match="has no images"):
+        prepare(tmp_path / "eyes", format="features")
+    (tmp_path / "eyes" / "0" / "a.png").write_text("no image")
+    with pytest.raises(UserError, match="has no images") as caught:
+        prepare(tmp_path / "eyes", format="features")
+    assert "a.png" in str(caught.value.hint)
+
+
+def test_images_without_folders_have_no_grade(tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes") / "0"
+    with pytest.raises(UserError, match="no grade in any row"):
+        prepare(home, format="features")
+
+
+def test_sources_refuse_what_they_know_themselves() -> None:
+    for options in ({"split": "0.5,0.2,0.3"}, {"grades": "0,1"}):
+        with pytest.raises(UserError, match="of its own"):
+            prepare(source="retinamnist", **options)
+    with pytest.raises(UserError, match="take no --grade-column"):
+        prepare(source="retinamnist", grade="y")
+
+
+def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:
+    data = prepared(patients)
+    assert isinstance(data.train, Graded)
+    assert data.summary["numbers"] == 1
+    assert data.summary["categories"] == 1
+    assert data.summary["images"] is None

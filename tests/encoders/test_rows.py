@@ -1,0 +1,175 @@
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import rankfold as rf
+from rankfold.encoders.rows import (
+    ROW_ENCODERS,
+    Inputs,
+    Scaling,
+    Shape,
+    dropped,
+    find_encoder,
+    flipped,
+)
+from rankfold.types import Columns, Dataset, Graded, Vocabulary
+
+
+def table(n: int = 50) -> Graded:
+    rng = torch.Generator().manual_seed(0)
+    numbers = 100 + 20 * torch.randn(n, 3, generator=rng)
+    numbers[::7, 1] = torch.nan
+    categories = torch.randint(-1, 4, (n, 2), generator=rng, dtype=torch.int32)
+    return Graded(numbers, categories, None, torch.randint(0, 3, (n,), generator=rng))
+
+
+def pictures(n: int = 40, channels: int = 3) -> Graded:
+    rng = torch.Generator().manual_seed(0)
+    grades = torch.randint(0, 3, (n,), generator=rng)
+    images = torch.randint(0, 100, (n, 12, 10, channels), generator=rng) + 50 * grades.view(
+        -1, 1, 1, 1
+    )
+    return Graded(torch.empty(n, 0), torch.empty(n, 0, dtype=torch.int32), images.byte(), grades)
+
+
+def prepared(rows: Graded) -> Dataset:
+    return Dataset("graded", rows, None, rows, Vocabulary.numbered(1), Vocabulary.numbered(3))
+
+
+def test_numbers_are_scaled_and_what_is_missing_is_marked() -> None:
+    rows = table()
+    scaling = Scaling(Shape.of(rows, None))
+    scaling.fit(rows)
+    found = scaling(rows).numbers
+    there = ~rows.numbers.isnan()
+    for column in range(3):
+        mine = found[there[:, column], column]
+        assert float(mine.mean()) == pytest.approx(0, abs=1e-5)
+        assert float(mine.std(unbiased=False)) == pytest.approx(1, abs=1e-4)
+    assert torch.equal(found[:, 3:] == 1, ~there)
+    assert torch.equal(found[:, :3][~there], torch.zeros(int((~there).sum())))
+
+
+def test_images_are_scaled_by_channel() -> None:
+    rows = pictures()
+    scaling = Scaling(Shape.of(rows, None))
+    scaling.fit(rows)
+    images = scaling(rows).images
+    assert images.shape == (40, 3, 12, 10)
+    torch.testing.assert_close(images.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(images.var(dim=(0, 2, 3)), torch.ones(3), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("linear", table()), ("mlp", table())])
+def test_unknown_levels_have_a_vector_of_their_own(name: str, rows: Graded) -> None:
+    shape = Shape.of(rows, Columns(("a", "b", "c"), {"d": ("p",) * 4, "e": ("q",) * 4}))
+    module = ROW_ENCODERS[name](shape, 6, 0.0, torch.Generator().manual_seed(0))
+    first, second = (
+        module(Inputs(torch.zeros(1, 6), torch.full((1, 2), place), None), None) for place in (0, 1)
+    )
+    assert first.shape == (1, 6)
+    assert not torch.equal(first, second)
+
+
+def test_dropping_is_by_the_generator_and_keeps_the_mean() -> None:
+    ones = torch.ones(200, 200)
+    first, second = (dropped(ones, 0.3, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert float(first.mean()) == pytest.approx(1, abs=0.01)
+    assert float((first == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(dropped(ones, 0.3, None), ones)
+
+
+def test_images_are_mirrored_one_by_one() -> None:
+    images = torch.arange(64.0 * 6).view(64, 1, 2, 3)
+    found = flipped(images, (2, 3), torch.Generator().manual_seed(0))
+    ways = [images, images.flip(2), images.flip(3), images.flip(2, 3)]
+    same = torch.stack([(found == way).flatten(1).all(dim=1) for way in ways])
+    assert (same.sum(dim=0) == 1).all()
+    assert (same.sum(dim=1) > 5).all()
+    assert flipped(images, (), torch.Generator()) is images
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_learnt(channels: int) -> None:
+    data = prepared(pictures(channels=channels))
+    found = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
+    assert rf.evaluate(found, data, metrics=["order"], samples=10)["order"] > 0.95
+
+
+def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    class Mine(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.map = nn.Linear(6, width)
+
+        def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
+            return self.map(inputs.numbers)
+
+    data = prepared(table())
+    with pytest.raises(rf.UserError, match="no encoder 'mine'"):
+        rf.fit("ce", data, encoder="mine")
+    monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
+    found = rf.fit("ce", data, encoder="mine", epochs=1)
+    found.save(f"{tmp_path}/model")
+    again = rf.load(f"{tmp_path}/model")
+    assert torch.equal(again.score(table()), found.score(table()))
+    monkeypatch.delitem(ROW_ENCODERS, "mine")
+    with pytest.raises(rf.UserError, match="no encoder 'mine'"):
+        rf.load(f"{tmp_path}/model").score(table())
+
+
+class StandIn(nn.Module):
+    """What ``timm.create_model`` gives: a network with ``num_features``, and batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_features = 5
+        self.layers = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.BatchNorm2d(5), nn.ReLU())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_backbones_of_timm(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
+    asked = []
+
+    def create_model(name: str, *, pretrained: bool, num_classes: int) -> nn.Module:
+        asked.append((name, pretrained, num_classes))
+        return StandIn()
+
+    fake = types.ModuleType("timm")
+    fake.create_model = create_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    data = prepared(pictures(channels=channels))
+    first, second = (rf.fit("cba", data, encoder="timm:rexnet_200", epochs=2) for _ in range(2))
+    assert asked[0] == ("rexnet_200", False, 0)
+    rows = data.graded("test")
+    assert torch.equal(first.score(rows), second.score(rows))
+    alone = first.score(rows.select(torch.tensor([3])))
+    torch.testing.assert_close(alone, first.score(rows)[3:4])  # batch norm as it was learnt
+
+
+def test_without_timm_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(rf.UserError, match="timm cannot be imported") as caught:
+        rf.fit("ce", prepared(pictures()), encoder="timm:rexnet_200")
+    assert "rankfold[images]" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("convolution", table()), ("timm:x", table()), ("mlp", pictures())]
+)
+def test_an_encoder_that_does_not_suit_the_rows_is_refused(name: str, rows: Graded) -> None:
+    with pytest.raises(rf.UserError, match="the data has none"):
+        find_encoder(name, Shape.of(rows, None))
+
+
+def test_rows_of_another_shape_are_refused() -> None:
+    found = rf.fit("ce", prepared(table()), epochs=1)
+    with pytest.raises(rf.UserError, match="not like those"):
+        found.score(pictures())

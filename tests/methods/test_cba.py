@@ -1,0 +1,176 @@
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.encoders.rows import Shape
+from rankfold.losses.low_fpr import surrogate_risk
+from rankfold.methods import METHODS, cba, grades
+from rankfold.methods.graded import Grading, Parts, Seen
+from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.types import Columns, Dataset, Graded, Vocabulary
+
+
+def tailed(n: int, seed: int) -> Graded:
+    """Two numbers of which the first tells more on the whole and the second more at the top.
+
+    Negatives are widely spread along the first: the highest of them are above all positives.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    grades = torch.randint(0, 2, (n,), generator=rng)
+    noise = torch.randn(n, 2, generator=rng)
+    positives = torch.stack([3 + noise[:, 0], 0.6 + 0.9 * noise[:, 1]], dim=1)
+    negatives = torch.stack([3 * noise[:, 0], 0.5 * noise[:, 1]], dim=1)
+    numbers = torch.where(grades[:, None] > 0, positives, negatives)
+    return Graded(numbers, torch.empty(n, 0, dtype=torch.int32), None, grades)
+
+
+@pytest.fixture(scope="module")
+def planted() -> Dataset:
+    train, test = tailed(4000, 0), tailed(20_000, 2)
+    columns = Columns(("wide", "narrow"), {})
+    rows, names = Vocabulary.numbered(24_000), Vocabulary.numbered(2, ["no", "yes"])
+    return Dataset("graded", train, None, test, rows, names, columns=columns)
+
+
+def figures(name: str, data: Dataset, **settings: object) -> dict[str, float]:
+    """A linear scorer, which cannot have both ends of the curve."""
+    found = rf.fit(name, data, encoder="linear", epochs=10, **settings)
+    rows = data.graded("test")
+    scores = found.score(rows)
+    names = ("tpr@fpr=.01", "auc")
+    return {n: graded_mean(scores, rows.grades, 2, parse_graded(n)) for n in names}
+
+
+@pytest.mark.parametrize("other", ["ce", "fh-auc", "focal"])
+def test_the_low_end_of_the_curve_is_won_where_others_win_the_whole(
+    planted: Dataset, other: str
+) -> None:
+    ours, theirs = figures("cba", planted), figures(other, planted)
+    assert theirs["auc"] > ours["auc"] + 0.02
+    assert theirs["tpr@fpr=.01"] < 0.1
+    assert ours["tpr@fpr=.01"] > 0.2
+
+
+@pytest.mark.parametrize("ranks", ["direct", "likeness"])
+def test_the_paper_s_loss_alone_does_it_as_well(planted: Dataset, ranks: str) -> None:
+    found = figures("cba", planted, classes=0.0, ranks=ranks, cache_weights="equal")
+    assert found["tpr@fpr=.01"] > 0.2
+
+
+def parts_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> Parts:
+    rng, shape = torch.Generator().manual_seed(0), Shape.of(rows, None)
+    head = torch.nn.Linear(config.width, cba.outputs(n_grades))
+    module = Grading(shape, "linear", config, head, rng)
+    return Parts(module, rows, n_grades, config, rng)
+
+
+def balanced(n_grades: int, each: int) -> Graded:
+    rng = torch.Generator().manual_seed(1)
+    grades = torch.arange(n_grades).repeat(each)
+    numbers = torch.randn(len(grades), 5, generator=rng) + 0.3 * grades[:, None]
+    return Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
+
+
+def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate() -> None:
+    """The encoder stands still, every row is in the cache and in the batch."""
+    rows = balanced(4, 30)
+    config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=30, classes=0.0, width=6)
+    parts = parts_of(rows, 4, config)
+    vectors = parts.module.vectors(rows)
+    outputs = parts.module.head(vectors)
+    found = cba.rule(parts).losses(Seen(torch.arange(120), rows.grades, vectors, outputs)).mean()
+    expected = surrogate_risk(outputs[:, 0], rows.grades, 4, 0.1, 0.1)
+    torch.testing.assert_close(found, expected)
+    parameters = list(parts.module.parameters())
+    ours, theirs = (
+        torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        for loss in (found, expected)
+    )
+    for mine, reference in zip(ours, theirs, strict=True):
+        if reference is not None:
+            torch.testing.assert_close(mine, reference, atol=1e-6, rtol=1e-4)
+
+
+def test_short_grades_repeat_in_the_first_cache() -> None:
+    rows = balanced(3, 10).select(torch.tensor([0, 1, 2, 3, 4, 6, 9]))  # 4, 2 and 1 of each
+    queues = cba.filled(parts_of(rows, 3, cba.CbaConfig(cache=4, width=6)))
+    assert queues.counts.tolist() == [4, 4, 4]
+    assert [len((v * 1e4).round().unique(dim=0)) for v in queues.vectors] == [4, 2, 1]
+    torch.testing.assert_close(queues.shares, torch.tensor([4.0, 2.0, 1.0]) / 7)
+
+
+def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:
+    rows = balanced(4, 8)
+    parts = parts_of(rows, 4, cba.CbaConfig(cache=8, classes=0.0, width=6))
+    some = (rows.grades >= 2).nonzero().flatten()
+    vectors = parts.module.vectors(rows.select(some))
+    seen = Seen(some, rows.grades[some], vectors, parts.module.head(vectors))
+    values = cba.rule(parts).losses(seen)
+    assert values[:2].tolist() == [0.0, 0.0]
+    assert values[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("fpr", 0), ("fpr", 1), ("sigma", 0), ("cache", 0), ("classes", -1)]
+)
+def test_settings_that_make_no_sense_are_refused(setting: str, value: float) -> None:
+    with pytest.raises(rf.UserError, match="false-positive" if setting == "fpr" else setting):
+        cba.CbaConfig(**{setting: value})
+
+
+# ---------------------------------------------------------------------------------- others
+
+
+def test_decision_dag_scores_by_its_paths() -> None:
+    outputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    place = {pair: number for number, pair in enumerate(grades.pairs_of(4))}
+
+    def expected(row: torch.Tensor, low: int, high: int) -> float:
+        if low == high:
+            return low / 3
+        p = float(torch.sigmoid(row[place[low, high]].double()))
+        return p * expected(row, low + 1, high) + (1 - p) * expected(row, low, high - 1)
+
+    found = grades.dag_score(outputs, 4).tolist()
+    assert found == pytest.approx([expected(row, 0, 3) for row in outputs])
+
+
+def test_soft_targets_are_written_out() -> None:
+    outputs, config = torch.randn(2, 4), grades.GradedConfig()
+    found = grades.soft_losses(outputs, torch.tensor([0, 2]), config)
+    for row, y in enumerate((0, 2)):
+        weights = torch.exp(-torch.tensor([abs(g - y) for g in range(4)], dtype=torch.float))
+        target = weights / weights.sum()
+        expected = -(target * outputs[row].log_softmax(0)).sum()
+        torch.testing.assert_close(found[row], expected)
+
+
+def test_focal_without_focus_is_cross_entropy() -> None:
+    outputs, y = torch.randn(6, 4), torch.randint(0, 4, (6,))
+    plain = grades.focal_losses(outputs, y, grades.FocalConfig(focus=0.0))
+    torch.testing.assert_close(plain, grades.ce_losses(outputs, y, grades.GradedConfig()))
+    focal = grades.focal_losses(outputs, y, grades.FocalConfig(focus=2.0))
+    p = outputs.softmax(1).gather(1, y[:, None]).squeeze(1)
+    torch.testing.assert_close(focal, (1 - p) ** 2 * plain)
+
+
+def test_duals_climb_by_the_excess_and_stay_in_range() -> None:
+    duals = grades.Duals(2, 0.5, torch.device("cpu"))
+    duals.climb(torch.tensor([0.2, -9.0]))
+    torch.testing.assert_close(duals.values, torch.tensor([1.1, 0.0]))
+    duals.climb(torch.tensor([1e9, 0.0]))
+    torch.testing.assert_close(duals.values, torch.tensor([1e5, 0.0]))
+
+
+def test_partial_auc_weighs_negatives_by_their_cost() -> None:
+    """The first time a row comes, its estimate is that of the batch: a softmax over negatives."""
+    rows = balanced(2, 6)
+    config = METHODS["pauc"].config(temperature=0.5)
+    parts = Parts(None, rows, 2, config, torch.Generator())  # type: ignore[arg-type]
+    outputs = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
+    seen = Seen(torch.arange(12), rows.grades, outputs, outputs)
+    found = grades.partial_rule(parts).losses(seen)
+    up, down = outputs[rows.grades > 0, 0], outputs[rows.grades == 0, 0]
+    costs = torch.nn.functional.softplus(down[None] - up[:, None])
+    expected = ((costs / 0.5).softmax(dim=1) * costs).sum(dim=1).mean()
+    torch.testing.assert_close(found, expected[None])

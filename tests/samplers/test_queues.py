@@ -1,0 +1,113 @@
+from collections import deque
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankfold.losses.low_fpr import exact_ranks
+from rankfold.samplers.queues import Queues, shares_above
+
+
+def rows(n: int, width: int, n_grades: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(n, width, generator=rng), torch.randint(0, n_grades, (n,), generator=rng)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5), st.lists(st.integers(1, 12), max_size=6), st.integers(0, 99))
+def test_queues_hold_the_latest_of_each_grade(size: int, batches: list[int], seed: int) -> None:
+    """Also of a batch that is larger than they are, and of one without some grade."""
+    queues, expected = Queues(torch.ones(3) / 3, size, 2), [deque(maxlen=size) for _ in range(3)]
+    for number, n in enumerate(batches):
+        vectors, grades = rows(n, 2, 3, seed + number)
+        queues.push(vectors, grades)
+        for vector, grade in zip(vectors.tolist(), grades.tolist(), strict=True):
+            expected[grade].append(tuple(vector))
+    for grade in range(3):
+        filled = min(int(queues.counts[grade]), size)
+        found = {tuple(v) for v in queues.vectors[grade, :filled].tolist()}
+        assert found == set(expected[grade])
+
+
+def brute(queues: Queues, score: float, head: torch.Tensor, k: int) -> float:
+    """The weighted share of the entries of grades up to k above a score."""
+    total = higher = 0.0
+    for grade in range(k + 1):
+        filled = min(int(queues.counts[grade]), queues.size)
+        for vector in queues.vectors[grade, :filled]:
+            weight = float(queues.shares[grade]) / filled
+            total += weight
+            higher += weight * (score < float(vector @ head))
+    return higher / total if total else 0.0
+
+
+@pytest.mark.parametrize("seen", [0, 3, 40])
+def test_direct_ranks_are_weighted_shares(seen: int) -> None:
+    queues = Queues(torch.tensor([0.6, 0.3, 0.1]), 8, 4)
+    if seen:
+        queues.push(*rows(seen, 4, 3, 0))
+    vectors, _ = rows(5, 4, 3, 1)
+    head = torch.randn(4, generator=torch.Generator().manual_seed(2))
+    found = queues.ranks(vectors, head, by_likeness=False)
+    expected = [[brute(queues, float(v @ head), head, k) for v in vectors] for k in range(2)]
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
+    queues = Queues(torch.tensor([0.6, 0.3, 0.1]), 8, 4)
+    queues.push(*rows(20, 4, 3, 0))
+    vectors, _ = rows(5, 4, 3, 1)
+    head = torch.randn(4, generator=torch.Generator().manual_seed(2))
+    found = queues.ranks(vectors, head, by_likeness=True)
+    for k in range(2):
+        entries = torch.cat(
+            [queues.vectors[g, : min(int(queues.counts[g]), 8)] for g in range(k + 1)]
+        )
+        own = torch.tensor([brute(queues, float(e @ head), head, k) for e in entries])
+        cosines = torch.nn.functional.cosine_similarity(vectors[:, None], entries[None], dim=2)
+        torch.testing.assert_close(found[k], (40 * cosines).softmax(dim=1) @ own)
+
+
+def test_with_all_rows_in_the_cache_ranks_are_exact() -> None:
+    vectors, grades = rows(90, 6, 3, 0)
+    head = torch.randn(6, generator=torch.Generator().manual_seed(1))
+    shares = torch.bincount(grades, minlength=3) / 90
+    queues = Queues(shares, 60, 6)
+    queues.push(vectors, grades)
+    found = queues.ranks(vectors, head, by_likeness=False)
+    expected = torch.stack([exact_ranks(vectors @ head, grades <= k) for k in range(2)])
+    torch.testing.assert_close(found, expected)
+
+
+def test_likeness_is_exact_where_rows_are_unlike() -> None:
+    grades = torch.arange(12) % 3
+    queues = Queues(torch.ones(3) / 3, 4, 12)
+    queues.push(torch.eye(12), grades)
+    head = torch.randn(12, generator=torch.Generator().manual_seed(1))
+    both = (queues.ranks(torch.eye(12), head, by_likeness=b) for b in (True, False))
+    by_likeness, direct = both
+    for k in range(2):  # of negatives: a positive has no entry of its own
+        torch.testing.assert_close(by_likeness[k][grades <= k], direct[k][grades <= k])
+
+
+def test_equal_scores_are_not_above() -> None:
+    scores = torch.tensor([1.0, 1.0, 2.0])
+    found = shares_above(torch.tensor([1.0, 2.0, 0.0]), scores, torch.ones(1, 3))
+    torch.testing.assert_close(found, torch.tensor([[1 / 3, 0.0, 1.0]]))
+
+
+def test_nothing_that_is_kept_has_a_gradient() -> None:
+    queues = Queues(torch.ones(2) / 2, 4, 3)
+    queues.push(torch.randn(6, 3, requires_grad=True), torch.tensor([0, 1, 0, 1, 1, 0]))
+    assert not queues.vectors.requires_grad
+
+
+def test_goes_on_from_its_state() -> None:
+    first, second = (Queues(torch.ones(3) / 3, 4, 2) for _ in range(2))
+    first.push(*rows(9, 2, 3, 0))
+    second.load({name: tensor.clone() for name, tensor in first.state().items()})
+    for queues in (first, second):
+        queues.push(*rows(5, 2, 3, 1))
+    assert torch.equal(first.vectors, second.vectors)
+    assert torch.equal(first.counts, second.counts)

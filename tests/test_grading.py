@@ -1,0 +1,273 @@
+"""Evaluation of graded rows: the metrics of the scores, and how sure they are."""
+
+import json
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+import torch
+from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_rows
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.grader import Grader
+from rankfold.grading import (
+    GRADED_DEFAULTS,
+    Certainty,
+    GradedEvaluation,
+    _bootstrap,
+    _resampled,
+    evaluate_graded,
+    matched,
+)
+from rankfold.methods import METHODS
+from rankfold.metrics import graded_mean, graded_values, parse_graded
+from rankfold.types import Columns, Dataset, Graded
+
+
+@pytest.fixture(autouse=True)
+def _linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return data_of()
+
+
+@pytest.fixture
+def grader(data: Dataset) -> Grader:
+    return grader_of(data)
+
+
+def evaluate(grader: Grader, data: Dataset, **how: object) -> GradedEvaluation:
+    found = rf.evaluate(grader, data, **how)  # type: ignore[arg-type]
+    assert isinstance(found, GradedEvaluation)
+    return found
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_values_are_those_of_the_scores(grader: Grader, data: Dataset, split: str) -> None:
+    found = evaluate(grader, data, split=split, samples=20)
+    rows = getattr(data, split)
+    scores = grader.score(rows)
+    assert tuple(found.metrics) == GRADED_DEFAULTS
+    for name in GRADED_DEFAULTS:
+        spec = parse_graded(name)
+        assert found[name] == graded_mean(scores, rows.grades, 3, spec)
+        values = graded_values(scores, rows.grades, 3, spec).tolist()
+        assert found.thresholds.get(name) == (None if name == "order" else values)
+    assert (found.queries, found.without_grade, found.trained_on) == (200, 0, 0)
+    assert found["tpr@fpr=0.01"] == found.metrics["tpr@fpr=.01"]
+
+
+def test_the_document_is_json(grader: Grader, data: Dataset) -> None:
+    rare = replace(data, test=data.graded("test").select((data.test.grades < 2).nonzero()[:, 0]))
+    found = evaluate(grader, rare, metrics="auc", samples=10).to_json()
+    found = json.loads(json.dumps(found, allow_nan=False))
+    assert found["split"] == "test"
+    assert found["thresholds"]["auc"][1] is None  # no row is above mild
+    assert found["metrics"]["auc"] == found["thresholds"]["auc"][0]
+    low, high = found["intervals"]["auc"]
+    assert low < found["metrics"]["auc"] < high
+    assert "calibration" not in found
+
+
+def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> None:
+    rows = data.graded("test")
+    grades = rows.grades.clone()
+    grades[:50] = -1
+    found = evaluate(grader, replace(data, test=replace(rows, grades=grades)), samples=0)
+    alone = evaluate(grader, replace(data, test=rows.select(torch.arange(50, 200))), samples=0)
+    assert (found.queries, found.without_grade) == (150, 50)
+    assert found.metrics == alone.metrics
+    assert found.intervals == {}
+
+
+# ---------------------------------------------------------------------------------- bootstrap
+
+
+def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
+    """Counting rows instead of drawing them gives the same values, ties included."""
+    rows, specs = data.graded("test"), [*map(parse_graded, GRADED_DEFAULTS)]
+    specs.append(parse_graded("tpr-closest@fpr=.2"))
+    scores, how = grader.score(rows).round(decimals=1), Certainty(samples=7, seed=3)
+    drawn = _bootstrap(scores, rows.grades, 3, specs, how, lambda _what, _share: None)
+    samples = torch.cat(list(_resampled(200, 3, how)))
+    assert samples.shape == (7, 200)
+    assert (samples.sum(dim=1) == 200).all()
+    for number, counts in enumerate(samples):
+        own = torch.repeat_interleave(scores.sort(descending=True).indices, counts)
+        for spec in specs:
+            expected = graded_mean(scores[own], rows.grades[own], 3, spec)
+            assert drawn[str(spec)][number].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_samples_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = Certainty(samples=11, seed=1)
+    whole = list(_resampled(50, 3, how))
+    monkeypatch.setattr("rankfold.grading.BLOCK", 50 * 3 * 2)
+    parts = list(_resampled(50, 3, how))
+    assert (len(whole), len(parts)) == (1, 6)
+    assert torch.equal(torch.cat(parts), whole[0])
+
+
+def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> None:
+    def interval(**how: object) -> tuple[float, float]:
+        return evaluate(grader, data, metrics="auc", **how).intervals["auc"]
+
+    assert interval(seed=1) == interval(seed=1) != interval(seed=2)
+    wide, narrow = interval(confidence=0.99), interval(confidence=0.5)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_intervals_hold_what_they_say() -> None:
+    """Of 80 samples of rows, about nine in ten have the true value in their interval of .9."""
+    everything = random_rows(100, 40_000)
+    data = data_of()
+    grader = grader_of(data)
+    truth = graded_mean(grader.score(everything), everything.grades, 3, parse_graded("auc"))
+    held = 0
+    for start in range(80):
+        some = everything.select(torch.arange(start * 300, (start + 1) * 300))
+        found = evaluate(
+            grader, replace(data, test=some), metrics="auc", samples=300, confidence=0.9
+        )
+        low, high = found.intervals["auc"]
+        held += low <= truth <= high
+    assert 64 <= held <= 79  # binomial(80, .9) is below or above it once in 300 times
+
+
+# ---------------------------------------------------------------------------------- cuts, curves
+
+
+def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Dataset) -> None:
+    found = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], samples=0)
+    (entry,) = found.operating
+    assert (entry.fpr, found.operating_on) == (0.1, "validation")
+    scores, grades = grader.score(data.graded("test")), data.graded("test").grades
+    for k, cut in enumerate(grader.cuts(0.1)):
+        passed = scores > cut
+        assert entry.false_positives[k] == pytest.approx(passed[grades <= k].double().mean().item())
+        assert entry.true_positives[k] == pytest.approx(passed[grades > k].double().mean().item())
+    own = evaluate(grader, data, metrics="tpr@fpr=.1", split="validation", samples=0).operating[0]
+    assert all(rate is not None and rate <= 0.1 for rate in own.false_positives)
+
+
+def test_a_model_without_cuts_is_evaluated_all_the_same(grader: Grader, data: Dataset) -> None:
+    kept = {"weights": grader.model.tensors["weights"]}
+    bare = replace(grader, model=replace(grader.model, tensors=kept))
+    found = evaluate(bare, data, samples=0)
+    assert found.operating == []
+    assert found.metrics == evaluate(grader, data, samples=0).metrics
+
+
+def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset) -> None:
+    curves = evaluate(grader, data, samples=0, calibration=4).to_json()["calibration"]
+    assert [len(curve) for curve in curves] == [4, 4]
+    assert all(entry["rows"] == 50 for curve in curves for entry in curve)
+    lowest, highest = curves[0][0], curves[0][-1]
+    assert lowest["score"] < highest["score"]
+    assert lowest["share"] < highest["share"]
+
+
+def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
+    grader = grader_of(data, refit=True, data=data.fingerprint)
+    assert evaluate(grader, data, split="validation", samples=0).trained_on == 200
+    assert evaluate(grader, data, split="test", samples=0).trained_on == 0
+    assert evaluate(grader_of(data), data, split="validation", samples=0).trained_on == 0
+
+
+# ---------------------------------------------------------------------------------- other data
+
+
+def test_grades_are_matched_by_name(grader: Grader, data: Dataset) -> None:
+    turned = data_of(names=[NAMES[2], NAMES[0], NAMES[1]])
+    rows = turned.graded("test")
+    other = replace(turned, test=replace(rows, grades=(rows.grades + 1) % 3))
+    expected = evaluate(grader, data, samples=0).metrics
+    assert evaluate(grader, other, samples=0).metrics == expected
+    unknown = data_of(names=["none", "mild", "dire"])
+    with pytest.raises(UserError, match="does not know the grade 'dire'") as caught:
+        evaluate(grader, unknown)
+    assert "none, mild, severe" in caught.value.hint
+
+
+def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -> None:
+    theirs = Columns(("age", "bmi", "dose"), {"city": ("x",), "site": ("0", "a", "b")})
+    rows = data.graded("test")
+    numbers = torch.stack([rows.numbers[:, 0], torch.full((200,), 9.0), rows.numbers[:, 1]], dim=1)
+    sites = torch.where(rows.categories >= 0, rows.categories + 1, -1)
+    sites[:20] = 0  # a level that the model does not know
+    test = Graded(numbers, torch.cat([torch.zeros_like(sites), sites], dim=1), None, rows.grades)
+    found = matched(grader, replace(data, columns=theirs), test)
+    assert torch.equal(found.numbers, rows.numbers)
+    assert torch.equal(found.categories[20:], rows.categories[20:])
+    assert (found.categories[:20] == -1).all()
+    assert found.categories.dtype == torch.int32
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns(("age",), dict(COLUMNS.levels)), "column 'dose', which is not in the data"),
+        (Columns((*COLUMNS.numbers, "site"), {}), "column 'site', which is of another kind"),
+        (None, "the data has images alone, but the model was fitted on columns"),
+    ],
+)
+def test_columns_that_are_missing_are_told(
+    grader: Grader, data: Dataset, columns: Columns, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        evaluate(grader, replace(data, columns=columns))
+    assert caught.value.hint
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"metrics": ["ndcg@10"]}, "graded rows have no metric 'ndcg'"),
+        ({"metrics": []}, "no metric was asked for"),
+        ({"split": "train"}, "cannot evaluate on 'train'"),
+        ({"samples": -1}, "samples is -1"),
+        ({"confidence": 1.0}, "confidence is 1"),
+        ({"sampels": 5}, "there is no option 'sampels'"),
+        ({"strata": True}, "strata is for models that rank"),
+        ({"index": "approximate"}, "index is for models that rank"),
+    ],
+)
+def test_wrong_turns_are_told(
+    grader: Grader, data: Dataset, how: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        evaluate(grader, data, **how)
+    assert caught.value.hint
+
+
+def test_one_grade_alone_is_nothing_to_measure(grader: Grader, data: Dataset) -> None:
+    rows = data.graded("test")
+    same = replace(rows, grades=torch.ones_like(rows.grades))
+    with pytest.raises(UserError, match="200 rows with a grade, all the same"):
+        evaluate(grader, replace(data, test=same))
+
+
+def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None:
+    table = pl.DataFrame({"user": [1, 1, 2, 2, 2, 2, 2], "item": [1, 2, 1, 2, 3, 4, 5]})
+    pairs = rf.prepare(table)
+    ranker = rf.fit("popularity", pairs)
+    with pytest.raises(UserError, match="this data holds pairs"):
+        rf.evaluate(grader, pairs)
+    with pytest.raises(UserError, match="this data holds graded rows"):
+        rf.evaluate(ranker, data)
+    with pytest.raises(UserError, match="samples is for graded rows, and popularity ranks"):
+        rf.evaluate(ranker, pairs, samples=10)
+
+
+def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None:
+    found = evaluate_graded(grader, data)
+    assert found.intervals == evaluate(grader, data).intervals
+    assert all(not math.isnan(end) for ends in found.intervals.values() for end in ends)
