@@ -55,6 +55,9 @@ HOME = Path(__file__).parent
 ARRAYS = HOME / "scratch" / "gpu.npz"
 OUT = HOME / "results" / "text_gpu.json"
 SPLITS = ("train", "validation", "test")
+PAPER_EPOCHS = (
+    230  # of batches of 4096 of 25 thousand labels: the steps of 50 epochs of 131 thousand
+)
 SELECTED_BY, DEPTH = "ndcg@5", 5
 K = 100  # results at 100 million labels
 TEMPERATURE = 0.06
@@ -227,10 +230,10 @@ class Judged:
         return METRICS[spec.name](judge(ids.cpu(), truth), spec.k)
 
 
-def whole(method: str, place: Place) -> Row:
+def whole(method: str, place: Place, **settings: Any) -> Row:
     """Fit, then P@k and PSP@k on test."""
     data, pairs = load(place.arrays)
-    config = METHODS[method].config()
+    config = METHODS[method].config(**settings)
     began, steps, model = place.wait(), [], None
     for step in METHODS[method].fit(data, config, place.run(Judged(data))):
         model = step.model
@@ -239,12 +242,18 @@ def whole(method: str, place: Place) -> Row:
             print(f"epoch {step.number}, loss {step.loss:.4f}, {steps[-1]} s", flush=True)
     seconds = place.wait() - began
     assert model is not None
-    row = {"fit_s": round(seconds, 1), "epochs_done_at_s": steps, "mix": chosen(model)}
+    row: Row = {
+        "settings": settings,
+        "fit_s": round(seconds, 1),
+        "epochs_done_at_s": steps,
+        "mix": chosen(model),
+    }
     return row | tested(model, data, pairs, place)
 
 
 def chosen(model: Model) -> Row:
-    return {name: model.config[name] for name in ("classifier_share", "centroid_weight")}
+    names = ("classifier_share", "centroid_weight", "popularity_weight")
+    return {name: model.config[name] for name in names}
 
 
 def tested(
@@ -534,7 +543,7 @@ PIECES: dict[str, Callable[[Place], Row]] = {
     "hundred-million": update,
     "hundred-million-exact": by_blocks,
     "hundred-million-inverted": inverted,
-    "yso-paper": partial(whole, "siamesexml-paper"),
+    "yso-paper": partial(whole, "siamesexml-paper", encoder_epochs=PAPER_EPOCHS),
 }
 
 
