@@ -110,7 +110,7 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
             return self.map(inputs.numbers)
 
     data = prepared(table())
-    with pytest.raises(rf.UserError, match="no encoder 'mine'"):
+    with pytest.raises(rf.UserError, match="encoder cannot be 'mine'"):
         rf.fit("ce", data, encoder="mine")
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
     found = rf.fit("ce", data, encoder="mine", epochs=1)
@@ -118,7 +118,7 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     again = rf.load(f"{tmp_path}/model")
     assert torch.equal(again.score(table()), found.score(table()))
     monkeypatch.delitem(ROW_ENCODERS, "mine")
-    with pytest.raises(rf.UserError, match="no encoder 'mine'"):
+    with pytest.raises(rf.UserError, match="encoder cannot be 'mine'"):
         rf.load(f"{tmp_path}/model").score(table())
 
 

@@ -110,14 +110,6 @@ def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:
     assert values[2] > 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("fpr", 0), ("fpr", 1), ("sigma", 0), ("cache", 0), ("classes", -1)]
-)
-def test_settings_that_make_no_sense_are_refused(setting: str, value: float) -> None:
-    with pytest.raises(rf.UserError, match="false-positive" if setting == "fpr" else setting):
-        cba.CbaConfig(**{setting: value})
-
-
 # ---------------------------------------------------------------------------------- others
 
 

@@ -76,7 +76,19 @@ NONSENSE: dict[str, list[Any]] = {
     "residual": ["maybe"],
     "classifier_share": [-0.1, 1.1, float("nan")],
     "centroid_weight": [-0.1, 1.1, float("nan")],
+    "popularity_weight": [-0.1, 1.1, float("nan")],
     "members": [0],
+    "dropout": [-0.1, 1.0, float("nan")],
+    "flips": ["maybe"],
+    "fpr": [0.0, 1.0, float("nan")],
+    "sigma": [0.0, float("nan"), float("inf")],
+    "cache": [0],
+    "ranks": ["maybe"],
+    "cache_weights": ["maybe"],
+    "classes": [-0.1, float("nan"), float("inf")],
+    "focus": [-0.1, float("nan"), float("inf")],
+    "memory": [0.0, 1.0, float("nan")],
+    "dual_lr": [0.0, float("nan"), float("inf")],
 }
 CASES = [
     pytest.param(name, {field.name: value}, id=f"{name}-{field.name}-{value}")

@@ -261,6 +261,12 @@ ROW_ENCODERS: dict[str, RowEncoder] = {
 }
 
 
+CHOICES = (
+    f"it is auto, {', '.join(ROW_ENCODERS)} or {TIMM}NAME; one of your own is put into "
+    "rankfold.encoders.rows.ROW_ENCODERS first"
+)
+
+
 def find_encoder(name: str, shape: Shape) -> tuple[str, RowEncoder]:
     """An encoder by name, and the name; ``auto`` is what suits the rows."""
     if name == "auto":
@@ -269,11 +275,7 @@ def find_encoder(name: str, shape: Shape) -> tuple[str, RowEncoder]:
         _check_images(name, shape, needed=True)
         return name, backbone(name.removeprefix(TIMM))
     if name not in ROW_ENCODERS:
-        raise UserError(
-            f"there is no encoder {name!r} of rows",
-            hint=f"it is auto, {', '.join(ROW_ENCODERS)} or {TIMM}NAME; one of your own is put "
-            "into rankfold.encoders.rows.ROW_ENCODERS first",
-        )
+        raise UserError(f"encoder cannot be {name!r}", hint=CHOICES)
     if name in ("linear", "mlp", "convolution"):
         _check_images(name, shape, needed=name == "convolution")
     return name, ROW_ENCODERS[name]

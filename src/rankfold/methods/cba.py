@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, low_fpr_loss, rank_weights
 from rankfold.methods.graded import (
     BLOCK,
@@ -21,7 +20,6 @@ from rankfold.methods.graded import (
     method,
 )
 from rankfold.methods.grades import mean_score
-from rankfold.metrics.graded import check_fpr
 from rankfold.samplers.queues import Queues
 
 
@@ -35,16 +33,6 @@ class CbaConfig(GradedConfig):
     ranks: Literal["direct", "likeness"] = "direct"  # how a row's rank is told from the cache
     cache_weights: Literal["shares", "equal"] = "shares"  # equal: as the authors
     classes: float = 1.0  # of the cross-entropy over grades, added through outputs of their own
-
-    def __post_init__(self) -> None:
-        super(CbaConfig, self).__post_init__()
-        check_fpr(self.fpr)
-        if not 0 < self.sigma < float("inf"):
-            raise UserError(f"sigma is {self.sigma}", hint="it is more than 0")
-        if self.cache < 1:
-            raise UserError(f"cache is {self.cache}", hint="it is at least 1")
-        if not 0 <= self.classes < float("inf"):
-            raise UserError(f"classes is {self.classes}", hint="it is 0 or more")
 
 
 def rule(parts: Parts) -> Rule:

@@ -13,7 +13,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.rows import Scaling, Shape, find_encoder, flipped
+from rankfold.encoders.rows import (
+    CHOICES,
+    ROW_ENCODERS,
+    TIMM,
+    Scaling,
+    Shape,
+    find_encoder,
+    flipped,
+)
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.training.batches import RowBatches
@@ -42,8 +50,21 @@ class GradedConfig(Training):
 
     def __post_init__(self) -> None:
         super(GradedConfig, self).__post_init__()
+        if self.encoder not in ("auto", *ROW_ENCODERS) and not self.encoder.startswith(TIMM):
+            raise UserError(f"encoder cannot be {self.encoder!r}", hint=CHOICES)
+        for name in ("fpr", "memory"):
+            if not 0 < getattr(self, name, 0.5) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is between 0 and 1")
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout is {self.dropout}", hint="it is 0 or more, below 1")
+        for name in ("sigma", "dual_lr"):
+            if not 0 < getattr(self, name, 1.0) < float("inf"):
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is more than 0")
+        for name in ("classes", "focus"):
+            if not 0 <= getattr(self, name, 0.0) < float("inf"):
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        if getattr(self, "cache", 1) < 1:
+            raise UserError(f"cache is {getattr(self, 'cache', 1)}", hint="it is at least 1")
 
 
 class Grading(nn.Module):

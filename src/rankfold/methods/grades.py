@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankfold.encoders.towers import small_linear
-from rankfold.errors import UserError
 from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.low_fpr import above
 from rankfold.losses.softmax import softmax_loss
@@ -31,7 +30,6 @@ from rankfold.methods.graded import (
     method,
     plain,
 )
-from rankfold.metrics.graded import check_fpr
 from rankfold.training.loop import Nothing
 
 
@@ -41,11 +39,6 @@ class FocalConfig(GradedConfig):
 
     focus: float = 2.0  # gamma; 0 is cross-entropy
 
-    def __post_init__(self) -> None:
-        super(FocalConfig, self).__post_init__()
-        if not 0 <= self.focus < float("inf"):
-            raise UserError(f"focus is {self.focus}", hint="it is 0 or more")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig(GradedConfig):
@@ -54,10 +47,6 @@ class LimitConfig(GradedConfig):
     fpr: float = 0.01
     dual_lr: float = 1e-3
 
-    def __post_init__(self) -> None:
-        super(LimitConfig, self).__post_init__()
-        check_fpr(self.fpr)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialConfig(GradedConfig):
@@ -65,11 +54,6 @@ class PartialConfig(GradedConfig):
 
     temperature: float = 1.0  # lambda: the lower, the fewer negatives count
     memory: float = 0.9  # gamma: how much of a row's new estimate is taken
-
-    def __post_init__(self) -> None:
-        super(PartialConfig, self).__post_init__()
-        if not 0 < self.memory < 1:
-            raise UserError(f"memory is {self.memory}", hint="it lies between 0 and 1")
 
 
 # ---------------------------------------------------------------------------------- classifiers
