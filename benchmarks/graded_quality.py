@@ -162,7 +162,9 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
     found: Row = json.loads(path.read_text()) if path.exists() else {"trials": [], "tests": {}}
     data = load(data_name)
     tried = splits_for_tuning(data)
-    for trial in trials(data_name, name)[len(found["trials"]) :]:
+    for trial in trials(data_name, name):
+        if any(trial == known["settings"] for known in found["trials"]):
+            continue
         began = time.perf_counter()
         scored = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
         means = {m: float(np.mean([row[m] for row in scored])) for m in METRICS}
@@ -175,7 +177,9 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
     whole = replace(data, train=data.graded("train").join(data.graded("validation")))
     for wanted in RATES if rate is None else (rate,):
         best = max(found["trials"], key=lambda row: row[f"tpr@fpr={wanted}"])["settings"]
-        kept = found["tests"].setdefault(str(wanted), {"settings": best, "seeds": []})
+        kept = found["tests"].get(str(wanted))
+        if kept is None or kept["settings"] != best:
+            kept = found["tests"][str(wanted)] = {"settings": best, "seeds": []}
         for seed in range(len(kept["seeds"]), SEEDS):
             same = [t for t in found["tests"].values() if t["settings"] == best]
             done = next((t["seeds"][seed] for t in same if len(t["seeds"]) > seed), None)

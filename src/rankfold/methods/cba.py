@@ -22,13 +22,16 @@ from rankfold.methods.graded import (
 from rankfold.methods.grades import mean_score
 from rankfold.samplers.queues import Queues
 
+ENOUGH = 150  # negatives within sigma, where there are so many
+WIDEST = 0.35  # the paper's sigma, about
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CbaConfig(GradedConfig):
     """What counts are the negatives around the tolerated rate."""
 
     fpr: float = 0.01  # beta: the false-positive rate that is tolerated
-    sigma: float = 0.05  # of the Gaussian around it, in shares of the negatives
+    sigma: float | None = None  # of the Gaussian around it, a share of the negatives; None: usual
     cache: int = 512  # vectors kept of each grade
     ranks: Literal["direct", "likeness"] = "direct"  # how a row's rank is told from the cache
     cache_weights: Literal["shares", "equal"] = "shares"  # equal: as the authors
@@ -43,7 +46,7 @@ def rule(parts: Parts) -> Rule:
     with an empty side in the batch costs 0.
     """
     config: CbaConfig = parts.config
-    queues = filled(parts)
+    queues, sigma = filled(parts), config.sigma or usual_sigma(parts)
 
     def losses(seen: Seen) -> Tensor:
         queues.push(seen.vectors, seen.grades)
@@ -51,7 +54,7 @@ def rule(parts: Parts) -> Rule:
         with torch.no_grad():
             head, likeness = score_weights(parts), config.ranks == "likeness"
             ranks = queues.ranks(seen.vectors, head, by_likeness=likeness)
-            weights = rank_weights(ranks, ~positive, config.fpr, config.sigma)
+            weights = rank_weights(ranks, ~positive, config.fpr, sigma)
         scores = seen.outputs[:, 0].expand(len(positive), -1)
         values = low_fpr_loss(scores, positive, torch.ones_like(positive), weights)
         if config.classes == 0:
@@ -59,6 +62,16 @@ def rule(parts: Parts) -> Rule:
         return values + config.classes * F.cross_entropy(seen.outputs[:, 1:], seen.grades)
 
     return Rule(losses, queues)
+
+
+def usual_sigma(parts: Parts) -> float:
+    """As narrow as twice the rate, but wide enough that some negatives of each threshold count.
+
+    A Gaussian over a handful of rows would learn these by heart.
+    """
+    config: CbaConfig = parts.config
+    negatives = int((parts.rows.grades == parts.rows.grades.min()).sum())
+    return max(2 * config.fpr, min(WIDEST, ENOUGH / negatives))
 
 
 def score_weights(parts: Parts) -> Tensor:

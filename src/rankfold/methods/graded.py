@@ -58,7 +58,8 @@ class GradedConfig(Training):
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout is {self.dropout}", hint="it is 0 or more, below 1")
         for name in ("sigma", "dual_lr"):
-            if not 0 < getattr(self, name, 1.0) < float("inf"):
+            given = getattr(self, name, None)
+            if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is more than 0")
         for name in ("classes", "focus"):
             if not 0 <= getattr(self, name, 0.0) < float("inf"):

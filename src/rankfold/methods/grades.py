@@ -32,6 +32,8 @@ from rankfold.methods.graded import (
 )
 from rankfold.training.loop import Nothing
 
+SURE = 1e-6  # a probability that lacks less than this lacks this
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FocalConfig(GradedConfig):
@@ -75,7 +77,8 @@ def soft_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tenso
 def focal_losses(outputs: Tensor, grades: Tensor, config: FocalConfig) -> Tensor:
     """(1 - p_y)^gamma times the cross-entropy; [lin2017]."""
     log_p = -F.cross_entropy(outputs, grades, reduction="none")
-    return -((1 - log_p.exp()) ** config.focus) * log_p
+    missing = (-torch.expm1(log_p)).clamp(min=SURE)  # 0 to a power below 1 has no gradient
+    return -(missing**config.focus) * log_p
 
 
 def binary_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
