@@ -59,6 +59,7 @@ FIXED: dict[str, Row] = {
 }
 NAMES = ("cba", "cba-paper", "ce", "focal", "soft-label", "nnrank", "fh", "fh-auc", "ddag", "eban")
 NAMES += ("pauc",)
+PEERS = ("lightgbm", "mord", "libauc-sopas", "libauc-sopa")  # graded_peers.py runs them
 TAKES_RATE = ("cba", "cba-paper", "eban")
 OF_DATA: dict[str, tuple[Row, dict[str, tuple[Any, ...]]]] = {  # fixed, and to be tuned
     "fars": ({"batch_size": 512}, {"epochs": (6, 12, 24)}),
@@ -252,7 +253,7 @@ def table(out: Path) -> str:
     lines = []
     for data in OF_DATA:
         rows = []
-        for name in NAMES:
+        for name in (*NAMES, *PEERS):
             cells = [cell(out, data, name, rate) for rate in RATES]
             if any(cells):
                 rows.append((cells[0] or (0.0, 0.0), name, cells))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rankfold.report.svg import COLOURS, DASHES, picture, text
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 230, 36, 48
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # for all eyes
-DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
 def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metric: str) -> str:
@@ -34,7 +34,7 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
     parts = [_frame(place, sorted(set(ranks)), low, top, metric, discount)]
     for i, pair in enumerate(pairs):
         colour = COLOURS[i % len(COLOURS)]
-        parts.append(_text(WIDTH - RIGHT + 16, TOP + 20 + 20 * i, _named(pair), colour))
+        parts.append(text(WIDTH - RIGHT + 16, TOP + 20 + 20 * i, _named(pair), colour))
         for j, threshold in enumerate(thresholds):
             points = sorted(
                 (e["rank"], e["score"])
@@ -54,7 +54,7 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
             f'<line x1="{left}" x2="{left + 36}" y1="{height - 4}" y2="{height - 4}" stroke="#777" '
             f'stroke-width="2" stroke-dasharray="{DASHES[j % len(DASHES)]}"/>'
         )
-        parts.append(_text(left + 44, height, f"threshold {threshold:g}"))
+        parts.append(text(left + 44, height, f"threshold {threshold:g}"))
     names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
     best = [e for e in path if all(e[name] == chosen[name] for name in names)]
     for entry in best:
@@ -63,12 +63,8 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
             f'<circle cx="{x}" cy="{y}" r="6" fill="none" stroke="#777" stroke-width="2"/>'
         )
         label = f"kept, discount {entry['discount']:g}: {entry['score']:.4f}"
-        parts.append(_text(float(x) - 8, float(y) - 10, label, anchor="end"))
-    style = "font-family:system-ui,sans-serif;font-size:13px;background:#fff"
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="{style}">{"".join(parts)}</svg>\n'
-    )
+        parts.append(text(float(x) - 8, float(y) - 10, label, anchor="end"))
+    return picture("".join(parts), WIDTH, HEIGHT, f"{metric} against rank, a line per threshold")
 
 
 def _frame(
@@ -80,21 +76,17 @@ def _frame(
         score = low + (top - low) * i / 4
         _, y = place(0, score).split(",")
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 8, float(y) + 4, f"{score:.3f}", anchor="end"))
+        parts.append(text(LEFT - 8, float(y) + 4, f"{score:.3f}", anchor="end"))
     for rank in ranks:
         x, _ = place(rank, low).split(",")
-        parts.append(_text(float(x), HEIGHT - BOTTOM + 18, str(rank), anchor="middle"))
+        parts.append(text(float(x), HEIGHT - BOTTOM + 18, str(rank), anchor="middle"))
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(_text(middle, HEIGHT - 10, "rank", anchor="middle"))
+    parts.append(text(middle, HEIGHT - 10, "rank", anchor="middle"))
     title = f"{metric} on the validation sample, popularity discount {discount:g}"
-    parts.append(_text(LEFT, 20, title))
+    parts.append(text(LEFT, 20, title))
     return "".join(parts)
 
 
 def _named(pair: tuple[float, float]) -> str:
     e, beta = pair
     return f"exponents {e:g}, {beta:g}" + (" (plain)" if pair == (-0.5, 0.0) else "")
-
-
-def _text(x: float, y: float, words: str, colour: str = "#333", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{words}</text>'

@@ -58,28 +58,31 @@ class Queues:
             by_likeness: take the ranks of the entries that are most like a row, not its own.
         """
         entries, weights = self._entries()
-        scores = entries @ head
+        # of all grades, so that the sums are rounded as those of as many rows in a batch are
+        scores = (self.vectors.flatten(0, 1) @ head)[: len(entries)]
         if not by_likeness:
             return shares_above(vectors @ head, scores, weights)
-        own = shares_above(scores, scores, weights)  # [G - 1, C]
-        cosines = normalize(vectors, dim=1) @ normalize(entries, dim=1).T
-        likeness = (SHARPNESS * (cosines - cosines.amax(dim=1, keepdim=True))).exp()
-        there = (weights > 0).to(likeness.dtype)
-        total = likeness @ there.T
-        found = likeness @ (there * own).T / torch.where(total > 0, total, 1.0)
-        return found.T
+        there = (weights > 0).to(scores.dtype)
+        summed = torch.cat([there, there * shares_above(scores, scores, weights)])
+        asked, kept = SHARPNESS * normalize(vectors, dim=1), normalize(entries, dim=1)
+        sums = torch.zeros(len(summed), len(asked), dtype=summed.dtype, device=summed.device)
+        for some, columns in zip(kept.split(self.size), summed.split(self.size, 1), strict=True):
+            likeness = (some @ asked.T).exp_()  # within e^-40 .. e^40: nothing has to be taken off
+            sums += columns @ likeness.to(columns.dtype)
+        total, found = sums.chunk(2)  # [G - 1, B] each
+        return found / torch.where(total > 0, total, 1.0)
 
     def _entries(self) -> tuple[Tensor, Tensor]:
-        """All entries [C, D], and what each weighs among the negatives of a threshold [G - 1, C].
+        """All that are negatives of a threshold [C, D], and what each weighs there [G - 1, C].
 
-        Those of places that nothing has come to yet weigh nothing.
+        The highest grade never is. Places that nothing has come to yet weigh nothing.
         """
-        filled = self.counts.clamp(max=self.size)
+        filled = self.counts[:-1].clamp(max=self.size)
         there = torch.arange(self.size, device=filled.device) < filled[:, None]
-        weights = torch.where(there, (self.shares / filled.clamp(min=1))[:, None], 0.0)
-        grades = torch.arange(len(self.shares), device=filled.device)
+        weights = torch.where(there, (self.shares[:-1] / filled.clamp(min=1))[:, None], 0.0)
+        grades = torch.arange(len(filled), device=filled.device)
         below = grades[:, None] >= grades  # [k, grade]
-        return self.vectors.flatten(0, 1), (below[:-1, :, None] * weights).flatten(1)
+        return self.vectors[:-1].flatten(0, 1), (below[:, :, None] * weights).flatten(1)
 
     def state(self) -> dict[str, Tensor]:
         return {"vectors": self.vectors, "counts": self.counts}

@@ -1,0 +1,225 @@
+"""How well others find the worst at few false alarms, each tuned as ``graded_quality.py`` tunes.
+
+    python benchmarks/graded_peers.py [--data-sets ...] [--peers ...]
+
+The arrays, the number of settings tried, the rows they are tried on, the five fits again on train
+and validation, the metrics and the layout of the results are those of ``graded_quality.py``, whose
+``table`` shows both. A peer's space is its own; the first setting is its default. The trials are
+shared by the rates and the choice is made for each. Each peer is a process of its own environment,
+with one thread; ``seconds`` are CPU seconds of its fits. A run that was ended goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import graded_quality as ours
+import numpy as np
+import torch
+from graded_quality import METRICS, RATES, SEEDS, TRIALS, Row
+from text_peers import environment
+
+from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.types import Dataset
+
+HOME = Path(__file__).parent.resolve()
+PARTS = HOME / "scratch" / "graded" / "parts"
+Space = dict[str, tuple[Any, ...]]
+
+
+class Peer(NamedTuple):
+    """Where a peer is, its defaults, and what is drawn from."""
+
+    folder: str
+    start: Row
+    space: Space
+    of_data: dict[str, tuple[Row, Space]]  # besides, on a set
+    draws: bool = True  # whether a fit depends on the seed
+
+
+LIBAUC = {"lr": 1e-3, "weight_decay": 1e-5, "dropout": 0.1, "epochs": 30, "batches": "tri"}
+LIBAUC_SPACE: Space = {
+    **{key: ours.COMMON[key] for key in ("lr", "dropout")},
+    "weight_decay": (0.0, 1e-5, 1e-4),
+    "batches": ("tri", "rows"),
+    "margin": (0.3, 0.5, 0.7, 1.0),
+}
+LIBAUC_OF_DATA: dict[str, tuple[Row, Space]] = {
+    "fars": ({"batch_size": 512, "flips": "none"}, {"epochs": (6, 12, 24)}),
+    "retinamnist": ({"batch_size": 64, "flips": "both"}, {"epochs": (15, 30, 60)}),
+}
+PEERS = {
+    "lightgbm": Peer(
+        "lightgbm",
+        {"trees": 100, "learning_rate": 0.1, "num_leaves": 31, "min_data_in_leaf": 20},
+        {
+            "learning_rate": (0.02, 0.05, 0.1),
+            "num_leaves": (7, 15, 31, 63, 127),
+            "min_data_in_leaf": (5, 20, 100),
+            "lambda_l2": (0.0, 1.0, 10.0),
+            "bagging_fraction": (0.6, 0.8, 1.0),
+        },
+        {
+            "fars": (
+                {"bagging_freq": 1},
+                {
+                    "trees": (100, 200, 400),
+                    "feature_fraction": (0.3, 0.6, 1.0),
+                    "cat_smooth": (1.0, 10.0, 50.0),
+                },
+            ),
+            "retinamnist": (
+                {"bagging_freq": 1, "max_bin": 63},
+                {"trees": (50, 100, 200), "feature_fraction": (0.02, 0.1, 0.3)},
+            ),
+        },
+    ),
+    "mord": Peer(
+        "mord", {"alpha": 1.0}, {"alpha": tuple(np.logspace(-2, 5, 29).tolist())}, {}, draws=False
+    ),
+    "libauc-sopas": Peer(
+        "libauc",
+        {**LIBAUC, "mode": "SOPAs", "margin": 1.0, "Lambda": 1.0, "gamma": 0.9},
+        {**LIBAUC_SPACE, "Lambda": (0.1, 0.3, 1.0, 3.0), "gamma": (0.1, 0.5, 0.9)},
+        LIBAUC_OF_DATA,
+    ),
+    "libauc-sopa": Peer(
+        "libauc",
+        {**LIBAUC, "mode": "SOPA", "margin": 1.0, "beta": 0.2, "eta": 0.1},
+        {**LIBAUC_SPACE, "beta": (0.01, 0.05, 0.1, 0.3), "eta": (0.01, 0.1, 1.0)},
+        LIBAUC_OF_DATA,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data-sets", nargs="+", default=[*ours.OF_DATA], choices=[*ours.OF_DATA])
+    parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS])
+    parser.add_argument("--out", type=Path, default=ours.OUT)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in args.peers:
+        with Asked(PEERS[name].folder) as ask:
+            for data_name in args.data_sets:
+                study(name, data_name, ask, args.out)
+
+
+def study(name: str, data_name: str, ask: Callable[[Row], Row], out: Path) -> None:
+    """Tune one peer on one set, then test."""
+    path = out / f"{name}-{data_name}.json"
+    found: Row = json.loads(path.read_text()) if path.exists() else {"trials": [], "tests": {}}
+    data = ours.load(data_name)
+    tried = ours.splits_for_tuning(data)
+    for trial in trials(name, data_name)[len(found["trials"]) :]:
+        scored = [
+            fitted(ask, f"{data_name}-{place}-validation", one, "validation", trial, 0)
+            for place, one in enumerate(tried)
+        ]
+        means = {m: float(np.mean([row[m] for row in scored])) for m in METRICS}
+        seconds = round(sum(row["seconds"] for row in scored), 1)
+        found["trials"].append({"settings": trial, "seconds": seconds, **means})
+        ours.keep(path, found)
+        print(data_name, name, trial, {m: round(means[m], 4) for m in METRICS[:3]}, flush=True)
+    whole = replace(data, train=data.graded("train").join(data.graded("validation")))
+    for wanted in RATES:
+        best = max(found["trials"], key=lambda row: row[f"tpr@fpr={wanted}"])["settings"]
+        kept = found["tests"].setdefault(str(wanted), {"settings": best, "seeds": []})
+        for seed in range(len(kept["seeds"]), SEEDS):
+            same = [t for t in found["tests"].values() if t["settings"] == best]
+            done = next((t["seeds"][seed] for t in same if len(t["seeds"]) > seed), None)
+            if not PEERS[name].draws and kept["seeds"]:
+                done = kept["seeds"][0]
+            row = done or fitted(ask, f"{data_name}-test", whole, "test", best, seed)
+            kept["seeds"].append(row)
+            ours.keep(path, found)
+        mean = np.mean([row[f"tpr@fpr={wanted}"] for row in kept["seeds"]])
+        print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
+
+
+def trials(name: str, data_name: str) -> list[Row]:
+    """The settings to try, the first the peer's defaults, no two alike."""
+    peer, rng = PEERS[name], np.random.default_rng(0)
+    fixed, own = peer.of_data.get(data_name, ({}, {}))
+    found = [{**peer.start, **fixed}]
+    while len(found) < TRIALS:
+        space = {**peer.space, **own}
+        drawn = {key: values[rng.integers(len(values))] for key, values in space.items()}
+        if {**peer.start, **fixed, **drawn} not in found:
+            found.append({**peer.start, **fixed, **drawn})
+    return found
+
+
+def fitted(
+    ask: Callable[[Row], Row], part: str, data: Dataset, split: str, settings: Row, seed: int
+) -> Row:
+    """The metrics of a peer on a split, and its CPU seconds."""
+    path, out = PARTS / f"{part}.npz", PARTS / f"scores-{os.getpid()}.npy"
+    rows: Any = data.graded(split)  # type: ignore[arg-type]
+    if not path.exists():
+        write(path, data, rows)
+    figures = ask({"data": str(path), "settings": settings, "seed": seed, "out": str(out)})
+    scores, n = torch.from_numpy(np.load(out)).double(), len(data.candidates)
+    out.unlink()
+    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
+    return {**values, "seconds": round(figures["cpu_seconds"], 1)}
+
+
+def write(path: Path, data: Dataset, asked: Any) -> None:
+    """What a peer is given: rows to fit on, and rows to score."""
+    assert data.columns is not None
+    kept = {
+        f"{name}_{field}": value.numpy()
+        for name, rows in (("train", data.graded("train")), ("asked", asked))
+        for field in ("numbers", "categories", "images", "grades")
+        if (value := getattr(rows, field)) is not None
+    }
+    kept["levels"] = np.array([len(v) for v in data.columns.levels.values()], dtype=np.int64)
+    kept["n_grades"] = np.array(len(data.candidates))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{os.getpid()}-{path.name}")
+    np.savez(partial, **kept)
+    partial.replace(path)
+
+
+class Asked:
+    """A peer's process: a job goes in, its answer comes back."""
+
+    def __init__(self, folder: str) -> None:
+        words = [str(environment(folder).absolute()), str(HOME / "peers" / folder / "fit.py")]
+        single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        env = {**os.environ, **single, "PYTHONPATH": str(HOME.parent / "src")}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __call__(self, job: Row) -> Row:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("{"):  # a peer may print what it likes besides
+                answer: Row = json.loads(line)
+                return answer
+        raise RuntimeError(f"the peer ended with {self.process.wait()} at {job}")
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+if __name__ == "__main__":
+    main()

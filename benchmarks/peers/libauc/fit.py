@@ -1,0 +1,138 @@
+"""Fit with LibAUC's losses of the partial AUC: a JSON job per line in, a JSON answer per line out.
+
+    PYTHONPATH=src python benchmarks/peers/libauc/fit.py < jobs
+
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed`` and ``out``, which
+gets the scores of the asked rows. The encoder, its start, the flips and the course of the learning
+rate are rankfold's; an output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score
+is the sum of the sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and
+``gamma``) or SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
+
+``batches`` is ``tri`` for their TriSampler, half of a task's rows positive, or ``rows`` for a
+permutation, where a batch in which a task has one side alone leaves that task out (their losses
+refuse it). ``libauc.sampler`` imports torchvision for a check of a type that is not reached here:
+an empty module stands for it. The answer has the CPU seconds of the fit.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+sys.modules["torchvision"] = ModuleType("torchvision")
+
+from libauc.losses.auc import MultiLabelpAUCLoss  # noqa: E402
+from libauc.optimizers.sopa import SOPA  # noqa: E402
+from libauc.optimizers.sopa_s import SOPAs  # noqa: E402
+from libauc.sampler import TriSampler  # noqa: E402
+
+from rankfold.encoders.rows import Shape, find_encoder  # noqa: E402
+from rankfold.encoders.towers import small_linear  # noqa: E402
+from rankfold.losses.low_fpr import above  # noqa: E402
+from rankfold.methods.graded import (  # noqa: E402
+    BLOCK,
+    GradedConfig,
+    Grading,
+    by_thresholds,
+)
+from rankfold.training.schedules import SCHEDULES, rate  # noqa: E402
+from rankfold.types import Graded  # noqa: E402
+
+OPTIMISERS = {"SOPAs": SOPAs, "SOPA": SOPA}
+OF_LOSS = ("margin", "Lambda", "gamma", "beta", "eta")
+CPU = torch.device("cpu")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def answer(job: dict[str, Any]) -> dict[str, float]:
+    found = np.load(job["data"], allow_pickle=False)
+    rows, asked, n_grades = part(found, "train"), part(found, "asked"), int(found["n_grades"])
+    levels = tuple(found["levels"].tolist())
+    image = None if rows.images is None else tuple(rows.images.shape[1:])
+    shape = Shape(rows.numbers.shape[1], levels, image)
+    began = process_time()
+    module = fitted(rows, n_grades, shape, job["settings"], job["seed"])
+    seconds = process_time() - began
+    with torch.no_grad():
+        parts = [asked.select(some) for some in torch.arange(len(asked)).split(BLOCK)]
+        outputs = torch.cat([module.head(module.vectors(some)) for some in parts])
+    np.save(Path(job["out"]), by_thresholds(outputs, n_grades).numpy())
+    return {"cpu_seconds": seconds}
+
+
+def part(found: Any, name: str) -> Graded:
+    keys = [f"{name}_{field}" for field in ("numbers", "categories", "images", "grades")]
+    return Graded(*(torch.from_numpy(found[key]) if key in found else None for key in keys))
+
+
+def fitted(
+    rows: Graded, n_grades: int, shape: Shape, settings: dict[str, Any], seed: int
+) -> Grading:
+    """The module after the last epoch."""
+    own = GradedConfig(dropout=settings["dropout"], flips=settings["flips"])
+    rng, tasks = torch.Generator().manual_seed(seed), n_grades - 1
+    np.random.seed(seed)  # what their sampler draws from
+    encoder, _ = find_encoder("auto", shape)
+    module = Grading(shape, encoder, own, small_linear(own.width, tasks, rng), rng)
+    module.scaling.fit(rows)
+    labels = above(rows.grades, n_grades).T.long()
+    given = {key: settings[key] for key in OF_LOSS if key in settings}
+    if settings["mode"] == "SOPA":
+        given["pos_len"] = int(labels.sum())
+    loss = MultiLabelpAUCLoss(settings["mode"], tasks, CPU, data_len=len(rows), **given)
+    optimiser = OPTIMISERS[settings["mode"]](
+        module.parameters(),
+        lr=settings["lr"],
+        mode="adam",
+        weight_decay=settings["weight_decay"],
+        device=CPU,
+    )
+    done, epochs = 0.0, settings["epochs"]
+    drawn = batches(labels, settings, seed, rng)
+    for _ in range(epochs):
+        epoch = next(drawn)
+        for some in epoch:
+            factor = rate(SCHEDULES["cosine"], done, epochs, own.warmup)
+            optimiser.param_groups[0]["lr"] = settings["lr"] * factor
+            done += 1 / len(epoch)
+            sides = labels[some].float().mean(dim=0)
+            both = ((sides > 0) & (sides < 1)).nonzero().flatten()
+            if not len(both):
+                continue
+            chances = module.head(module.vectors(rows.select(some), rng)).sigmoid()
+            value = loss(chances, labels[some], some, both)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+    return module
+
+
+def batches(
+    labels: Tensor, settings: dict[str, Any], seed: int, rng: torch.Generator
+) -> Iterator[list[Tensor]]:
+    """The batches of one epoch after the other, all of one size but the last."""
+    size = settings["batch_size"]
+    if settings["batches"] == "rows":
+        while True:
+            yield list(torch.randperm(len(labels), generator=rng).split(size))
+    each = size // labels.shape[1]
+    sampler = TriSampler(None, each, sampling_rate=0.5, labels=labels.numpy(), random_seed=seed)
+    while True:
+        drawn = torch.tensor([row for row, _ in sampler])
+        yield list(drawn.split(each * labels.shape[1]))
+
+
+if __name__ == "__main__":
+    main()

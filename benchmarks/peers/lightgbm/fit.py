@@ -1,0 +1,65 @@
+"""Fit LightGBM on graded rows: a JSON job per line comes in, a JSON answer per line goes out.
+
+    python benchmarks/peers/lightgbm/fit.py < jobs
+
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings`` (parameters of LightGBM, and
+``trees``, the rounds), ``seed`` and ``out``, which gets the scores of the asked rows: the expected
+grade of a multiclass model. Categories are given as such, pictures as one number per pixel and
+channel. The answer has the CPU seconds of the fit, the making of its bins included.
+"""
+
+import json
+import sys
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+THREADS = 1
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def answer(job: dict[str, Any]) -> dict[str, float]:
+    found = np.load(job["data"], allow_pickle=False)
+    n_grades, settings = int(found["n_grades"]), dict(job["settings"])
+    rows, places = columns(found, "train")
+    began = process_time()
+    parameters = {
+        "objective": "multiclass",
+        "num_class": n_grades,
+        "num_threads": THREADS,
+        "deterministic": True,
+        "force_row_wise": True,
+        "verbosity": -1,
+        "seed": job["seed"],
+    }
+    rounds = settings.pop("trees")
+    known = lightgbm.Dataset(rows, found["train_grades"], categorical_feature=places)
+    model = lightgbm.train({**parameters, **settings}, known, num_boost_round=rounds)
+    seconds = process_time() - began
+    asked, _ = columns(found, "asked")
+    np.save(Path(job["out"]), model.predict(asked, num_threads=THREADS) @ np.arange(n_grades))
+    return {"cpu_seconds": seconds}
+
+
+def columns(found: Any, part: str) -> tuple[NDArray[np.float32], list[int]]:
+    """The rows as one matrix, and which columns of it are categories; NaN is missing."""
+    numbers, categories = found[f"{part}_numbers"], found[f"{part}_categories"]
+    levels = np.where(categories >= 0, categories, np.nan).astype(np.float32)
+    parts = [numbers, levels]
+    if f"{part}_images" in found:
+        images = found[f"{part}_images"]
+        parts.append(images.reshape(len(images), -1).astype(np.float32))
+    start = numbers.shape[1]
+    return np.concatenate(parts, axis=1), list(range(start, start + levels.shape[1]))
+
+
+if __name__ == "__main__":
+    main()

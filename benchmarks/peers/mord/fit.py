@@ -1,0 +1,60 @@
+"""Fit mord's ordinal logistic regression: a JSON job per line in, a JSON answer per line out.
+
+    python benchmarks/peers/mord/fit.py < jobs
+
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings`` (``alpha``), ``seed``, which
+changes nothing, and ``out``, which gets the scores of the asked rows: the linear score, of which
+the expected grade is a rising function. Numbers and pixels have mean 0 and deviation 1, categories
+are one column per level. The answer has the CPU seconds of the fit, these columns included.
+"""
+
+import json
+import sys
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import mord
+import numpy as np
+from scipy import sparse
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def answer(job: dict[str, Any]) -> dict[str, float]:
+    found = np.load(job["data"], allow_pickle=False)
+    began = process_time()
+    rows = columns(found, "train")
+    model = mord.LogisticAT(**job["settings"]).fit(rows, found["train_grades"])
+    seconds = process_time() - began
+    np.save(Path(job["out"]), columns(found, "asked") @ model.coef_)
+    return {"cpu_seconds": seconds}
+
+
+def columns(found: Any, part: str) -> sparse.csr_matrix:
+    """The rows as one matrix; numbers by the mean and deviation of train, missing ones 0."""
+    known, asked = numbers(found, "train"), numbers(found, part)
+    deviation = np.nanstd(known, axis=0) if known.size else np.ones(known.shape[1])
+    mean = np.nanmean(known, axis=0) if known.size else np.zeros(known.shape[1])
+    scaled = (asked - mean) / np.where(deviation > 0, deviation, 1)
+    parts = [sparse.csr_matrix(np.nan_to_num(scaled)), sparse.csr_matrix(np.isnan(asked) * 1.0)]
+    for size, places in zip(found["levels"], found[f"{part}_categories"].T, strict=True):
+        rows = np.flatnonzero(places >= 0)
+        ones = (np.ones(len(rows)), (rows, places[rows]))
+        parts.append(sparse.csr_matrix(ones, shape=(len(places), int(size))))
+    return sparse.hstack(parts, format="csr")
+
+
+def numbers(found: Any, part: str) -> Any:
+    rows = found[f"{part}_numbers"].astype(np.float64)
+    if f"{part}_images" not in found:
+        return rows
+    images = found[f"{part}_images"]
+    return np.concatenate([rows, images.reshape(len(images), -1)], axis=1)
+
+
+if __name__ == "__main__":
+    main()

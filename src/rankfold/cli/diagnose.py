@@ -1,0 +1,80 @@
+"""``rankfold diagnose``: a theorem of a paper as a measurement, with a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.errors import UserError
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="ranks, whiteness or surrogate.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="A folder of graded rows by `rankfold prepare`; surrogate needs none."),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Where NAME.json and NAME.svg go.", metavar="DIR")],
+    method: Annotated[str, typer.Option(help="Whose training is looked at.")] = "cba",
+    set: Annotated[
+        list[str] | None,
+        typer.Option(help="One setting, of the diagnosis or the method.", metavar="KEY=VALUE"),
+    ] = None,
+    seed: int = 0,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train with somebody looking on, and write what was seen as JSON and as a picture.
+
+    ranks: true ranks against those told from the cache. whiteness: whether ranks wander as white
+    noise does. surrogate: the surrogate risk against the exact one.
+    """
+    import json as notation
+
+    from rankfold.config import parse_words
+    from rankfold.diagnose import diagnose, find_diagnosis
+    from rankfold.report.curves import curves_svg
+
+    say = console(quiet=quiet or json)
+    if data is not None and not find_diagnosis(name).trains:
+        say.print(f"{name} needs no data: {data} is not read", style="yellow")
+    options = parse_words(set or [])
+    _check_folder(out)
+    with progress(quiet=quiet or json) as tell:
+        found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
+    _write(out / f"{name}.json", notation.dumps(found.details, indent=1) + "\n")
+    _write(out / f"{name}.svg", curves_svg(found.chart))
+    if json:
+        print_json(found.details)
+        return
+    rows = [[what, f"{value:.4f}"] for what, value in found.summary.items()]
+    print_table(name, ["at the end", "value"], rows, say)
+    say.print(f"{out / name}.json, {out / name}.svg")
+
+
+def _check_folder(out: Path) -> None:
+    """Make the folder before the work begins."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make the folder {out}: {error.strerror}", hint="name another with --out"
+        ) from None
+
+
+def _write(path: Path, content: str) -> None:
+    """Put ``content`` at ``path`` at once."""
+    partial = path.with_name(f".writing-{path.name}")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", hint="name another folder with --out"
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""``rankfold diagnose``: two files, a table for people, one document for programs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from linear_grades import data_of
+
+from rankfold.data import folder
+from rankfold.diagnose import diagnose
+
+Command = Callable[..., Any]
+SMALL = ("--set", "epochs=2", "--set", "width=4", "--set", "rows=20")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder.save(data_of(), tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_json_is_one_document_and_the_file(rankfold: Command, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    done = rankfold("diagnose", "ranks", data, "--out", out, *SMALL, "--seed", 3, "--json")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert found == json.loads((out / "ranks.json").read_text())
+    assert found == diagnose("ranks", data, {"epochs": 2, "width": 4, "rows": 20}, seed=3).details
+    assert (found["seed"], found["config"]["epochs"], found["settings"]["rows"]) == (3, 2, 20)
+    ElementTree.parse(out / "ranks.svg")
+    assert sorted(path.name for path in out.iterdir()) == ["ranks.json", "ranks.svg"]
+
+
+def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None:
+    words = ("diagnose", "surrogate", "--out", tmp_path, "--set", "scores=100")
+    done = rankfold(*words)
+    assert (done.code, done.out) == (0, "")
+    found = json.loads((tmp_path / "surrogate.json").read_text())
+    for name, value in found["summary"].items():
+        assert name in done.err
+        assert f"{value:.4f}" in done.err
+    assert "surrogate.svg" in done.err
+    assert rankfold(*words, "--quiet").err == ""
+    told = rankfold(*words[:2], tmp_path / "data", *words[2:])
+    assert "needs no data" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("rnks",), "there is no diagnosis 'rnks'", "did you mean ranks?"),
+        (("ranks",), "no data to train on", "DATA"),
+        (("ranks", "{data}", "--method", "ce"), "not at 'ce'", "leave --method at cba"),
+        (("ranks", "{data}", "--set", "seed=1"), "there is no option 'seed'", "options: rows"),
+        (("whiteness", "{data}", "--set", "window=2"), "window is 2", "larger"),
+    ],
+)
+def test_errors_have_hints(
+    rankfold: Command, data: Path, tmp_path: Path, words: Any, message: str, hint: str
+) -> None:
+    done = rankfold("diagnose", *(word.format(data=data) for word in words), "--out", tmp_path)
+    assert done.code == 2
+    assert message in done.err
+    assert hint in done.err.split("hint: ")[1]
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_pairs_are_refused(rankfold: Command, home: Path) -> None:
+    done = rankfold("diagnose", "ranks", home / "data", "--out", home / "out")
+    assert done.code == 2
+    assert "needs graded rows" in done.err
+
+
+def test_a_file_in_the_way_is_named(rankfold: Command, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    done = rankfold("diagnose", "surrogate", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "cannot make the folder" in done.err
