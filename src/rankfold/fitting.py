@@ -69,6 +69,7 @@ class Fitting:
     patience: int | None = None  # steps without a better score before stopping; None: likewise
     validation_queries: int = 10_000  # at most so many, drawn by the seed
     checkpoint_seconds: float = 30.0  # between two checkpoints
+    seconds: float | None = None  # after these end at the first step that leaves a model to keep
     memory_budget: int = 2**30
     report: Report = unreported
 
@@ -120,7 +121,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
             Arrow table, a scipy.sparse matrix, arrays.
         options: the method's own settings and the fields of ``Fitting``.
     """
-    job = _job(method, data, options)
+    job = plan(method, data, options)
     try:
         return _fit(job)
     except (RuntimeError, MemoryError) as error:
@@ -148,7 +149,7 @@ def _fit(job: Job) -> Ranker | Grader:
     return _finish(job, course)
 
 
-def _job(name: str, data: Any, options: dict[str, Any]) -> Job:
+def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     """Check everything that can be checked before the work begins."""
     method = find_method(name)
     given = {key: options.pop(key) for key in list(options) if key in Fitting.__slots__}
@@ -187,6 +188,8 @@ def _checked(how: Fitting) -> Fitting:
         value = getattr(how, name)
         if value is not None and value < 1:
             raise UserError(f"{name} is {value}", hint="it is at least 1")
+    if how.seconds is not None and not how.seconds >= 0:
+        raise UserError(f"seconds is {how.seconds}", hint="it is 0 or more")
     if not 0 <= how.seed < 2**63:
         raise UserError(f"seed is {how.seed}", hint="it is 0 or more, below 2**63")
     _device(how.device)
@@ -241,14 +244,15 @@ def _run(
     """
     run = _make_run(job, data, state)
     validate = None if job.method.selects_itself else run.validate
-    saved = monotonic()
-    with _patient_interrupt() as interrupted:
+    began = saved = monotonic()
+    with patient_interrupt() as interrupted:
         for step in job.method.fit(data, job.settings, run):
             if step.whole:
                 scored = validate is not None and step.model is not None
                 course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             job.how.report(course, step)
-            if step.whole and course.is_over(step, job.patience):
+            late = _is_late(job, course, monotonic() - began)
+            if step.whole and (late or course.is_over(step, job.patience)):
                 return
             due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
             if job.out is not None and due:
@@ -260,9 +264,22 @@ def _run(
                 raise KeyboardInterrupt
 
 
+def _is_late(job: Job, course: Course, seconds: float) -> bool:
+    """Whether the fit has had its time. The clock is that of this call; a refit is not cut short.
+
+    Neither is a method that selects itself: its steps leave no model before the last.
+    """
+    if job.how.seconds is None or course.phase == "refit" or job.method.selects_itself:
+        return False
+    return seconds >= job.how.seconds and course.model is not None
+
+
 @contextmanager
-def _patient_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let a first Ctrl-C wait for the end of the step, which can be kept; a second does not."""
+def patient_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let a first Ctrl-C wait for the end of the step, which can be kept; a second does not.
+
+    Where one stands inside another, the outer one is told too.
+    """
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -279,6 +296,8 @@ def _patient_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
+        if asked and callable(before) and before is not signal.default_int_handler:
+            before(signal.SIGINT, None)
 
 
 def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:

@@ -1,0 +1,106 @@
+"""``rankfold tune``: what it prints and what it leaves."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankfold as rf
+from rankfold.cli import tune as command
+
+Command = Callable[..., Any]
+FEW = ("--set", "width=4", "--set", "sweeps=2")
+
+
+def test_json_alone_on_stdout(rankfold: Command, home: Path) -> None:
+    done = rankfold(
+        "tune", "ials", home / "data", "--out", home / "t", "--trials", 2, *FEW, "--json"
+    )
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["method"], found["metric"]) == ("ials", "ndcg@10")
+    assert [trial["number"] for trial in found["trials"]] == [1, 2]
+    assert found["score"] == max(trial["score"] for trial in found["trials"])
+    assert found["settings"]["width"] == 4
+    assert found["model"] == str(home / "t" / "model")
+
+
+def test_people_get_a_table_and_the_next_command(rankfold: Command, home: Path) -> None:
+    words = ("tune", "ials", home / "data", "--out", home / "t", *FEW)
+    done = rankfold(*words, "--trials", 2)
+    assert done.code == 0
+    assert done.out == ""
+    assert "ials: trials, the best first (2 of 2)" in done.err
+    assert "background" in done.err
+    best = home / "t" / "best.toml"
+    assert f"rankfold fit ials DATA --config {best} --out MODEL" in done.err
+    fitted = rankfold("fit", "ials", home / "data", "--config", best, "--out", home / "again")
+    assert fitted.code == 0
+    again, tuned = rf.load(home / "again"), rf.load(home / "t" / "model")
+    assert again.model.config == tuned.model.config
+    more = rankfold(*words, "--trials", 3, "--json")
+    assert len(json.loads(more.out)["trials"]) == 3
+
+
+def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> None:
+    words = ("--out", home / "t", "--set", "width=4")
+    done = rankfold("tune", "rg2", home / "data", *words)
+    assert done.code == 0
+    assert "rg2 chooses its own settings on validation: it was fitted once" in done.err
+    done = rankfold("tune", "popularity", home / "data", "--out", home / "p")
+    assert "popularity has nothing to search: it was fitted once" in done.err
+
+
+def test_an_interrupt_keeps_what_is_done(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rankfold import tuning
+
+    write = tuning._write
+
+    def interrupt(*given: Any) -> None:
+        write(*given)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(tuning, "_write", interrupt)
+    words = ("tune", "ials", home / "data", "--out", home / "t", "--trials", 3, *FEW)
+    done = rankfold(*words)
+    assert done.code == 130
+    assert f"stopped: the same command goes on with what is in {home / 't'}" in done.err
+    monkeypatch.setattr(tuning, "_write", write)
+    done = rankfold(*words, "--json")
+    assert len(json.loads(done.out)["trials"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (("--budget", "soon"), "the budget cannot be 'soon'", "write 120s, 2m or 1h"),
+        (("--set", "wdith=4"), "there is no option 'wdith'", "did you mean 'width'?"),
+        (("--space", "big"), "there is no space 'big'", "it is usual or paper"),
+        (("--trials", "0"), "trials is 0", "it is at least 1"),
+    ],
+)
+def test_wrong_words(
+    rankfold: Command, home: Path, words: tuple[str, ...], error: str, hint: str
+) -> None:
+    done = rankfold("tune", "ials", home / "data", "--out", home / "t", *words)
+    assert done.code == 2
+    assert done.err == f"error: {error}\nhint: {hint}\n"
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    from dataclasses import fields
+    from inspect import signature
+
+    from rankfold.tuning import USUAL_TRIALS, Tuning
+
+    shown = {name: one.default for name, one in signature(command.command).parameters.items()}
+    own = {one.name: one.default for one in fields(Tuning)}
+    for name in ("trials", "budget", "metric", "seed", "space", "device"):
+        assert shown[name] == own[name]
+    assert USUAL_TRIALS == 20  # what --help says
