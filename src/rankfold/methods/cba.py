@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankfold.losses.low_fpr import above, low_fpr_loss, rank_weights
+from rankfold.kernels.shared_pairs import shared_low_fpr_loss
+from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.graded import (
     BLOCK,
     GradedConfig,
@@ -55,8 +56,7 @@ def rule(parts: Parts) -> Rule:
             head, likeness = score_weights(parts), config.ranks == "likeness"
             ranks = queues.ranks(seen.vectors, head, by_likeness=likeness)
             weights = rank_weights(ranks, ~positive, config.fpr, sigma)
-        scores = seen.outputs[:, 0].expand(len(positive), -1)
-        values = low_fpr_loss(scores, positive, torch.ones_like(positive), weights)
+        values = shared_low_fpr_loss(seen.outputs[:, 0], positive, weights)
         if config.classes == 0:
             return values
         return values + config.classes * F.cross_entropy(seen.outputs[:, 1:], seen.grades)
