@@ -38,14 +38,27 @@ HOME = Path(__file__).parent
 RESULTS = HOME / "results" / "texts"
 FOLDERS = HOME / "scratch" / "data"
 NAMES = tuple(text_data.SETS)
-WITHOUT_CLASSIFIERS = {"classifier_epochs": 0, "joint_epochs": 0, "classifier_share": 0.0}
+MODULES = {"popularity_weight": 0.0}  # what each adds is told without it
+WITHOUT_CLASSIFIERS = {
+    **MODULES,
+    "classifier_epochs": 0,
+    "joint_epochs": 0,
+    "classifier_share": 0.0,
+}
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "siamesexml": ("siamesexml", {}),
     "siamesexml-3": ("siamesexml-3", {}),
     "I": ("siamesexml", {**WITHOUT_CLASSIFIERS, "encoder_epochs": 5, "centroid_weight": 0.0}),
     "I-II": ("siamesexml", {**WITHOUT_CLASSIFIERS, "encoder_epochs": 5}),
-    "I-III": ("siamesexml", {"encoder_epochs": 3, "classifier_epochs": 2, "joint_epochs": 0}),
-    "I-IV": ("siamesexml", {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 2}),
+    "I-III": (
+        "siamesexml",
+        {**MODULES, "encoder_epochs": 3, "classifier_epochs": 2, "joint_epochs": 0},
+    ),
+    "I-IV": (
+        "siamesexml",
+        {**MODULES, "encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 2},
+    ),
+    "without-popularity": ("siamesexml", MODULES),
     "siamesexml-paper": ("siamesexml-paper", {}),
     "text-neighbours": ("text-neighbours", {"label_weight": None}),
     "text-linear": ("text-linear", {"label_weight": None}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -17,12 +18,13 @@ from torch import Tensor
 import rankfold as rf
 from rankfold.comm import Alone
 from rankfold.data import folder
-from rankfold.encoders.bags import Bags, unit, weigh
+from rankfold.encoders.bags import Bags, unit, weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_modules as modules
+from rankfold.ranker import Ranker
 from rankfold.training import checkpoint, loop
 from rankfold.training.course import Course
 from rankfold.types import Dataset, Interactions, Model, Run, Step, Texts, Vocabulary, from_pairs
@@ -134,28 +136,174 @@ def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
 
 def test_a_new_candidate_is_what_its_text_says() -> None:
     data = topics()
-    settings = {"classifier_share": 0.5, "centroid_weight": 0.3}
+    settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
     assert data.candidate_texts is not None
     new = whole.encode_texts(model, data.candidate_texts, "candidate")
     vectors = whole.encode_texts(model, data.candidate_texts, "query")
-    torch.testing.assert_close(new, vectors * 1.3)
+    torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
+    assert set(vectors[:, -1].tolist()) == {0.5}
+    assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
 
 
 def test_the_mix_is_the_written_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
-    found = whole.mixture(done, whole.Mix(0.7, 0.2), 2)
+    counts = torch.tensor([0, 1, 2, 40, 5])
+    found = whole.mixture(done, whole.Mix(0.7, 0.2, 0.1), 2, counts)
     for number in (0, 1):
         parts = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
         expected = (0.7 * parts[0] + 0.3 * parts[1] + 0.2 * parts[2]) / 2
         torch.testing.assert_close(found[:, number * 3 : number * 3 + 3], expected)
+    assert found[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
+    assert torch.equal(whole.mixture(done, whole.Mix(0.7, 0.2, 0.0), 2, counts), found[:, :6])
+
+
+def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    given = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
+    without, by_it = (
+        model_of(steps("siamesexml", data, run(), **given, popularity_weight=weight))
+        for weight in (0.0, 0.1)
+    )
+    for key, tensor in without.tensors.items():
+        found = by_it.tensors[key]
+        assert torch.equal(tensor, found[:, :-1] if key == "candidates" else found)
+    plain, more = (whole.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    counts = data.split("train").candidate_counts()
+    scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
+    torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
+
+
+def test_a_model_from_before_popularity_still_answers() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
+    config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
+    vectors = whole.encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, whole.encode_texts(model, data.query_texts, "query"))
+    assert vectors.shape[1] == model.tensors["candidates"].shape[1]
+
+
+@pytest.mark.parametrize("index", ["exact", "approximate"])
+def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
+    """But for pairs that were seen, and a document's own label."""
+    data = topics()
+    own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
+    data = replace(data, excluded=own)
+    given = {**SMALL, **SHORT, "popularity_weight": 0.3}
+    rf.fit("siamesexml", data, out=tmp_path / "model", **given)
+    ranker = rf.load(tmp_path / "model", index=index)
+    assert isinstance(ranker, Ranker)
+    tensors = ranker.model.tensors
+    assert data.query_texts is not None
+    encoder = Bags(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    bags = with_pairs(data.query_texts, tensors["pairs"], WORDS)
+    vectors = encoder(weigh(bags, tensors["rarity"]))
+    counts = data.split("train").candidate_counts()
+    scores = vectors @ tensors["candidates"][:, :16].T + 0.3 * torch.log1p(counts)
+    for hidden in (data.split("train"), own):
+        scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
+    rows = torch.arange(DOCUMENTS)
+    found = ranker.top_k(rows, LABELS, ranker.hidden(rows, include_seen=False))
+    expected = scores.sort(dim=1, descending=True).values
+    torch.testing.assert_close(found.scores, expected)
+    left = found.ids.clamp(min=0)
+    torch.testing.assert_close(scores.gather(1, left).where(found.ids >= 0, -torch.inf), expected)
+
+
+class First:
+    """A judge of the first 30 documents, which want the labels of their topic first."""
+
+    queries, depth = torch.arange(30), 3
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        """Of every document one label, which is often the best."""
+        return from_pairs(
+            torch.arange(len(queries)), queries % LABELS, None, (len(queries), LABELS)
+        )
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        wanted = (ids >= 0) & (ids % TOPICS == (queries % TOPICS)[:, None])
+        return (wanted / torch.arange(1, 4)).sum(dim=1)
+
+
+@pytest.mark.parametrize("memory_budget", [1, 2**30])
+def test_scores_of_mixes_are_those_of_a_search(memory_budget: int) -> None:
+    """The slow way: an index of each mixture."""
+    parts, rng = parts_of(topics()), torch.Generator().manual_seed(2)
+    sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
+    done = {
+        f"{number}.{key}": torch.randn(size, 8, generator=rng)
+        for number in (0, 1)
+        for key, size in sizes.items()
+    }
+    config, judged = modules.SiameseConfig(width=8, members=2), First()
+    mixes = [whole.Mix(0.7, 0.2, 0.0), whole.Mix(0.1, 0.9, 1.0), whole.Mix(1.0, 0.0, 0.3)]
+    given = replace(run(), judge=judged, memory_budget=memory_budget)
+    found = whole.score_mixes(mixes, done, config, parts, given)
+    vectors = whole.encode(whole.encoders_of(done, config), parts.documents.select(judged.queries))
+    counts = parts.rows.candidate_counts()
+    for mix in mixes:
+        index = Exact(whole.mixture(done, mix, 2, counts))
+        asked = whole.with_column(vectors, mix.popularity_weight, torch.tensor([0.5]))
+        ids = index.search(asked, 3, judged.hidden(judged.queries)).ids
+        assert found[mix] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
+    assert len(set(found.values())) == 3
+
+
+class Wanting:
+    """A judge of one query that wants one candidate first."""
+
+    def __init__(self, candidate: int) -> None:
+        self.candidate, self.queries, self.depth = candidate, torch.tensor([0]), 1
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        return from_pairs(queries[:0], queries[:0], None, (len(queries), LABELS))
+
+    def values(self, _queries: Tensor, ids: Tensor) -> Tensor:
+        return (ids[:, 0] == self.candidate).float()
+
+
+def alike(data: Dataset) -> tuple[modules.Parts, dict[str, Tensor]]:
+    """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
+    rows = torch.arange(40).sort().values
+    column = torch.where(rows < 30, 5, rows % 5)
+    pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
+    parts = parts_of(replace(data, train=pairs))
+    encoder = Bags(torch.randn(len(parts.idf), 4), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        first = encoder(parts.documents.select(torch.tensor([0])))
+    vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
+    done = {f"0.{key}": vectors for key in ("refined", "texts", "centroids")}
+    return parts, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
+
+
+@pytest.mark.parametrize("wanted", [0, 5])
+def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
+    parts, done = alike(topics())
+    judged = replace(run(), judge=Wanting(wanted))
+    mix, tried = whole.chosen_mix(done, modules.SiameseConfig(width=4), parts, judged)
+    assert (mix.popularity_weight > 0) == (wanted == 5)
+    assert len(tried) == 24
+    assert max(each["score"] for each in tried) == 1.0
+
+
+def test_what_is_given_of_a_mix_stays() -> None:
+    parts, done = alike(topics())
+    config = modules.SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
+    judged = replace(run(), judge=Wanting(5))
+    mix, tried = whole.chosen_mix(done, config, parts, judged)
+    assert mix[1:] == (0.2, 0.0)
+    assert len(tried) == len(whole.CLASSIFIER_SHARES)
+    assert whole.chosen_mix(done, config, parts, run()) == (whole.Mix(0.75, 0.2, 0.0), [])
 
 
 def test_members_scores_are_averaged() -> None:
     data = topics()
     assert data.query_texts is not None
-    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0}
+    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
     three = model_of(steps("siamesexml", data, run(), members=3, **settings))
     vectors = whole.encode_texts(three, data.query_texts, "query")
     scores = vectors @ three.tensors["candidates"].T
@@ -289,7 +437,8 @@ def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
 def test_weighing_is_done_by_the_method() -> None:
     """What is encoded later is weighed as training weighed it."""
     data = topics()
-    model = model_of(steps("siamesexml", data, run(), **SHORT, pairs_from=None))
+    plain = {"pairs_from": None, "popularity_weight": 0.0}
+    model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
     assert data.query_texts is not None
     encoder = Bags(model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))

@@ -7,7 +7,8 @@ Training goes through modules, each a stage of epochs, as [siamesexml] has them:
     IV   both
 
 and module II, what a candidate's documents say, is their mean. In the end a candidate is one
-vector, a mix of the three, so that search is by inner product, like any other.
+vector, a mix of the three with its popularity as one more column, so that search is by inner
+product, like any other.
 """
 
 from __future__ import annotations
@@ -37,12 +38,17 @@ from rankfold.methods.siamese_modules import (
     task_of,
     training,
 )
+from rankfold.methods.text_neighbours import best
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Run, Side, Step, Texts
 
 CHOOSING = 3000  # validation queries that the mix is chosen on, at most
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
+POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
+OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided by it
+BLOCK_BYTES = 2**23  # of the scores of a mix
+MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
 ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is residual
 
 
@@ -204,15 +210,22 @@ class Mix(NamedTuple):
 
     classifier_share: float
     centroid_weight: float
+    popularity_weight: float
 
 
-UNCHOSEN = Mix(0.75, 0.0)  # where there is no validation
+UNCHOSEN = Mix(0.75, 0.0, 0.06)  # where there is no validation
 
 
-def mixture(done: Mapping[str, Tensor], mix: Mix, members: int) -> Tensor:
-    """Share classifier + (1 - share) text + weight centroid, member beside member; [N, D]."""
-    share, weight = mix
-    return torch.cat(
+def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) -> Tensor:
+    """Share classifier + (1 - share) text + weight centroid, member beside member; [N, D].
+
+    Vectors of length 1 cannot say how often a candidate is chosen: with n its ``counts`` [N], one
+    more column adds popularity_weight log(1 + n) to its scores. With a weight of 0 there is none.
+    Candidates have twice that and queries a half: an index whose recall is measured with candidates
+    as queries would otherwise see nothing of the column, and find too little.
+    """
+    share, weight, popularity = mix
+    vectors = torch.cat(
         [
             share * done[f"{number}.refined"]
             + (1 - share) * done[f"{number}.texts"]
@@ -221,64 +234,112 @@ def mixture(done: Mapping[str, Tensor], mix: Mix, members: int) -> Tensor:
         ],
         dim=1,
     ).div_(members)
+    return with_column(vectors, popularity, popularity / OF_QUERIES * counts.to(vectors).log1p())
+
+
+def with_column(vectors: Tensor, popularity_weight: float, values: Tensor) -> Tensor:
+    """The vectors, and ``values`` [n] or [1] as one more column if popularity counts."""
+    if popularity_weight == 0:
+        return vectors
+    return torch.cat([vectors, values[:, None].expand(len(vectors), 1)], dim=1)
 
 
 def mixed(
     name: str, config: SiameseConfig, done: Mapping[str, Tensor], parts: Parts, run: Run
 ) -> Model:
     """The model, with the mix that validation prefers."""
-    shares = CLASSIFIER_SHARES if config.classifier_share is None else (config.classifier_share,)
-    weights = CENTROID_WEIGHTS if config.centroid_weight is None else (config.centroid_weight,)
-    choices = [Mix(*pair) for pair in product(shares, weights)]
-    scores: list[float] = []
-    if len(choices) > 1 and run.judge is not None:
-        scores = score_mixes(choices, done, config, parts, run)
-        best = choices[max(range(len(choices)), key=scores.__getitem__)]
-    else:
-        best = UNCHOSEN if UNCHOSEN in choices else choices[0]
-    mixes = [{**c._asdict(), "score": s} for c, s in zip(choices, scores, strict=False)]
+    mix, mixes = chosen_mix(done, config, parts, run)
     encoders = {key: tensor.half() for key, tensor in done.items() if key.endswith(ENCODER)}
     return Model(
         name,
-        asdict(replace(config, **best._asdict())),
+        asdict(replace(config, **mix._asdict())),
         {
             **encoders,
             "pairs": parts.pairs,
             "rarity": parts.idf,
-            "candidates": mixture(done, best, config.members),
+            "candidates": mixture(done, mix, config.members, parts.rows.candidate_counts()),
         },
         notes_of(parts, mixes),
     )
 
 
+def chosen_mix(
+    done: Mapping[str, Tensor], config: SiameseConfig, parts: Parts, run: Run
+) -> tuple[Mix, list[dict[str, float]]]:
+    """The mix that validation prefers, and what was tried.
+
+    Shares and weights are tried together, at a middling weight of popularity, then this weight
+    alone: a fifth more of them than without it, where all together would be five times as many.
+    What is given stays.
+    """
+    given = {name: getattr(config, name) for name in Mix._fields}
+    mix = UNCHOSEN._replace(**{name: v for name, v in given.items() if v is not None})
+    scores: dict[Mix, float] = {}
+    if run.judge is not None and None in given.values():
+        shares = CLASSIFIER_SHARES if config.classifier_share is None else mix[:1]
+        weights = CENTROID_WEIGHTS if config.centroid_weight is None else mix[1:2]
+        popularities = POPULARITY_WEIGHTS if config.popularity_weight is None else mix[2:]
+        first = [Mix(*pair, mix.popularity_weight) for pair in product(shares, weights)]
+        scores = score_mixes(first, done, config, parts, run)
+        mix = max(scores, key=scores.__getitem__)
+        then = [mix._replace(popularity_weight=weight) for weight in popularities]
+        if more := [other for other in then if other not in scores]:
+            scores |= score_mixes(more, done, config, parts, run)
+        mix = max(scores, key=scores.__getitem__)
+    return mix, [{**tried._asdict(), "score": score} for tried, score in scores.items()]
+
+
 def score_mixes(
     choices: list[Mix], done: Mapping[str, Tensor], config: SiameseConfig, parts: Parts, run: Run
-) -> list[float]:
-    """The mean of the metric over (the first of) the validation queries, for each mix."""
+) -> dict[Mix, float]:
+    """The mean of the metric over (the first of) the validation queries, for each mix.
+
+    As a search of ``mixture`` would have it, but exact, and all mixes share three products: an
+    index for each would take longer to build, and differ in what it misses.
+    """
     assert run.judge is not None
-    assert run.build_index is not None
     queries = run.judge.queries[:CHOOSING]
-    encoders = encoders_of(done, config)
-    vectors = encode(encoders, parts.documents.select(queries.to(parts.idf.device)))
-    hidden = run.judge.hidden(queries).to(parts.idf.device)
-    found = []
-    for mix in choices:
-        index = run.build_index(mixture(done, mix, config.members))
-        ids = index.search(vectors, run.judge.depth, hidden).ids.cpu()
-        found.append(float(run.judge.values(queries, ids).double().mean()))
-    return found
+    bags = parts.documents.select(queries.to(parts.idf.device))
+    vectors = encode(encoders_of(done, config), bags)
+    popularity = torch.log1p(parts.rows.candidate_counts().to(vectors))
+    size = max(1, min(run.memory_budget, BLOCK_BYTES) // (4 * len(popularity)))
+    totals = dict.fromkeys(choices, 0.0)
+    for some in torch.arange(len(queries)).split(size):
+        refined, texts, middles = part_scores(done, vectors[some.to(vectors.device)])
+        hidden = run.judge.hidden(queries[some])
+        for share, weight, popular in choices:
+            scores = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
+            scores.add_(popularity, alpha=popular)
+            ids = best(scores, run.judge.depth, hidden).ids.cpu()
+            found = run.judge.values(queries[some], ids).double().sum()
+            totals[Mix(share, weight, popular)] += float(found) / len(queries)
+    return totals
+
+
+def part_scores(done: Mapping[str, Tensor], vectors: Tensor) -> list[Tensor]:
+    """Inner products with each of the candidates' vectors, averaged over members; [B, N] each."""
+    each = vectors.split(done["0.texts"].shape[1], dim=1)
+    return [
+        sum(part @ done[f"{number}.{name}"].T for number, part in enumerate(each)) / len(each)
+        for name in MIXED
+    ]
 
 
 def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
-    """Vectors of texts, as a model has them; a new candidate is what its text says."""
+    """Vectors of texts, as a model has them; a new candidate is what its text says.
+
+    Nobody has chosen it yet: its popularity is log(1 + 0).
+    """
     config = SiameseConfig(**model.config)
     idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
     given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
     vectors = encode(encoders_of(model.tensors, config), weigh(given, idf))
+    popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
-        return vectors
+        return with_column(vectors, popularity, vectors.new_full((1,), OF_QUERIES))
     assert config.centroid_weight is not None
-    return vectors * ((1 + config.centroid_weight) / config.members)
+    vectors = vectors * ((1 + config.centroid_weight) / config.members)
+    return with_column(vectors, popularity, vectors.new_zeros(1))
 
 
 @torch.no_grad()
@@ -322,6 +383,7 @@ class Paper(SiameseConfig):
     thinning: float = 0.0
     negatives: Literal["pool", "hardest"] = "hardest"
     residual: bool = True
+    popularity_weight: float | None = 0.0
 
 
 def method(name: str, config: type[SiameseConfig], summary: str) -> Method:

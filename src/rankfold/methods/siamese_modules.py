@@ -36,6 +36,7 @@ LR = 0.005  # for the smallest batch
 
 Name = Literal["encoder", "classifiers", "joint"]
 SIZES = ("width", "pairs_from", "batch_size", "classifier_batch_size", "pool", "members")
+PARTS = ("classifier_share", "centroid_weight", "popularity_weight")
 COUNTS = ("encoder_epochs", "classifier_epochs", "joint_epochs", "random", "neighbours")
 
 
@@ -71,7 +72,7 @@ class ModulesConfig:
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {given}", hint="it is more than 0")
-        for name in ("thinning", "classifier_share", "centroid_weight", "beta"):
+        for name in (*PARTS, "thinning", "beta"):
             given = getattr(self, name, None)
             if given is not None and not 0 <= given <= 1:
                 raise UserError(f"{name} is {given}", hint="it lies between 0 and 1")
@@ -89,6 +90,7 @@ class SiameseConfig(ModulesConfig):
     residual: bool = False  # the encoder of the paper rather than the plain one
     classifier_share: float | None = None  # of the refined vector in the mix; None: on validation
     centroid_weight: float | None = None  # of the mean of the documents; likewise
+    popularity_weight: float | None = None  # of log(1 + documents of a candidate); likewise
 
 
 C = TypeVar("C", bound=ModulesConfig)
