@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rankfold.comparison import compare
     from rankfold.data.folder import load as load_data
     from rankfold.data.prepare import prepare
     from rankfold.errors import UserError
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
     from rankfold.grader import Grader, load
     from rankfold.methods import METHODS
     from rankfold.ranker import Ranker
+    from rankfold.tuning import tune
 
 _HOMES = {
     "Grader": ("rankfold.grader", "Grader"),
     "METHODS": ("rankfold.methods", "METHODS"),
     "Ranker": ("rankfold.ranker", "Ranker"),
     "UserError": ("rankfold.errors", "UserError"),
+    "compare": ("rankfold.comparison", "compare"),
     "evaluate": ("rankfold.evaluation", "evaluate"),
     "fit": ("rankfold.fitting", "fit"),
     "load": ("rankfold.grader", "load"),
     "load_data": ("rankfold.data.folder", "load"),
     "prepare": ("rankfold.data.prepare", "prepare"),
+    "tune": ("rankfold.tuning", "tune"),
 }
 
 __all__ = [
@@ -42,11 +46,13 @@ __all__ = [
     "Ranker",
     "UserError",
     "__version__",
+    "compare",
     "evaluate",
     "fit",
     "load",
     "load_data",
     "prepare",
+    "tune",
 ]
 
 

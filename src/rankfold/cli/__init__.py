@@ -7,7 +7,9 @@ import typer
 
 from rankfold import __version__
 from rankfold.cli import (
+    compare,
     demo,
+    diagnose,
     evaluate,
     extend,
     fit,
@@ -17,6 +19,7 @@ from rankfold.cli import (
     predict,
     prepare,
     search,
+    tune,
     verify,
 )
 from rankfold.errors import UserError
@@ -26,9 +29,12 @@ COMMANDS = {
     "methods": methods,
     "prepare": prepare,
     "fit": fit,
+    "tune": tune,
     "evaluate": evaluate,
+    "compare": compare,
     "search": search,
     "predict": predict,
+    "diagnose": diagnose,
     "extend": extend,
     "forget": forget,
     "info": info,

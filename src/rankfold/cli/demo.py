@@ -1,7 +1,10 @@
-"""``rankfold demo``: the main job on bundled data, from a table to ranked lists."""
+"""``rankfold demo``: the main job on bundled data, from a table to ranked lists and a report."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,9 +12,18 @@ from rankfold.cli.console import Quiet, console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
-METHODS: dict[str, dict[str, Any]] = {"popularity": {}, "ials": {}, "rg2": {}}
 METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
+COMPARED: dict[str, dict[str, Any]] = {  # small, so that all of it takes about a minute
+    "popularity": {},
+    "puresvd": {"width": 32},
+    "bpr": {"width": 32, "epochs": 6},
+    "ials": {"width": 64, "sweeps": 6},
+    "rg2": {"width": 128},
+}
 
 
 def command(
@@ -19,7 +31,8 @@ def command(
     out: Annotated[Path, typer.Option(help="Where the folders go.", metavar="DIR")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Prepare the bundled Debian package graph, fit three methods, compare, show ranked lists."""
+    """Prepare the bundled Debian package graph, fit, evaluate, show ranked lists, compare."""
+    from rankfold.comparison import compare
     from rankfold.data.prepare import prepare
     from rankfold.evaluation import evaluate
     from rankfold.fitting import fit
@@ -30,20 +43,43 @@ def command(
     with progress(quiet=quiet) as tell:
         data = prepare(source="debian", out=out / "data", progress=tell)
     describe_data(data, str(out / "data"), say)
-    rows = []
-    for name, settings in METHODS.items():
-        with progress(quiet=quiet) as tell:
-            report = reporter(tell, "ndcg@10")
-            model = fit(
-                name, data, out=out / name, report=report, validation_queries=3000, **settings
-            )
-            result = evaluate(model, data, metrics=METRICS, progress=tell)
-        rows.append([name, *(f"{result[metric]:.4f}" for metric in METRICS)])
-    say.rule("Held-out relations, every package ranked")
-    print_table("test split", ["method", *METRICS], rows, say)
+    with progress(quiet=quiet) as tell:
+        report = reporter(tell, "ndcg@10")
+        model = fit("rg2", data, out=out / "rg2", report=report, validation_queries=3000)
+        result = evaluate(model, data, metrics=METRICS, progress=tell)
+    say.rule("rg2 on held-out relations, every package ranked")
+    say.print(", ".join(f"{metric} {result[metric]:.4f}" for metric in METRICS))
     say.rule("What goes with a few packages, besides what they relate to already")
     found = model.search(list(PACKAGES), k=10)
     for package, keys in zip(PACKAGES, found.keys, strict=True):
         say.print(f"{package}: {', '.join(map(str, keys))}")
+    say.rule("A few methods side by side, with small settings")
+    how: dict[str, Any] = {"metrics": METRICS, "settings": COMPARED, "refit": False}
+    with progress(quiet=quiet) as tell:
+        results = compare(
+            out / "data", list(COMPARED), out=out / "comparison", progress=tell, **how
+        )
+    _show(results, say)
     say.rule()
     say.print(f"Go on by yourself: rankfold search {out / 'rg2'} --query vlc")
+    say.print(_report(results, out / "comparison" / "report.html"))
+
+
+def _show(results: Mapping[str, Any], say: Console) -> None:
+    done = [method for method in results["methods"] if method["error"] is None]
+    done.sort(key=lambda method: -float(method["metrics"][METRICS[0]]["mean"]))
+    rows = [
+        [method["name"], *(f"{method['metrics'][metric]['mean']:.4f}" for metric in METRICS)]
+        for method in done
+    ]
+    print_table("test split", ["method", *METRICS], rows, say)
+
+
+def _report(results: Mapping[str, Any], path: Path) -> str:
+    """Write it, and say where it is; or what it needs."""
+    try:
+        from rankfold.report.compare import write
+    except ImportError:
+        return "For a report of this install jinja2: pip install 'rankfold[report]'"
+    write(results, path)
+    return f"What it says, with charts, for any browser: {path}"

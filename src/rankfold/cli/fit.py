@@ -48,6 +48,12 @@ def command(
     ] = None,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints.")] = 30.0,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOOL:DIR", help="Note each step for tensorboard:DIR or mlflow:DIR too."
+        ),
+    ] = None,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,6 +61,7 @@ def command(
     from rankfold import config as settings
     from rankfold.fitting import find_method, fit
     from rankfold.growing import exists, fit_and_add
+    from rankfold.report.tracking import together, tracked
     from rankfold.training.checkpoint import path_of
 
     options: dict[str, Any] = settings.read(config) if config else {}
@@ -69,13 +76,17 @@ def command(
         say.print(f"{kept} is left from an unfinished fit and will be replaced", style="yellow")
     elif resume and not finished and not kept.exists():
         say.print(f"there is no checkpoint {kept}: starting at the beginning")
+    asked = {"method": method, "data": str(data), "seed": seed, "refit": refit, **options}
     try:
-        with progress(quiet=quiet or json) as tell:
+        with (
+            progress(quiet=quiet or json) as tell,
+            tracked(track, method, asked, metric=metric or "score") as note,
+        ):
             how: dict[str, Any] = {"seed": seed, "device": device, "resume": resume, "refit": refit}
             how |= {
                 "metric": metric,
                 "patience": patience,
-                "report": reporter(tell, metric or "score"),
+                "report": together(reporter(tell, metric or "score"), note),
             }
             how |= {"validation_queries": validation_queries}
             how |= {"checkpoint_seconds": checkpoint_seconds}

@@ -1,0 +1,111 @@
+"""What a comparison has done so far, on disk: written at once, so that a killed run goes on.
+
+DIR/manifest.json         what is compared how: a folder made otherwise is refused
+DIR/runs/NAME/tuned/      the settings that were chosen
+DIR/runs/NAME/tuning/     where tuning stands
+DIR/runs/NAME/seed-0/     what the fit of a seed did on the test split, query by query
+DIR/runs/NAME/model-0/    its model, until that is known
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rankfold import store
+from rankfold.comparison.plan import Entry, Plan
+from rankfold.errors import UserError
+from rankfold.training.checkpoint import path_of
+
+
+def open_home(plan: Plan) -> None:
+    """Make the folder of a comparison; one that was made otherwise is a UserError."""
+    if (plan.out / store.MANIFEST).exists():
+        found = store.read(plan.out, "comparison").manifest["plan"]
+        _check_same(plan.out, found, plan.identity())
+    else:
+        plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        store.write(plan.out, "comparison", {"plan": plan.identity()}, {})
+    for entry in plan.entries:
+        home = home_of(plan, entry)
+        for folder in sorted(home.glob("*/")) if home.exists() else []:
+            if folder.name == "tuned" or folder.name.startswith("seed-"):
+                found = store.read(folder, "run").manifest["entry"]
+                _check_same(home, found, entry.identity())
+
+
+def home_of(plan: Plan, entry: Entry) -> Path:
+    return plan.out / "runs" / entry.folder
+
+
+def model_of(plan: Plan, entry: Entry, seed: int) -> Path:
+    """Where a model is while it is fitted and tested."""
+    return home_of(plan, entry) / f"model-{seed}"
+
+
+def drop_model(plan: Plan, entry: Entry, seed: int) -> None:
+    path = model_of(plan, entry, seed)
+    for folder in (path, path_of(path)):
+        drop(folder)
+
+
+def drop(path: Path) -> None:
+    """Remove a folder, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def keep(
+    plan: Plan,
+    entry: Entry,
+    name: str,
+    record: Mapping[str, Any],
+    values: Mapping[str, Tensor] | None = None,
+) -> store.Folder:
+    """Write a finished part, and open it."""
+    path = home_of(plan, entry) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    meta = {"entry": entry.identity(), "record": dict(record)}
+    store.write(path, "run", meta, {} if values is None else {"values": values})
+    return store.read(path, "run")
+
+
+def kept(plan: Plan, entry: Entry, name: str) -> store.Folder | None:
+    """A part that was finished before."""
+    path = home_of(plan, entry) / name
+    return store.read(path, "run", full=True) if path.exists() else None
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file at once."""
+    partial = path.with_name(f".writing-{path.name}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", hint="free some space, and go on"
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """A UserError that names what differs."""
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            what = "on other data" if name == "data" else _difference(name, found.get(name), value)
+            raise UserError(
+                f"{path} holds a comparison {what}",
+                hint="name another --out, or give the same settings to go on",
+            )
+
+
+def _difference(name: str, found: Any, wanted: Any) -> str:
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        names = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+        return _difference(names[0], found.get(names[0]), wanted.get(names[0]))
+    return f"with {name} = {found}, not {wanted}"

@@ -1,0 +1,215 @@
+"""Whether a difference between methods is more than chance: intervals, paired tests, Holm.
+
+Queries (or graded rows) are what chance has drawn; seeds are averaged before. Everything goes in
+blocks, whatever the number of queries, and the same seed gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rankfold.metrics.graded import GradedSpec, values_of
+from rankfold.metrics.roc import passing, run_ends
+
+SAMPLES = 1000  # of a bootstrap
+FLIPS = 10_000  # of a randomisation test
+BLOCK = 2**20  # coins or counts that are held at a time
+CONFIDENCE = 0.95
+Floats = NDArray[np.float64]
+
+
+def mean_intervals(values: Floats, *, samples: int = SAMPLES, seed: int = 0) -> Floats:
+    """The percentile interval of each row's mean over queries, by a bootstrap over these.
+
+    All rows see the same samples: as many queries as there are, drawn with replacement.
+
+    Args:
+        values: [J, n], a row per method, a column per query.
+        samples: of the bootstrap.
+        seed: of its draws.
+
+    Returns:
+        [J, 2], the ends of the middle 95 %.
+    """
+    columns = torch.from_numpy(np.ascontiguousarray(values.T))
+    means = [
+        counts.double() @ columns / len(columns)
+        for counts in resampled(len(columns), samples, seed=seed)
+    ]
+    return _middle(torch.cat(means).numpy())
+
+
+def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floats:
+    """The paired randomisation test of each row: how likely its mean is chance.
+
+    Were two methods alike, each query's difference would have either sign equally likely. With T
+    the absolute sum of a row as it is, and T_f with the signs of flip f::
+
+        p = (1 + #{f: T_f >= T}) / (1 + flips)
+
+    Args:
+        differences: [J, n], per query.
+        flips: how often all signs are drawn anew; the same for every row.
+        seed: of the signs.
+
+    Returns:
+        [J], two-sided; 1 for a row of zeros.
+    """
+    columns = torch.from_numpy(np.ascontiguousarray(differences.T))
+    total = columns.sum(dim=0)
+    slack = 1e-12 * columns.abs().sum(dim=0)  # equal sums in another order are equal
+    reached, rng = torch.zeros_like(total), np.random.default_rng(seed)
+    step = max(1, BLOCK // max(len(columns), 1))
+    for start in range(0, flips, step):
+        kept = _coins(rng, min(step, flips - start), len(columns)) @ columns
+        reached += ((2 * kept - total).abs() >= total.abs() - slack).sum(dim=0)
+    return ((1 + reached) / (1 + flips)).numpy()
+
+
+def seed_test(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Welch's t test of two methods' seeds: how likely the difference is chance in training.
+
+    With m the mean, v = variance / seeds, and both methods' values apart::
+
+        t = (m1 - m2) / sqrt(v1 + v2),  df = (v1 + v2)^2 / (v1^2 / (n1 - 1) + v2^2 / (n2 - 1))
+
+    Returns the two-sided p; None with one seed, which tells nothing; of methods without any chance
+    in training 0 if they differ.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    parts = [np.var(seeds, ddof=1) / len(seeds) for seeds in (ours, theirs)]
+    difference, variance = abs(np.mean(ours) - np.mean(theirs)), sum(parts)
+    if difference == 0 or variance == 0:
+        return float(difference == 0)
+    sizes = (len(ours) - 1, len(theirs) - 1)
+    df = variance**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    return _beyond(float(difference / np.sqrt(variance)), float(df))
+
+
+def _beyond(t: float, df: float) -> float:
+    """The probability that Student's t is beyond t >= 0 on either side.
+
+    By t = sqrt(df) tan(a) it is the share that cos(a)^(df - 1) has beyond that a, up to pi / 2.
+    """
+    middles = (np.arange(4000) + 0.5) / 4000
+    start, end = np.arctan(t / np.sqrt(df)), np.pi / 2
+    tail, whole = (
+        (end - low) * (np.cos(low + (end - low) * middles) ** (df - 1)).mean() for low in (start, 0)
+    )
+    return float(tail / whole)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's correction: p values that may be compared with a level though they are several.
+
+    With the p ascending, p_(1) <= .. <= p_(m)::
+
+        p_holm_(i) = min(1, max_{j <= i} (m - j + 1) p_(j))
+    """
+    order = sorted(range(len(p)), key=lambda place: p[place])
+    found, highest = [0.0] * len(p), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, (len(p) - rank) * p[place])
+        found[place] = min(1.0, highest)
+    return found
+
+
+def graded_draws(
+    scores: Sequence[Sequence[Tensor]],
+    grades: Tensor,
+    n_grades: int,
+    specs: Sequence[GradedSpec],
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Floats:
+    """Metrics of graded rows in samples of these, drawn with replacement; averaged over seeds.
+
+    All methods see the same samples, so that their differences are paired. A value is the mean
+    over thresholds; NaN where a sample has one grade alone.
+
+    Args:
+        scores: of each method, of each of its seeds, the scores of all rows; [n] each.
+        grades: of the rows; [n], 0 to G - 1.
+        n_grades: G.
+        specs: the metrics.
+        samples: how many.
+        seed: of the draws.
+
+    Returns:
+        [methods, metrics, samples].
+    """
+    ordered = [[_Ordered(one, grades, n_grades) for one in seeds] for seeds in scores]
+    blocks = []
+    for counts in resampled(len(grades), samples, n_grades, seed=seed):
+        found = [torch.stack([one.metrics(counts, specs) for one in seeds]) for seeds in ordered]
+        blocks.append(torch.stack([values.mean(dim=0) for values in found]))
+    return torch.cat(blocks, dim=2).numpy()
+
+
+def interval_of(draws: Floats) -> tuple[float, float]:
+    """The middle 95 % of the samples that have a value; NaN without any."""
+    known = draws[~np.isnan(draws)]
+    if len(known) == 0:
+        return np.nan, np.nan
+    low, high = _middle(known[:, None])[0]
+    return float(low), float(high)
+
+
+def p_of_draws(differences: Floats) -> float:
+    """How likely the bootstrap finds a difference of the other sign, two-sided; 1 without any.
+
+    With S the samples that have a value::
+
+        p = min(1, 2 (1 + min(#{d <= 0}, #{d >= 0})) / (1 + S))
+    """
+    known = differences[~np.isnan(differences)]
+    fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    return min(1.0, 2 * (1 + fewer) / (1 + len(known)))
+
+
+def resampled(n: int, samples: int, width: int = 1, *, seed: int) -> Iterator[Tensor]:
+    """How often each of n rows is in each of some samples of n, block by block; [b, n] int64.
+
+    A block is the smaller, the more ``width`` numbers are made of each count.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    step = max(1, BLOCK // max(n * width, 1))
+    for start in range(0, samples, step):
+        size = min(step, samples - start)
+        drawn = [torch.randint(n, (n,), generator=rng) for _ in range(size)]  # whatever the step
+        yield torch.stack([torch.bincount(one, minlength=n) for one in drawn])
+
+
+class _Ordered:
+    """Rows by descending score, ready to be counted again and again."""
+
+    def __init__(self, scores: Tensor, grades: Tensor, n_grades: int) -> None:
+        ordered, self.places = scores.sort(descending=True)
+        self.ends = run_ends(ordered)
+        self.of_grade = (grades[self.places] == torch.arange(n_grades)[:, None]).long()
+
+    def metrics(self, counts: Tensor, specs: Sequence[GradedSpec]) -> Tensor:
+        """Of rows counted so often [b, n], each metric's mean over thresholds; [metrics, b]."""
+        own = counts[:, self.places]
+        passed = passing(own * self.of_grade[:, None, :], self.ends)
+        return torch.stack([values.nanmean(dim=0) for values in values_of(passed, specs)])
+
+
+def _coins(rng: np.random.Generator, rows: int, n: int) -> Tensor:
+    """0 or 1, equally likely: 1 keeps its sign; [rows, n] float64."""
+    width = -(-n // 8)
+    coins = np.frombuffer(rng.bytes(rows * width), np.uint8).reshape(rows, width)
+    return torch.from_numpy(np.unpackbits(coins, axis=1)[:, :n]).double()
+
+
+def _middle(draws: Floats) -> Floats:
+    """The ends of the middle 95 % of each column [samples, J]; [J, 2]."""
+    tail = (1 - CONFIDENCE) / 2
+    return np.quantile(draws, [tail, 1 - tail], axis=0).T

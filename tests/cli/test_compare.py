@@ -1,0 +1,104 @@
+"""`rankfold compare`: what it prints and writes, how it ends."""
+
+import json
+import shlex
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankfold.cli import compare
+from rankfold.comparison.plan import Comparing
+
+Command = Callable[..., Any]
+OWN = {"data", "methods", "set", "json", "quiet"}  # said otherwise in Python, or not at all
+
+
+def words(home: Path, *more: object) -> tuple[object, ...]:
+    how = ("--methods", "ease,popularity", "--out", home / "out", "--metrics", "ndcg@5,coverage@5")
+    return ("compare", home / "data", *how, *more)
+
+
+def test_results_are_shown_and_written(rankfold: Command, home: Path) -> None:
+    done = rankfold(*words(home, "--seeds", 2))
+    assert (done.code, done.out) == (0, "")
+    results = json.loads((home / "out/results.json").read_text())
+    best, other = (method["metrics"]["ndcg@5"]["mean"] for method in results["methods"])
+    shown = {line.split()[1]: line for line in done.err.splitlines() if line.startswith("│")}
+    assert f"{best:.4f}*" in shown["ease"]
+    assert f"{other:.4f} " in shown["popularity"]
+    assert str(home / "out" / "results.csv") in done.err
+
+
+def test_the_document_is_on_stdout_alone(rankfold: Command, home: Path) -> None:
+    done = rankfold(*words(home, "--json"))
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out) == json.loads((home / "out/results.json").read_text())
+
+
+def test_the_command_of_the_results_does_it_again(rankfold: Command, home: Path) -> None:
+    names = ("--methods", "a=ease,popularity@5", "--set", "a.reg=3", "--no-refit")
+    first = json.loads(
+        rankfold("compare", home / "data", *names, "--out", home / "o", "--json").out
+    )
+    again = rankfold(*shlex.split(first["command"])[1:], "--json")
+    assert again.code == 0
+    assert json.loads(again.out) == first  # nothing but the same comparison is gone on with
+
+
+def test_a_sweep_of_strings(rankfold: Command, home: Path) -> None:
+    done = rankfold(*words(home, "--sweep", "reg=1,500", "--json"))
+    assert json.loads(done.out)["sweep"]["values"] == ["1", "500"]
+
+
+def test_without_what_a_page_needs_the_rest_is_there(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rankfold.report.compare", None)
+    done = rankfold(*words(home))
+    assert done.code == 0
+    assert "rankfold[report]" in done.err
+    assert not (home / "out/report.html").exists()
+    assert (home / "out/results.json").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now:
+        now.setattr("rankfold.comparison.running.fit", interrupt)
+        done = rankfold(*words(home))
+    assert done.code == 130
+    assert "the same command goes on" in done.err
+    assert rankfold(*words(home)).code == 0
+
+
+def test_mistakes_get_a_hint(rankfold: Command, home: Path) -> None:
+    done = rankfold("compare", home / "data", "--methods", "ease,bqr", "--out", home / "out")
+    assert done.code == 2
+    assert "there is no method 'bqr'" in done.err
+    assert "did you mean bpr" in done.err
+    assert rankfold(*words(home, "--budget", "soon")).code == 2
+
+
+def test_where_no_method_works_the_exit_code_says_so(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankfold.comparison.running.fit", lambda *_, **__: 1 / 0)
+    done = rankfold(*words(home))
+    assert done.code == 2
+    assert "ease failed: ZeroDivisionError" in done.err
+    assert "no method could be fitted" in done.err
+
+
+def test_options_are_those_of_python() -> None:
+    shown = {name: p.default for name, p in signature(compare.command).parameters.items()}
+    own = {name: p.default for name, p in signature(Comparing).parameters.items()}
+    assert shown.keys() - OWN == own.keys() - {"settings", "progress"}
+    same = shown.keys() - OWN - {"out", "sweep"}
+    assert {name: shown[name] for name in same} == {name: own[name] for name in same}

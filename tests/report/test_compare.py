@@ -1,0 +1,242 @@
+"""The report of a comparison: one well-formed page that says what the results say."""
+
+import copy
+import json
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankfold.errors import UserError
+from rankfold.report.compare import STEPS, facts, render, thinned, write
+from rankfold.report.wording import NONE
+
+HERE = Path(__file__).parent
+VOID = {"meta", "br", "link", "img"}
+EVIL = "<script>alert('x')</script>"
+
+
+def example(kind: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / f"example_results{kind}.json").read_text())
+    return found
+
+
+class Page(HTMLParser):
+    """Elements in order; a tag that is not closed where it should be is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] not in (["style"], ["title"], ["desc"]):
+            self.words += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+    @property
+    def flat(self) -> str:
+        return " ".join(self.words.split())
+
+
+def many(n: int) -> dict[str, Any]:
+    results = example()
+    good = results["methods"][:5]
+    results["methods"] = [
+        copy.deepcopy(good[i % 5]) | {"name": f"{i:02d}-" + "x" * 37} for i in range(n)
+    ]
+    results["tests"] = {}
+    return results
+
+
+def unknown() -> dict[str, Any]:
+    """Everything that may be missing is."""
+    results = example()
+    for i, entry in enumerate(results["methods"][:5]):
+        value = {"mean": math.nan if i % 2 else None, "low": None, "high": math.nan, "seeds": []}
+        entry["metrics"] = {"ndcg@10": value}
+        entry |= {"fit_seconds": [None] if i else [], "trials": None, "model_bytes": None}
+        entry |= {"steps": [{"seconds": 0.0, "score": None}], "peak_bytes": None}
+        entry |= {"popularity": [], "history": [], "parameters": None}
+    return results | {"tests": {}, "queries": None}
+
+
+def all_failed() -> dict[str, Any]:
+    results = example()
+    failed = results["methods"][-1]
+    results["methods"] = [failed | {"name": e["name"]} for e in results["methods"]]
+    return results | {"tests": {}, "queries": None}
+
+
+CASES = {
+    "interactions": example(),
+    "texts": example("_texts"),
+    "graded": example("_graded"),
+    "sweep": example("_sweep"),
+    "one": {**example(), "methods": example()["methods"][:1], "tests": {}},
+    "fifteen": many(15),
+    "failed": all_failed(),
+    "one metric": {**example(), "metrics": ["mrr@10"]},
+    "unknown": unknown(),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_is_whole_small_and_needs_nothing_else(name: str) -> None:
+    text = render(CASES[name])
+    page = Page(text)
+    assert len(text.encode()) < 300_000
+    assert not re.search(r"\b(nan|None|Undefined)\b", page.words)
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "link", "img", "iframe")
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    assert "url(" not in text
+    assert "@import" not in text
+    targets = {attributes.get("id") for _, attributes in page.tags}
+    assert {a["href"][1:] for tag, a in page.tags if tag == "a" and a["href"]} <= targets
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_can_be_read_aloud(name: str) -> None:
+    page = Page(render(CASES[name]))
+    assert ("html", {"lang": "en"}) in page.tags
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.count("caption") == page.count("table")
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    charts = [a for tag, a in page.tags if tag == "svg" and a.get("class") == "chart"]
+    assert page.count("desc") == len(charts)
+
+
+def test_the_table_is_sorted_with_the_best_bold_ties_marked_and_errors_last() -> None:
+    results = example()
+    results["methods"].reverse()
+    text = render(results)
+    table = text[text.index("<tbody>") : text.index("</tbody>")]
+    assert re.findall(r'<th scope="row">(.*?)</th>', table) == [
+        *("rg2", "ease", "ials", "softmax", "bpr", "sml")
+    ]
+    rows = table.split("<tr")[1:]
+    assert "<b>0.0719</b>" in rows[0]
+    assert "0.0698 to 0.0740" in rows[0]
+    assert rows[1].count("tied") == 4
+    assert rows[2].count("tied") == 0
+    assert "<b>0.5118</b>" in rows[3]  # coverage, which has no test
+    assert "failed: there is not enough memory" in rows[5]
+    assert 'class="error"' in rows[5]
+
+
+def test_charts_are_of_what_was_measured() -> None:
+    text = render(example())
+    page = Page(text)
+    for words in ("training time (s, log scale)", "size of the model (MB, log scale)"):
+        assert words in page.words
+    assert {"head", "torso", "tail", "8 to 14"} <= set(re.findall(r">([^<>]+)</text>", text))
+    assert page.count("figure") == 4
+    assert "rankfold compare pinterest --methods" in page.words
+
+
+def test_texts_show_examples_with_the_right_ones_marked() -> None:
+    text = render(example("_texts"))
+    assert text.count('<li class="right">') == 20  # 5 queries, 2 methods, 2 right ones each
+    assert Page(text).words.count("fetch api") == 10
+
+
+def test_grades_are_shown_threshold_by_threshold() -> None:
+    text = render(example("_graded"))
+    page = Page(text)
+    assert "incapacitating or more" in page.words
+    assert page.count("figure") == 2 + 3  # a calibration curve for each of three methods
+    rows = text[text.index("<caption><span>tpr@fpr=.01<") :].split("<tr")
+    values = re.findall(r'"n">([^<]*)<', rows[2])
+    assert values == ["0.2600", NONE, "0.3200", "0.3500", "0.3100"]
+
+
+def test_a_sweep_is_drawn_for_each_metric_on_a_log_axis() -> None:
+    results = example("_sweep")
+    page = Page(render(results))
+    assert page.flat.count("batch_size (log scale)") == len(results["metrics"])
+    words = json.loads(json.dumps(results["sweep"]).replace('"256"', '"low"'))
+    named = Page(render(results | {"sweep": words}))
+    assert "batch_size (log scale)" not in named.words
+    assert ">low</text>" in render(results | {"sweep": words})
+
+
+def test_whatever_data_holds_is_text() -> None:
+    for kind in ("", "_texts", "_graded", "_sweep"):
+        results = json.loads(
+            json.dumps(example(kind))
+            .replace('"name": "', f'"name": "{EVIL}')
+            .replace('"text": "', f'"text": "{EVIL}')
+        )
+        results["tests"] = {}
+        results["methods"][0]["settings"] = {EVIL: EVIL}
+        results["methods"][-1]["error"] = {"message": EVIL, "hint": EVIL}
+        results |= {"command": EVIL, "machine": {EVIL: EVIL}, "metrics": [EVIL]}
+        text = render(results)
+        assert "<script" not in text
+        assert "&lt;script" in text
+        Page(text)
+
+
+def test_long_lines_are_thinned_to_their_end() -> None:
+    assert thinned(list(range(STEPS))) == list(range(STEPS))
+    found = thinned(list(range(1000)))
+    assert found[-1] == 999
+    assert STEPS / 2 < len(found) <= STEPS
+    assert len({b - a for a, b in pairwise(found)}) == 1
+    assert thinned([]) == []
+
+
+def test_facts_of_data_whatever_they_are() -> None:
+    summary = {
+        "pairs": 12345,
+        "density": 0.0027,
+        "grades": None,
+        "pairs_per_query": {"median": 24},
+        "train": {"rows": 10, "grades": [1, 2000]},
+        "dropped": [{"why": "repeated", "rows": 3}],
+        "left_out": [{"column": "c", "why": "constant"}],
+    }
+    assert facts(summary) == [
+        ("pairs", "12,345"),
+        ("density", "0.270%"),
+        ("pairs per query: median", "24"),
+        ("train: rows read", "10"),
+        ("train: grades", "1; 2,000"),
+        ("dropped: repeated", "3"),
+        ("left out", "c, constant"),
+    ]
+
+
+def test_a_report_is_replaced_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.html"
+    write(example(), path)
+    write(example("_texts"), path)
+    assert [file.name for file in path.parent.iterdir()] == ["report.html"]
+    assert "mdn-seealso" in path.read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="cannot write"):
+        write(example(), path / "below" / "report.html")
