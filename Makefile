@@ -31,7 +31,7 @@ clean:
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rankfold needs Python 3.11 or later")'
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[report]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

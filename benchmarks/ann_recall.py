@@ -90,7 +90,7 @@ def measure_ours(case: Case) -> dict[str, Any]:
         builds[f"build_s_{threads}"] = round(perf_counter() - began, 2)
         held = resident_bytes() - before
     searched = timed(case, lambda k: index.search(case.queries, k).ids)
-    probing = {p.depth: [p.lists, p.slack, round(p.share, 4)] for p in index.built.probings}
+    probing = {p.depth: [p.groups, p.lists, p.slack, p.share] for p in index.built.probings}
     size = {"held_mb": round(held / 2**20), "file_mb": round(len(index.to_bytes()) / 2**20, 1)}
     return {"way": "ours", **builds, **searched, **size, "probings": probing}
 

@@ -7,9 +7,13 @@ N / 100 broader ones and so on; some topics have many labels, most few. A query 
 to three labels of about one topic, and noise: what a document says. Recall is measured on queries
 that the index was not tuned with, against exact search.
 
-Milliseconds are of a query among 1000 that are asked at once, one thread; ``products`` counts the
-inner products of a query, centres and labels, which is the same however busy the machine is. Of
-both the exponent b of a N^b is fitted, and how far off that is beside a + b ln N.
+Milliseconds are of a query among 1000 that are asked at once, one thread, in processor time, the
+median of some rounds: others compute beside us. ``build_s`` is processor time too. ``products``
+counts the inner products of a query with groups, lists and labels, which is the same however busy
+the machine is. Of both the exponent b of a N^b is fitted, and how far off that is beside
+a + b ln N.
+
+Sizes that ``--write`` finds in the file and that were not measured again are kept.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +35,15 @@ from torch.nn.functional import normalize
 from rankfold.index import inverted
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import GROUP_SLACK, promises, with_room
+from rankfold.types import Index
 
 RESULT = Path(__file__).parent / "results" / "text_scale.json"
-SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000]
+SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
 LARGE = 10_000_000
 WIDTH, QUERIES, TARGET = 128, 1000, 0.95
 DEPTHS = (5, 100)
+FITTED = ("ms", "exact", "products", "choosing")
 BRANCHES = 10  # topics under a broader one, and labels under a topic
 APART = 0.7  # the length of what a topic, or a label, has of its own; 1 is what it shares
 NOISE = 0.5  # likewise, of a query
@@ -48,7 +55,7 @@ class Case(NamedTuple):
     labels: Tensor  # [N, WIDTH]
     tuning: Tensor  # [QUERIES, WIDTH]
     queries: Tensor  # likewise
-    truth: Tensor  # [QUERIES, 100]
+    truth: Tensor  # [QUERIES, max(DEPTHS)]
 
 
 def main() -> None:
@@ -68,7 +75,9 @@ def main() -> None:
         rows.append(measure(n))
         print(json.dumps(rows[-1]), flush=True)
     load.append(os.getloadavg()[0])
-    fits = {name: fit(rows, name) for name in rows[0] if name.startswith(("ms", "exact", "prod"))}
+    if args.write and RESULT.exists():
+        rows = joined(json.loads(RESULT.read_text())["rows"], rows)
+    fits = {name: fit(rows, name) for name in rows[0] if name.startswith(FITTED)}
     for name, found in fits.items():
         print(f"{name}: N^{found['exponent']} off by {found['power_off']:.0%},", end=" ")
         print(f"a + b ln N off by {found['log_off']:.0%}")
@@ -77,45 +86,63 @@ def main() -> None:
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def joined(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By ascending size, of equal sizes the new row."""
+    rows = {row["labels"]: row for row in old + new}
+    return [rows[n] for n in sorted(rows)]
+
+
 def measure(n: int) -> dict[str, Any]:
     """One row: n labels."""
     labels = draw_labels(n)
     tuning, queries = draw_queries(labels, 1), draw_queries(labels, 2)
-    exact = Exact(labels)
-    case = Case(labels, tuning, queries, exact.search(queries, max(DEPTHS)).ids)
-    began = perf_counter()
+    exact, truth = timed(Exact(labels), queries, "exact_ms", rounds=1)
+    case = Case(labels, tuning, queries, truth)
+    began = process_time()
     index = Approximate(labels, queries=tuning, target=TARGET)
-    built = perf_counter() - began
-    row = {"labels": n, "lists": len(index.built.lists.spreads), "build_s": round(built, 2)}
+    built = process_time() - began
+    lists, groups, _ = index.built
+    row = {"labels": n, "lists": len(lists.spreads), "groups": len(groups.spreads)}
+    row |= {"build_s": round(built, 2)}
     row["file_bytes"] = sum(tensor.nbytes for tensor in index.tensors().values())
     row["copy_bytes"] = labels.nbytes  # in faiss, list by list
-    row |= timed(case, exact.search, "exact_ms", rounds=1)
-    return row | timed(case, index.search, "ms", rounds=5) | looked_at(index)
+    approximate, _ = timed(index, queries, "ms", rounds=9)
+    return row | exact | approximate | found(index, case) | looked_at(index, case)
 
 
-def timed(case: Case, search: Callable[..., Any], name: str, rounds: int) -> dict[str, Any]:
-    """The best of some rounds, others computing beside us, and the recall."""
+def timed(index: Index, queries: Tensor, name: str, rounds: int) -> tuple[dict[str, Any], Tensor]:
+    """Milliseconds at each depth, and what was found at the last."""
     row: dict[str, Any] = {}
     for k in DEPTHS:
         seconds = []
         for _ in range(rounds):
-            began = perf_counter()
-            ids = search(case.queries, k).ids
-            seconds.append(perf_counter() - began)
-        row[f"{name}@{k}"] = round(min(seconds) / QUERIES * 1000, 4)
-        if name == "ms":
-            row[f"recall@{k}"] = round(recall(ids, case.truth[:, :k]), 4)
-    return row
+            began = process_time()
+            ids = index.search(queries, k).ids
+            seconds.append(process_time() - began)
+        row[f"{name}@{k}"] = round(median(seconds) / QUERIES * 1000, 4)
+    return row, ids
 
 
-def looked_at(index: Approximate) -> dict[str, Any]:
-    """Lists that a query looks into, the share of labels in them, and its inner products."""
+def found(index: Index, case: Case) -> dict[str, Any]:
+    ids = {k: index.search(case.queries, k).ids for k in DEPTHS}
+    return {f"recall@{k}": round(recall(ids[k], case.truth[:, :k]), 4) for k in DEPTHS}
+
+
+def looked_at(index: Approximate, case: Case) -> dict[str, Any]:
+    """Groups, lists and labels that a query is compared with, the lists it looks into, and z."""
+    _, groups, probings = index.built
     row: dict[str, Any] = {}
     for k in DEPTHS:
-        p = next(p for p in index.built.probings if p.depth >= k)
+        p = next(p for p in probings if p.depth >= k)
+        n_groups = len(groups.spreads) if p.groups < len(groups.spreads) else 0
+        near = promises(groups, with_room(case.queries, p.slack), GROUP_SLACK)
+        near = near.topk(p.groups, dim=1).indices
+        compared = round(float(groups.offsets.diff()[near].sum(dim=1).double().mean()))
         read = round(p.share * len(index.candidates))
-        row[f"probed@{k}"] = [p.lists, p.slack, read]
-        row[f"products@{k}"] = len(index.built.lists.spreads) + read
+        row[f"probed@{k}"] = {"groups": p.groups, "lists": p.lists, "z": p.slack}
+        row[f"compared@{k}"] = {"groups": n_groups, "lists": compared, "labels": read}
+        row[f"choosing@{k}"] = n_groups + compared
+        row[f"products@{k}"] = n_groups + compared + read
     return row
 
 

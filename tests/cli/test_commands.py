@@ -247,12 +247,19 @@ def test_a_wrong_turn_gets_one_error_with_a_hint(
     assert not (model.parent / "m").exists()
 
 
-def test_demo_compares_and_shows_lists(rankfold: Command, tmp_path: Path) -> None:
+def test_demo_shows_lists_compares_and_reports(
+    rankfold: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {"popularity": {}, "ials": {"width": 4, "sweeps": 1}}
+    monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
     assert "rg2" in done.err
     assert "python3-pandas:" in done.err
     assert (tmp_path / "demo" / "rg2" / "manifest.json").exists()
+    page = tmp_path / "demo" / "comparison" / "report.html"
+    assert str(page) in done.err
+    assert "is best: ndcg@10" in page.read_text(encoding="utf-8")
 
 
 def test_help_names_every_command_and_version_works() -> None:

@@ -1,6 +1,7 @@
 """Approximate search finds what it says it does, and never what is excluded."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,10 +11,21 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rankfold.index import ann
+from rankfold.index import ann, inverted
 from rankfold.index.ann import Approximate, Built, build_index, faiss_scan
 from rankfold.index.exact import Exact
-from rankfold.index.inverted import Lists, Probing, build_lists, choose_probings, promises, scan
+from rankfold.index.inverted import (
+    Lists,
+    Probing,
+    build_lists,
+    choose_lists,
+    choose_probings,
+    group_lists,
+    join_groups,
+    points,
+    promises,
+    scan,
+)
 from rankfold.types import TopK, from_pairs
 
 
@@ -36,14 +48,19 @@ def skewed(seed: int, n: int) -> Tensor:
 
 
 def few_lists(
-    candidates: Tensor, n_lists: int, *, depth: int = 64, budget: int = 2**30
+    candidates: Tensor, n_lists: int, n_groups: int = 1, *, depth: int = 64, budget: int = 2**30
 ) -> Approximate:
-    """An index that looks into so many lists, however bad that is."""
+    """An index that looks into so many lists, in half of so many groups, however bad that is."""
     lists = build_lists(candidates, 2**30, seed=0)
-    taken = min(n_lists, len(lists.spreads))
-    return Approximate(
-        candidates, budget, built=Built(lists, [Probing(depth, taken, 1.0, 0.5, 0.0)])
-    )
+    groups = join_groups(lists, torch.arange(len(lists.spreads)) % n_groups)
+    taken, compared = min(n_lists, len(lists.spreads)), (len(groups.spreads) + 1) // 2
+    probing = Probing(depth, taken, 1.0, 0.5, 0.0, compared)
+    return Approximate(candidates, budget, built=Built(lists, groups, [probing]))
+
+
+def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also few lists."""
+    monkeypatch.setattr(inverted, "FEW", 16)
 
 
 def recall(found: TopK, right: TopK) -> float:
@@ -67,15 +84,20 @@ def test_new_queries_reach_the_target(draw: object, k: int, target: float) -> No
     assert target <= recall(found, right) < 1
 
 
-def test_recall_is_what_searching_finds() -> None:
+@pytest.mark.parametrize("few", [16, 10**6])
+def test_recall_is_what_searching_finds(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """The rank of lists, from which it is computed, against a search of the same queries."""
+    monkeypatch.setattr(inverted, "FEW", few)
     candidates, queries = skewed(1, 5000), skewed(3, 200)
     lists, right = build_lists(candidates, 2**30, 0), Exact(candidates).search(queries, 32)
-    [probing] = choose_probings(lists, queries, right.ids, [32], 0.9)
-    taken = promises(lists, queries, probing.slack).topk(probing.lists, dim=1).indices
+    groups = group_lists(lists, 2**30)
+    [probing] = choose_probings(lists, groups, queries, right.ids, [32], 0.9)
+    assert (probing.groups < len(groups.spreads)) == (few == 16)
+    read_points = partial(scan, points(lists), groups)
+    taken = choose_lists(lists, groups, queries, probing, read_points)
     found = TopK(*scan(candidates, lists, queries, taken, 32))
     assert recall(found, right) == pytest.approx(probing.recall, abs=1e-6)
-    read = lists.offsets.diff()[taken].sum(dim=1).double().mean() / 5000
+    read = lists.offsets.diff()[taken].where(taken >= 0, 0).sum(dim=1).double().mean() / 5000
     assert float(read) == pytest.approx(probing.share)
 
 
@@ -102,7 +124,8 @@ def test_norms_that_differ_need_the_spread() -> None:
     """Why promises are not those of the mean alone."""
     candidates, queries = skewed(1, 20_000), skewed(3, 256)
     lists, right = build_lists(candidates, 2**30, 0), Exact(candidates).search(queries, 64)
-    [probing] = choose_probings(lists, queries, right.ids, [64], 0.95)
+    groups = group_lists(lists, 2**30)
+    [probing] = choose_probings(lists, groups, queries, right.ids, [64], 0.95)
     assert probing.slack > 0
 
 
@@ -120,6 +143,11 @@ def test_few_candidates_are_searched_exactly() -> None:
     assert isinstance(build_index(normal(1, ann.SMALL, 2), target=1.0), Exact)
 
 
+def test_lists_pay_on_a_cpu_alone() -> None:
+    assert ann.lists_pay(torch.zeros(ann.SMALL, 1))
+    assert not ann.lists_pay(torch.zeros(ann.SMALL, 1, device="meta"))
+
+
 # ---------------------------------------------------------------------------------- results
 
 
@@ -128,17 +156,18 @@ def test_few_candidates_are_searched_exactly() -> None:
     n=st.integers(1, 400),
     k=st.integers(0, 70),
     n_lists=st.integers(1, 40),
+    n_groups=st.integers(1, 20),
     share=st.sampled_from([0.0, 0.03, 0.3, 1.0]),
     budget=st.sampled_from([1, 50_000, 2**30]),
 )
 def test_nothing_excluded_is_returned_and_nothing_is_short(
-    seed: int, n: int, k: int, n_lists: int, share: float, budget: int
+    seed: int, n: int, k: int, n_lists: int, n_groups: int, share: float, budget: int
 ) -> None:
     candidates, vectors = normal(seed, n, 3).round(), normal(seed + 1, 6, 3).round()
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.rand(6, n, generator=rng) < share * torch.rand(6, 1, generator=rng) * 2
     exclude = from_pairs(*hidden.nonzero().T, None, (6, n))
-    found = few_lists(candidates, n_lists, budget=budget).search(vectors, k, exclude)
+    found = few_lists(candidates, n_lists, n_groups, budget=budget).search(vectors, k, exclude)
     scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
     left = (~hidden).sum(dim=1).clamp(max=k).tolist()
     for row, ids in enumerate(found.ids.tolist()):
@@ -173,11 +202,15 @@ def test_faiss_reads_the_lists_as_torch_does(dtype: torch.dtype) -> None:
 
 
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without faiss."""
+    """As on another device."""
+    in_groups(monkeypatch)
     candidates, queries = clustered(1, 4000), clustered(2, 100)
     index = Approximate(candidates, 2**20)
+    lists, groups, probings = index.built
+    assert probings[1].groups < len(groups.spreads)
     fast = index.search(queries, 30)
-    monkeypatch.setattr(index, "_faiss", None)
+    monkeypatch.setattr(index, "_scan", partial(scan, candidates, lists))
+    monkeypatch.setattr(index, "_scan_points", partial(scan, points(lists), groups))
     slow = index.search(queries, 30)
     assert torch.equal(fast.ids, slow.ids)
     torch.testing.assert_close(fast.scores, slow.scores)
@@ -198,6 +231,7 @@ def test_equal_seeds_give_equal_bits() -> None:
 def test_round_trip_is_exact() -> None:
     candidates, queries = skewed(1, 20_000), skewed(3, 100)
     index = Approximate(candidates)
+    assert index.built.probings[0].groups < len(index.built.groups.spreads)
     data = index.to_bytes()
     again = Approximate.from_bytes(data, candidates)
     assert again.to_bytes() == data
@@ -205,6 +239,20 @@ def test_round_trip_is_exact() -> None:
     assert len(data) < candidates.numel() * 4 / 4
     results = zip(again.search(queries, 20), index.search(queries, 20), strict=True)
     assert all(torch.equal(*pair) for pair in results)
+
+
+@pytest.mark.parametrize("n", [10, 100])
+def test_an_index_from_before_groups_compares_all_lists(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    candidates, queries = clustered(1, 3000), clustered(2, 50)
+    new = Approximate(candidates)  # few lists: one group
+    tensors = new.tensors()
+    del tensors["groups"]
+    in_groups(monkeypatch)
+    old = Approximate.from_tensors({**tensors, "probings": tensors["probings"][:, :5]}, candidates)
+    assert torch.equal(old.search(queries, n).ids, new.search(queries, n).ids)
+    assert old.to_bytes() == new.to_bytes()
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -242,6 +290,11 @@ def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
         ("centres", lambda t: t[:, 1:].clone(), "centres are"),
         ("centres", lambda t: t * torch.nan, "not all finite"),
         ("spreads", lambda t: t[1:].clone(), "are"),
+        ("groups", lambda t: t - 1, "groups are not numbers below"),
+        ("groups", lambda t: t + 1, "not numbered one after the other"),
+        ("groups", lambda t: t[1:].clone(), "groups are"),
+        ("groups", lambda t: t.float(), "groups are"),
+        ("probings", lambda t: t + torch.tensor([0, 0, 0, 0, 0, 1]), "groups that are not among"),
         ("probings", lambda t: t * 100, "lists that are not among"),
         ("probings", lambda t: t * torch.nan, "not all finite"),
         ("probings", lambda t: t[0].clone(), "probings are"),
@@ -254,7 +307,8 @@ def test_parts_that_do_not_fit_are_refused(name: str, change: object, message: s
     with pytest.raises(ValueError, match=message):
         Approximate.from_bytes(save({**tensors, name: change(tensors[name])}), candidates)
     del tensors[name]
-    with pytest.raises(ValueError, match=f"the index has no '{name}'"):
+    message = "probings are" if name == "groups" else f"the index has no '{name}'"
+    with pytest.raises(ValueError, match=message):
         Approximate.from_bytes(save(tensors), candidates)
 
 

@@ -20,9 +20,9 @@ METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
 COMPARED: dict[str, dict[str, Any]] = {  # small, so that all of it takes about a minute
     "popularity": {},
     "puresvd": {"width": 32},
-    "bpr": {"width": 32, "epochs": 6},
-    "ials": {"width": 64, "sweeps": 6},
-    "rg2": {"width": 128},
+    "bpr": {"width": 32, "epochs": 4},
+    "ials": {"width": 32, "sweeps": 4},
+    "rg2": {"width": 64},
 }
 
 

@@ -7,6 +7,7 @@ faiss is imported when it is first needed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +17,14 @@ from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.inverted import (
     Lists,
     Probing,
+    Scan,
     build_lists,
+    choose_lists,
     choose_probings,
-    promises,
+    group_lists,
+    join_groups,
+    owners,
+    points,
     scan,
     scan_bytes,
 )
@@ -41,16 +47,22 @@ def build_index(
     target: float = TARGET,
     seed: int = 0,
 ) -> Index:
-    """What searches ``candidates`` fastest at a recall of ``target``: exact where they are few."""
-    if len(candidates) < SMALL or target >= 1:
+    """What searches ``candidates`` fastest at a recall of ``target``: see ``lists_pay``."""
+    if target >= 1 or not lists_pay(candidates):
         return Exact(candidates, memory_budget)
     return Approximate(candidates, memory_budget, queries=queries, target=target, seed=seed)
+
+
+def lists_pay(candidates: Tensor) -> bool:
+    """Many candidates on a CPU: a GPU scores all of them sooner than it gathers some."""
+    return len(candidates) >= SMALL and candidates.device.type == "cpu"
 
 
 class Built(NamedTuple):
     """What an index is made of besides the candidates."""
 
     lists: Lists
+    groups: Lists  # of lists
     probings: list[Probing]  # by ascending depth
 
 
@@ -86,8 +98,7 @@ class Approximate:
         self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget
         self.built = built or self._build(queries, target, seed)
-        in_faiss = self.built.probings and candidates.device.type == "cpu"
-        self._faiss = _fill(self.candidates, self.built.lists) if in_faiss else None
+        self._scan, self._scan_points = self._readers()
 
     @property
     def recall(self) -> float:
@@ -121,11 +132,12 @@ class Approximate:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that ``from_tensors`` needs besides the candidates: some 4 bytes for each of them."""
-        lists, probings = self.built
+        lists, groups, probings = self.built
         small = len(lists.ids) <= torch.iinfo(torch.int32).max
         ids = lists.ids.to(torch.int32 if small else torch.int64)
         rows = torch.tensor(probings, dtype=torch.float64).reshape(-1, len(Probing._fields))
-        return {**lists._asdict(), "ids": ids, "probings": rows}
+        group_of = owners(groups).to(torch.int32)
+        return {**lists._asdict(), "ids": ids, "groups": group_of, "probings": rows}
 
     @staticmethod
     def from_tensors(
@@ -154,16 +166,28 @@ class Approximate:
 
     def _build(self, queries: Tensor | None, target: float, seed: int) -> Built:
         n, width = self.candidates.shape
-        lists = build_lists(self.candidates, self.memory_budget, seed) if n else _no_lists(width)
+        lists = build_lists(self.candidates, self.memory_budget, seed)
+        groups = group_lists(lists, self.memory_budget)
         depths = [depth for depth in DEPTHS if depth <= n * LARGEST_SHARE]
         asked = self.candidates if queries is None else queries
         if not depths or len(asked) == 0 or width == 0:
-            return Built(lists, [])
+            return Built(lists, groups, [])
         rng = torch.Generator().manual_seed(seed)
         sample = torch.randint(0, len(asked), (min(SAMPLE, len(asked)),), generator=rng)
         vectors = asked[sample.to(asked.device)].detach().float().to(self.candidates.device)
         truth = self.exact.search(vectors, depths[-1]).ids
-        return Built(lists, choose_probings(lists, vectors, truth, depths, target))
+        probings = choose_probings(lists, groups, vectors, truth, depths, target)
+        return Built(lists, groups, probings)
+
+    def _readers(self) -> tuple[Scan, Scan]:
+        """What reads candidates in lists, and points in groups; faiss, on a CPU, copies both."""
+        lists, groups, probings = self.built
+        stored = ((self.candidates, lists), (points(lists), groups))
+        if probings and self.candidates.device.type == "cpu":
+            first, second = (partial(faiss_scan, _fill(*s)) for s in stored)
+        else:
+            first, second = (partial(scan, *s) for s in stored)
+        return first, second
 
     def _search_rows(
         self,
@@ -183,19 +207,20 @@ class Approximate:
             _put(found, part, _best(ids, scores.masked_fill(missing, -torch.inf), k))
 
     def _block(self, probing: Probing) -> int:
+        lists, groups, _ = self.built
         width = self.candidates.shape[1]
-        each = probing.depth * (FETCHED_BYTES + PAIR_BYTES) + 16 * len(self.built.lists.spreads)
-        if self._faiss is None:
-            each += scan_bytes(self.built.lists, probing.lists, width)
+        two_steps = probing.groups < len(groups.spreads)
+        promised = len(groups.spreads) if two_steps else len(lists.spreads)
+        each = probing.depth * (FETCHED_BYTES + PAIR_BYTES) + 16 * (promised + probing.lists)
+        if self.candidates.device.type != "cpu":
+            each += scan_bytes(lists, probing.lists, width)
+            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
         return max(1, self.memory_budget // each)
 
     def _fetch(self, block: Tensor, probing: Probing, k: int) -> tuple[Tensor, Tensor]:
         """The best k of the lists that promise most; ids, -1 pads, and scores [B, k]."""
-        lists = self.built.lists
-        taken = promises(lists, block, probing.slack).topk(probing.lists, dim=1).indices
-        if self._faiss is None:
-            return scan(self.candidates, lists, block, taken, k)
-        return faiss_scan(self._faiss, block, taken, k)
+        lists, groups, _ = self.built
+        return self._scan(block, choose_lists(lists, groups, block, probing, self._scan_points), k)
 
 
 def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -249,11 +274,6 @@ def _pays(probing: Probing) -> bool:
     return probing.share <= LARGEST_SHARE
 
 
-def _no_lists(width: int) -> Lists:
-    nothing = torch.zeros(0, dtype=torch.int64)
-    return Lists(torch.zeros(0, width), torch.zeros(0), torch.zeros(1).long(), nothing)
-
-
 def _select(exclude: Interactions | None, rows: Tensor) -> Interactions | None:
     return None if exclude is None else exclude.select(rows.to(exclude.offsets.device))
 
@@ -283,7 +303,9 @@ def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     n, width = candidates.shape
     try:
         lists = Lists(*(tensors[name] for name in Lists._fields))
-        rows = tensors["probings"]
+        group_of, rows = _with_groups(
+            tensors["spreads"], tensors["probings"], tensors.get("groups")
+        )
     except KeyError as error:
         raise ValueError(f"the index has no {error}") from error
     n_lists = len(lists.spreads)
@@ -291,15 +313,38 @@ def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     _expect(lists.spreads, "spreads", (n_lists,), torch.float32)
     _expect(lists.offsets, "offsets", (n_lists + 1,), torch.int64)
     _expect(lists.ids, "ids", (n,), torch.int32, torch.int64)
+    _expect(group_of, "groups", (n_lists,), torch.int32)
     _expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
     lists = Lists(*(t.to(candidates.device) for t in lists))._replace(
         ids=lists.ids.to(candidates.device, torch.int64)
     )
     _check_lists(lists, n)
-    probings = [Probing(int(d), int(p), z, r, s) for d, p, z, r, s in rows.tolist()]
+    groups = join_groups(lists, _checked_groups(group_of.to(candidates.device, torch.int64)))
+    probings = [Probing(int(d), int(p), z, r, s, int(g)) for d, p, z, r, s, g in rows.tolist()]
     if not all(1 <= p.lists <= n_lists and 1 <= p.depth <= n for p in probings):
         raise ValueError(f"the index looks into lists that are not among its {n_lists}")
-    return Built(lists, sorted(probings))
+    if not all(1 <= p.groups <= len(groups.spreads) for p in probings):
+        raise ValueError(
+            f"the index looks into groups that are not among its {len(groups.spreads)}"
+        )
+    return Built(lists, groups, sorted(probings))
+
+
+def _with_groups(spreads: Tensor, rows: Tensor, group_of: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As written today. Before there were groups all lists were compared: they are one group."""
+    if group_of is not None:
+        return group_of, rows
+    ones = torch.ones_like(rows[..., :1])
+    return torch.zeros_like(spreads, dtype=torch.int32), torch.cat([rows, ones], dim=-1)
+
+
+def _checked_groups(group_of: Tensor) -> Tensor:
+    n = len(group_of)
+    if n > 0 and (int(group_of.min()) < 0 or int(group_of.max()) >= n):
+        raise ValueError(f"the index's groups are not numbers below {n}")
+    if bool((torch.bincount(group_of) == 0).any()):
+        raise ValueError("the index's groups are not numbered one after the other")
+    return group_of
 
 
 def _expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:

@@ -8,28 +8,34 @@ list's vectors, s their standard deviation along a direction, and z from a few t
 This is what a good candidate of the list may reach. By the mean alone (z = 0), as inverted files
 commonly do, up to four times as much has to be read where norms differ; see decision 16.
 
+A promise is itself an inner product, of [q, z |q|] with the point [m, s] of the list. So many lists
+are chosen as candidates are found: their points lie in groups, and a query compares the points of
+the groups that promise most.
+
 Plain torch on any device; ``scan`` is the reference for the faster one in ``ann``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, isqrt, sqrt
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil, inf, isqrt, sqrt
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-LISTS = 0.8  # times N^(2/3): 4 sqrt(N) at 16,000, twice as many at a million
-MOST_LISTS = 2**17  # beyond, choosing among them would take longer than it saves
+LISTS = 1.6  # times N^(2/3): half as many read up to 1.4 times as much, and are built sooner
+MOST_LISTS = 2**17  # all are ranked for the queries that recall is measured with
 POINTS = 16  # of each list, that k-means learns from; twice as many save a twentieth of reading
 ROUNDS = 3  # of k-means: five save nothing
 BLOCK = 4096  # vectors at a time that are compared with all centres
-FEW = 1024  # centres: as many are all compared; of more, those of the nearest groups
-GROUPS = 3  # so many: at most a twentieth more is read than after comparing all
-GROUPED = 2**17  # vectors at a time that are compared with groups
-SLACKS = (0.0, 1.0, 2.0, 3.0, 4.0)  # z
+FEW = 512  # centres: as many are all compared; of more, those of a few groups
+GROUPS = 3  # so many for a candidate: at most a twentieth more is read than after comparing all
+GROUPED = 2**17  # vectors at a time that are compared with groups on a CPU
+GROUPED_ELSEWHERE = 2**20  # on a GPU fewer take up to eight times as long
+SLACKS = (0.0, 1.0, 2.0, 3.0, 4.0)  # z of a list
+GROUP_SLACK = 2.0  # z of a group: 1 and 3 compare about as many, 0 more
 
 
 class Lists(NamedTuple):
@@ -49,11 +55,17 @@ class Probing(NamedTuple):
     slack: float  # z
     recall: float  # on the queries that this was chosen with
     share: float  # of the candidates that is read
+    groups: int  # of lists, that are compared; all of them: every list is
+
+
+Scan = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]  # queries, taken, k: ids, scores
 
 
 def build_lists(candidates: Tensor, memory_budget: int, seed: int) -> Lists:
-    """k-means on a sample of ``candidates`` [N, D], N > 0; then each goes to its nearest centre."""
+    """k-means on a sample of ``candidates`` [N, D]; then each goes to its nearest centre."""
     n = len(candidates)
+    if n == 0:
+        return _no_lists(candidates)
     n_lists = min(ceil(LISTS * n ** (2 / 3)), MOST_LISTS, n)
     rng = torch.Generator().manual_seed(seed)
     chosen = torch.randint(0, n, (POINTS * n_lists,), generator=rng).to(candidates.device)
@@ -72,35 +84,96 @@ def promises(lists: Lists, queries: Tensor, slack: float) -> Tensor:
     return torch.addmm(room * lists.spreads, queries, lists.centres.T)
 
 
-def choose_probings(
-    lists: Lists, queries: Tensor, truth: Tensor, depths: Sequence[int], target: float
-) -> list[Probing]:
-    """For each depth the probing that reads least, of those that reach a recall of ``target``.
+def points(lists: Lists) -> Tensor:
+    """[L, D + 1], see above."""
+    return torch.cat([lists.centres, lists.spreads.unsqueeze(1)], dim=1)
 
-    A true result is found if its list is looked into, so one ranking of the lists gives the recall
-    of every number of them. It has to exceed the target by two standard errors.
+
+def with_room(queries: Tensor, slack: float) -> Tensor:
+    """[B, D + 1], whose products with ``points`` are the promises."""
+    room = slack * torch.linalg.vector_norm(queries, dim=1, keepdim=True)
+    return torch.cat([queries, room], dim=1)
+
+
+def group_lists(lists: Lists, memory_budget: int) -> Lists:
+    """The points in 2 sqrt(L) groups, few of them in one: an inverted file of lists.
+
+    The groups are smaller than those that candidates are assigned by: a query needs more of them.
+    """
+    if len(lists.spreads) <= FEW:
+        return join_groups(lists, torch.zeros_like(lists.offsets[1:]))
+    found = points(lists)
+    _, order, sizes = _group(found, 2 * isqrt(len(found)), memory_budget)
+    return _describe(found, order, sizes)
+
+
+def join_groups(lists: Lists, group_of: Tensor) -> Lists:
+    """Groups again, from the group of each list as ``owners`` gives it, none of them empty."""
+    found = points(lists)
+    return _describe(found, *_by_list(group_of, 0)) if len(found) else _no_lists(found)
+
+
+def owners(lists: Lists) -> Tensor:
+    """The list of each candidate; [N]."""
+    list_of = torch.empty_like(lists.ids)
+    list_of[lists.ids] = torch.repeat_interleave(lists.offsets.diff())
+    return list_of
+
+
+def choose_lists(
+    lists: Lists, groups: Lists, queries: Tensor, probing: Probing, scan_points: Scan
+) -> Tensor:
+    """The lists to look into; [B, P], -1 where the groups that are compared have fewer.
+
+    ``scan_points`` finds the best points in some groups: ``scan`` of these, or what equals it.
+    """
+    if probing.groups == len(groups.spreads):
+        return promises(lists, queries, probing.slack).topk(probing.lists, dim=1).indices
+    asked = with_room(queries, probing.slack)
+    near = promises(groups, asked, GROUP_SLACK).topk(probing.groups, dim=1).indices
+    return scan_points(asked, near, probing.lists)[0]
+
+
+def choose_probings(
+    lists: Lists,
+    groups: Lists,
+    queries: Tensor,
+    truth: Tensor,
+    depths: Sequence[int],
+    target: float,
+) -> list[Probing]:
+    """For each depth the probing with the fewest products, of those with a recall of ``target``.
+
+    A true result is found if its list is looked into, that is, if its group is among those that are
+    compared and few lists of these promise more. So one ranking of lists and groups gives the
+    recall of every number of lists. It has to exceed the target by two standard errors.
 
     Args:
         lists: of all candidates.
+        groups: of all lists.
         queries: [B, D] float32, B > 0.
         truth: [B, K], the best candidates of each, best first.
         depths: not above K.
         target: at most 1.
     """
-    sizes = lists.offsets.diff()
-    list_of = torch.empty_like(lists.ids)
-    list_of[lists.ids] = torch.repeat_interleave(sizes)
-    probings: dict[int, Probing] = {}
+    list_of, group_of, n_groups = owners(lists), owners(groups), len(groups.spreads)
+    best = dict.fromkeys(depths, (inf, Probing(0, 0, 0.0, 0.0, 1.0, 0)))
     for slack in SLACKS:
         order = promises(lists, queries, slack).argsort(dim=1, descending=True, stable=True)
-        ranks = order.argsort(dim=1).gather(1, list_of[truth])
-        shares = sizes[order].cumsum(dim=1).double().mean(dim=0) / len(list_of)
-        for depth in depths:
-            taken, recall = _fewest(ranks[:, :depth], len(sizes), target)
-            share = float(shares[taken - 1])
-            if depth not in probings or share < probings[depth].share:
-                probings[depth] = Probing(depth, taken, slack, recall, share)
-    return [probings[depth] for depth in depths]
+        places = _ranks(order).gather(1, list_of[truth])
+        near = promises(groups, with_room(queries, slack), GROUP_SLACK)
+        near = _ranks(near.argsort(dim=1, descending=True, stable=True)).int()
+        near = near.gather(1, group_of[order])  # [B, L], of the groups of the lists by promise
+        sizes = lists.offsets.diff().int()[order]
+        for n in _numbers(n_groups):
+            compared = near < n
+            products = float(compared.sum(dim=1).double().mean()) + n_groups * (n < n_groups)
+            wanted = [depth for depth in depths if products < best[depth][0]]
+            for found in _with_fewest_lists(compared, places, sizes, wanted, target):
+                cost = products + found.share * len(list_of)
+                if cost < best[found.depth][0]:
+                    best[found.depth] = cost, found._replace(slack=slack, groups=n)
+    return [best[depth][1] for depth in depths]
 
 
 def scan(
@@ -108,9 +181,9 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """The best k of the lists ``taken`` [B, P]: ids, -1 where there are fewer, and scores [B, k].
 
-    All that query b reads is laid side by side, list after list, as row b.
+    All that query b reads is laid side by side, list after list, as row b; a list -1 is none.
     """
-    stops = lists.offsets.diff()[taken].cumsum(dim=1)  # [B, P], of each list in its row
+    stops = lists.offsets.diff()[taken].where(taken >= 0, 0).cumsum(dim=1)  # [B, P], in the row
     columns = torch.arange(max(int(stops[:, -1].max()), k), device=taken.device)
     columns = columns.expand(len(taken), -1).contiguous()
     valid = columns < stops[:, -1:]
@@ -135,9 +208,11 @@ def _nearest(vectors: Tensor, centres: Tensor, memory_budget: int) -> Tensor:
     """
     if len(centres) <= FEW:
         return _nearest_of_all(vectors, centres, memory_budget)[1]
-    middles, members = _group(centres, memory_budget)
+    middles, order, sizes = _group(centres, isqrt(len(centres)), memory_budget)
+    members = order.split(sizes.tolist())
     each = 16 * (len(middles) + centres.shape[1])
-    blocks = vectors.split(max(1, min(memory_budget // each, GROUPED)))
+    most = GROUPED if vectors.device.type == "cpu" else GROUPED_ELSEWHERE
+    blocks = vectors.split(max(1, min(memory_budget // each, most)))
     return torch.cat(
         [_nearest_of_few(b.float(), centres, middles, members, memory_budget) for b in blocks]
     )
@@ -175,14 +250,14 @@ def _nearest_of_few(
     return found
 
 
-def _group(centres: Tensor, memory_budget: int) -> tuple[Tensor, Sequence[Tensor]]:
-    """Centres around sqrt(L) middles: these [G, D], and the centres of each, none empty."""
-    middles = centres[:: isqrt(len(centres))]
+def _group(vectors: Tensor, n_groups: int, memory_budget: int) -> tuple[Tensor, Tensor, Tensor]:
+    """So many groups, none empty: their middles [G, D], places by group, and sizes."""
+    middles = vectors[:: len(vectors) // n_groups]
     for _ in range(ROUNDS):
-        order, sizes = _by_list(_nearest_of_all(centres, middles, memory_budget)[1], len(middles))
+        order, sizes = _by_list(_nearest_of_all(vectors, middles, memory_budget)[1], len(middles))
         sizes = sizes[sizes > 0]
-        middles = _means(centres, order, sizes)
-    return middles, order.split(sizes.tolist())
+        middles = _means(vectors, order, sizes)
+    return middles, order, sizes
 
 
 def _by_list(list_of: Tensor, n_lists: int) -> tuple[Tensor, Tensor]:
@@ -197,19 +272,71 @@ def _means(vectors: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
 
 def _describe(candidates: Tensor, order: Tensor, sizes: Tensor) -> Lists:
     centres = _means(candidates, order, sizes)
-    norms = torch.linalg.vector_norm(candidates, dim=1, keepdim=True, dtype=torch.float32)
-    variances = _means(norms.square(), order, sizes)[:, 0] - centres.square().sum(dim=1)
+    blocks = candidates.split(GROUPED)  # each is copied, if it is of half precision
+    squares = torch.cat([b.float().square().sum(dim=1, keepdim=True) for b in blocks])
+    variances = _means(squares, order, sizes)[:, 0] - centres.square().sum(dim=1)
     spreads = (variances / max(centres.shape[1], 1)).clamp(min=0).sqrt()
     return Lists(centres, spreads, torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]), order)
 
 
+def _no_lists(candidates: Tensor) -> Lists:
+    """Of candidates [0, D]."""
+    nothing = torch.zeros(0, dtype=torch.int64, device=candidates.device)
+    zeros = candidates.float()
+    return Lists(zeros, zeros.sum(dim=1), nothing.new_zeros(1), nothing)
+
+
+def _ranks(order: Tensor) -> Tensor:
+    """The place of each column in its row of ``order``, the columns by descending promise."""
+    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, places)
+
+
+def _numbers(most: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16 ... and the most."""
+    n = 1
+    while n < most:
+        yield n
+        n = n + 1 if n < 3 else n * 4 // 3 if n % 3 == 0 else n * 3 // 2
+    yield most
+
+
+def _with_fewest_lists(
+    compared: Tensor, places: Tensor, sizes: Tensor, depths: Sequence[int], target: float
+) -> Iterator[Probing]:
+    """A probing for each depth at which the lists that are compared suffice.
+
+    Args:
+        compared: [B, L], which lists are, by descending promise.
+        places: [B, K], of the true results' lists among these.
+        sizes: [B, L], of the lists.
+        depths: at most K.
+        target: of recall.
+    """
+    reached = compared.gather(1, places)
+    depths = [depth for depth in depths if float(reached[:, :depth].double().mean()) >= target]
+    if not depths:
+        return
+    numbers = compared.cumsum(dim=1, dtype=torch.int32)
+    most, n = int(numbers[:, -1].max()), int(sizes[0].sum())
+    ranks = (numbers.gather(1, places).long() - 1).where(reached, most)
+    read = sizes.where(compared, 0).cumsum(dim=1)
+    for depth in depths:
+        taken, recall = _fewest(ranks[:, :depth], most, target)
+        if taken > 0:
+            last = torch.searchsorted(numbers, numbers[:, -1:].clamp(max=taken))
+            share = float(read.gather(1, last).double().mean()) / n
+            yield Probing(depth, taken, 0.0, recall, share, 0)
+
+
 def _fewest(ranks: Tensor, n_lists: int, target: float) -> tuple[int, float]:
-    """How many lists it takes, and the recall; ``ranks`` [B, k] are those of the results' lists."""
-    hits = torch.zeros(len(ranks), n_lists, device=ranks.device)
+    """How many lists it takes, 0 if all are too few, and the recall.
+
+    ``ranks`` [B, k] are those of the results' lists; ``n_lists`` is the rank of one left out.
+    """
+    hits = torch.zeros(len(ranks), n_lists + 1, device=ranks.device)
     hits.scatter_add_(1, ranks, torch.ones_like(ranks, dtype=hits.dtype))
-    recalls = hits.cumsum(dim=1) / ranks.shape[1]
+    recalls = hits[:, :-1].cumsum(dim=1) / ranks.shape[1]
     mean, deviation = recalls.mean(dim=0), recalls.std(dim=0, correction=0)
-    enough = mean - 2 * deviation / sqrt(len(ranks)) >= target
-    enough[-1] = True
-    first = int(enough.nonzero()[0])
-    return first + 1, float(mean[first])
+    enough = (mean - 2 * deviation / sqrt(len(ranks)) >= target).nonzero()
+    return (int(enough[0]) + 1, float(mean[enough[0]])) if len(enough) > 0 else (0, 0.0)
