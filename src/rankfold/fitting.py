@@ -141,7 +141,7 @@ def _fit(job: Job) -> Ranker | Grader:
     state = None if found is None else found.state
     if course.phase == "fit":
         _run(job, job.data, course, state, job.identity())
-        if job.how.refit and job.data.validation is not None:
+        if _goes_on(job, course):
             course, state = course.refit(), None
     if course.phase == "refit":
         again = replace(job, settings=config.build(job.method.config, course.settings))
@@ -217,9 +217,10 @@ def _finished(job: Job, path: Path) -> Ranker | Grader:
     """The model that is there already, if it is the one that is wanted."""
     ranker = load(path)
     model, how = ranker.model, job.how
-    there = {**model.notes, **model.config, "method": model.method}
+    there = {**model.notes, **model.config, "method": model.method, **model.notes.get("asked", {})}
     given = {key: value for key, value in asdict(job.settings).items() if value is not None}
-    wanted = {"method": job.name, **given, "seed": how.seed, "refit": how.refit}
+    refit = how.refit and job.data.validation is not None
+    wanted = {"method": job.name, **given, "seed": how.seed, "refit": refit}
     wanted |= {"metric": job.metric, "data": job.data.fingerprint}
     for name, value in wanted.items():
         if there.get(name) != value:
@@ -252,7 +253,8 @@ def _run(
                 course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             job.how.report(course, step)
             late = _is_late(job, course, monotonic() - began)
-            if step.whole and (late or course.is_over(step, job.patience)):
+            over = step.whole and (late or course.is_over(step, job.patience))
+            if over and not (interrupted() and _goes_on(job, course)):
                 return
             due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
             if job.out is not None and due:
@@ -262,6 +264,11 @@ def _run(
                 saved = monotonic()
             if interrupted():
                 raise KeyboardInterrupt
+
+
+def _goes_on(job: Job, course: Course) -> bool:
+    """Whether a refit follows."""
+    return job.how.refit and job.data.validation is not None and course.phase == "fit"
 
 
 def _is_late(job: Job, course: Course, seconds: float) -> bool:
@@ -401,6 +408,7 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
         "seed": job.how.seed,
         "metric": job.metric,
         "data": job.data.fingerprint,
+        "asked": asdict(job.settings),
     }
     model = course.model
     if job.method.settle is not None:

@@ -22,6 +22,7 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
@@ -264,7 +265,9 @@ def _opened(search: Search) -> Iterator[optuna.Study]:
     optuna = _optuna()
     _check_folder(search.folder)
     try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{(search.folder / STUDY).absolute()}")
+        storage = optuna.storages.RDBStorage(
+            f"sqlite:///{quote(str((search.folder / STUDY).absolute()))}"
+        )
     except Exception as error:
         raise UserError(
             f"cannot open {search.folder / STUDY}: {str(error).splitlines()[0]}",

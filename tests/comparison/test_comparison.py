@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 import torch
 from linear_grades import data_of
-from planted import groups
+from planted import groups, split_groups
 
 import rankfold as rf
 from rankfold.comparison import running
@@ -475,3 +475,24 @@ def test_a_search_of_real_trials(data: Path, tmp_path: Path) -> None:
     assert timeless(both[0]) == timeless(both[1])
     assert both[0]["methods"][0]["trials"]["done"] == 3
     assert not (tmp_path / "a/runs/ease/tuning/model").exists()
+
+
+def test_a_model_left_by_other_settings_is_not_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between fit and test, then begun anew with another method under the same name."""
+    data = split_groups()
+    whole = running._test
+
+    def cut_off(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_test", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        rf.compare(data, "a=puresvd", settings={"a": {"width": 2}}, out=tmp_path / "c")
+    monkeypatch.setattr(running, "_test", whole)
+    found = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
+    (row,) = found["methods"]
+    assert row["error"] is None
+    assert row["settings"]["width"] == 3
+    assert "sweeps" in row["settings"]

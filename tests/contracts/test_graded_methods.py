@@ -109,6 +109,17 @@ class TestGradedMethod:
         with pytest.raises(rf.UserError, match="one grade alone"):
             rf.fit(name, replace(data(), train=alone))
 
+    def test_a_finished_model_is_known_again(self, name: str, tmp_path: Path) -> None:
+        how = {**FEW, "epochs": 1, "out": tmp_path / "model"}
+        first = rf.fit(name, data(), **how)
+        again = rf.fit(name, data(), resume=True, **how)
+        assert torch.equal(
+            first.model.tensors["head.weight" if name != "eban" else "head.biases"],
+            again.model.tensors["head.weight" if name != "eban" else "head.biases"],
+        )
+        with pytest.raises(rf.UserError, match="was finished with lr"):
+            rf.fit(name, data(), resume=True, **{**how, "lr": 0.5})
+
     def test_refit_learns_validation_as_well(self, name: str) -> None:
         found = rf.fit(name, data(), refit=True, **FEW)
         assert found.model.notes["refit"]

@@ -651,3 +651,16 @@ def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:
     assert data.summary["numbers"] == 1
     assert data.summary["categories"] == 1
     assert data.summary["images"] is None
+
+
+def test_large_and_close_grades_stay_apart() -> None:
+    table = pl.DataFrame({"x": range(60), "day": [20240101, 20240102, 20240103] * 20})
+    found = prepare(table, format="features", grade="day")
+    assert found.candidates.texts is not None
+    assert found.candidates.texts.to_list() == ["20240101", "20240102", "20240103"]
+
+
+def test_missing_grades_among_arrays_are_left_out() -> None:
+    arrays = {"X": np.arange(40.0)[:, None], "y": [1, None, 2, 3] * 10}
+    found = prepare(arrays, format="features")
+    assert sum(found.summary[name]["rows"] for name in ("train", "validation", "test")) == 30

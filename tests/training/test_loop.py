@@ -18,7 +18,11 @@ from rankfold.training.batches import PairBatches, QueryBatches
 from rankfold.training.loop import Task, Training, train
 from rankfold.types import Batch, Interactions, Model, Run, Step
 
-TRAINED = [name for name, method in METHODS.items() if issubclass(method.config, Training)]
+TRAINED = [  # on pairs; those on graded rows have contracts of their own
+    name
+    for name, method in METHODS.items()
+    if issubclass(method.config, Training) and method.data_kind != "graded"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What a comparison has done so far, on disk: written at once, so that a killed run goes on.
 
 DIR/manifest.json         what is compared how: a folder made otherwise is refused
+DIR/runs/NAME/begun/      with which settings
 DIR/runs/NAME/tuned/      the settings that were chosen
 DIR/runs/NAME/tuning/     where tuning stands
 DIR/runs/NAME/seed-0/     what the fit of a seed did on the test split, query by query
@@ -21,6 +22,8 @@ from rankfold.comparison.plan import Entry, Plan
 from rankfold.errors import UserError
 from rankfold.training.checkpoint import path_of
 
+BEGUN = "begun"
+
 
 def open_home(plan: Plan) -> None:
     """Make the folder of a comparison; one that was made otherwise is a UserError."""
@@ -32,10 +35,25 @@ def open_home(plan: Plan) -> None:
         store.write(plan.out, "comparison", {"plan": plan.identity()}, {})
     for entry in plan.entries:
         home = home_of(plan, entry)
-        for folder in sorted(home.glob("*/")) if home.exists() else []:
-            if folder.name == "tuned" or folder.name.startswith("seed-"):
-                found = store.read(folder, "run").manifest["entry"]
-                _check_same(home, found, entry.identity())
+        folders = sorted(home.glob("*/")) if home.exists() else []
+        finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
+        for folder in finished:
+            _check_same(home, store.read(folder, "run").manifest["entry"], entry.identity())
+        if folders and not finished and not _is_of(home / BEGUN, entry):
+            drop(home)  # of other settings, and nothing of it is known yet
+
+
+def begin(plan: Plan, entry: Entry) -> None:
+    """Say whose the models and checkpoints in the entry's folder will be."""
+    if not _is_of(home_of(plan, entry) / BEGUN, entry):
+        keep(plan, entry, BEGUN, {})
+
+
+def _is_of(path: Path, entry: Entry) -> bool:
+    if not path.exists():
+        return False
+    found: Mapping[str, Any] = store.read(path, "run").manifest["entry"]
+    return dict(found) == entry.identity()
 
 
 def home_of(plan: Plan, entry: Entry) -> Path:

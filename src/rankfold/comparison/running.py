@@ -49,6 +49,7 @@ class Outcome:
 def run_entry(plan: Plan, entry: Entry, progress: Progress) -> Outcome:
     """Do what is not done yet; whatever a method raises is told in its place in the results."""
     try:
+        keeping.begin(plan, entry)
         tuned = _tuned(plan, entry, progress)
         settings = entry.settings if tuned is None else tuned["settings"]
         seeds = [_tested(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]

@@ -155,7 +155,7 @@ def _grades(values: Any, file: str) -> pl.Series | None:
         values = values[:, 0]
     if values.ndim != 1:
         raise UserError(f"the grades of {file} are of shape {values.shape}, not [n]", hint=HINT)
-    return pl.Series("grades", values)
+    return pl.Series("grades", values.tolist() if values.dtype == object else values, strict=False)
 
 
 def _images(values: Any, file: str) -> Tensor | None:

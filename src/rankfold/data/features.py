@@ -228,7 +228,9 @@ def levels_of(words: pl.Series) -> tuple[str, ...]:
     return tuple(words.drop_nulls().unique().sort())
 
 
-def to_numbers(column: pl.Series) -> pl.Series | None:
+def to_numbers(
+    column: pl.Series, kind: type[pl.Float32] | type[pl.Float64] = pl.Float32
+) -> pl.Series | None:
     """Finite numbers, null where there is none; None where the column is not one of numbers."""
     if column.dtype in TEXT:
         found, wrong = _parsed(column)
@@ -238,7 +240,7 @@ def to_numbers(column: pl.Series) -> pl.Series | None:
         found = column
     else:
         return None
-    found = found.cast(pl.Float32)
+    found = found.cast(kind)
     return _where(found.is_finite(), found)
 
 

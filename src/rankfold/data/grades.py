@@ -56,12 +56,12 @@ def give_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gra
 
 def spelled(grades: pl.Series, given: Sequence[str] | None) -> pl.Series:
     """The grades as text, null where missing; where all are numbers, 1 and 1.0 are the same."""
-    numbers = features.to_numbers(grades)
+    numbers = features.to_numbers(grades, pl.Float64)
     if numbers is None or (given is not None and canonical(given) is given):
         text = grades.cast(pl.String).str.strip_chars()
         return pl.select(pl.when(text != "").then(text)).to_series()
     whole = numbers.cast(pl.Int64, strict=False)
-    same = (whole.cast(pl.Float32) == numbers).fill_null(value=False)
+    same = (whole.cast(pl.Float64) == numbers).fill_null(value=False)
     plain = pl.when(same).then(whole.cast(pl.String)).otherwise(numbers.cast(pl.String))
     return pl.select(plain).to_series()
 

@@ -75,7 +75,7 @@ def _header(said: Iterable[tuple[int, str]], file: str) -> Header:
     inputs: list[str] = []
     outputs: list[str] = []
     for number, text in said:
-        word, _, rest = text.partition(" ")
+        word, rest = (*text.split(None, 1), "")[:2]
         word = word.lower()
         if found := _ATTRIBUTE.match(text):
             name, kind = _unquoted(found[1]), found[2].strip()

@@ -273,6 +273,9 @@ def find_encoder(name: str, shape: Shape) -> tuple[str, RowEncoder]:
         name = "mlp" if shape.image is None else "convolution"
     if name.startswith(TIMM):
         _check_images(name, shape, needed=True)
+        if shape.image is not None and shape.image[2] not in (1, 3):
+            found = f"images of {shape.image[2]} channels"
+            raise UserError(f"{name} takes no {found}", hint="use encoder=convolution")
         return name, backbone(name.removeprefix(TIMM))
     if name not in ROW_ENCODERS:
         raise UserError(f"encoder cannot be {name!r}", hint=CHOICES)

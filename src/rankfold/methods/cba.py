@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankfold.encoders.rows import Shape
 from rankfold.kernels.shared_pairs import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.graded import (
-    BLOCK,
     GradedConfig,
     Parts,
     Recipe,
     Rule,
     Seen,
+    block_rows,
     method,
 )
 from rankfold.methods.grades import mean_score
@@ -92,7 +93,7 @@ def filled(parts: Parts) -> Queues:
         mine = (rows.grades == grade).nonzero().flatten()
         order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
         taken = mine[order].repeat(-(-config.cache // len(mine)))[: config.cache]
-        for some in taken.split(BLOCK):
+        for some in taken.split(block_rows(Shape.of(rows, None))):
             queues.push(parts.module.vectors(rows.select(some)), rows.grades[some])
     return queues
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.rows import (
+    CHANNELS,
     CHOICES,
     ROW_ENCODERS,
     TIMM,
@@ -28,7 +29,8 @@ from rankfold.training.batches import RowBatches
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Run, Step
 
-BLOCK = 4096  # rows scored at a time
+BLOCK = 4096  # rows scored at a time, at most
+BLOCK_BYTES = 2**28  # of what the first layer makes of images
 FLIPS = {"none": (), "one": (3,), "both": (2, 3)}  # axes of images [B, channels, height, width]
 
 
@@ -44,6 +46,7 @@ class GradedConfig(Training):
     weight_decay: float = 1e-4
     schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "cosine"
     warmup: float = 1.0
+    weights: Literal["none"] = "none"  # grades are what is learnt
     encoder: str = "auto"  # linear, mlp, convolution, timm:NAME; auto: by what the rows have
     dropout: float = 0.1  # of the numbers between layers
     flips: Literal["none", "one", "both"] = "none"  # axes along which images may be mirrored
@@ -189,13 +192,19 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
     config = GradedConfig(width=model.config["width"], dropout=model.config["dropout"])
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     module = Grading(shape, model.config["encoder"], config, head, rng).to(device)
-    module.load_state_dict(dict(model.tensors), strict=False)  # a kept model has more than these
-    parts = torch.arange(len(rows)).split(BLOCK)
+    module.load_state_dict({name: model.tensors[name] for name in module.state_dict()})
+    parts = torch.arange(len(rows)).split(block_rows(shape))
     scores = [
         recipe.score(module.head(module.vectors(rows.select(some).to(device))), n_grades)
         for some in parts
     ]
     return torch.cat(scores).cpu() if scores else torch.zeros(0)
+
+
+def block_rows(shape: Shape) -> int:
+    """How many rows to encode at a time."""
+    pixels = 0 if shape.image is None else shape.image[0] * shape.image[1]
+    return max(1, min(BLOCK, BLOCK_BYTES // (4 * CHANNELS[0] * max(pixels, 1))))
 
 
 def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: str) -> Method:

@@ -117,7 +117,7 @@ def cut(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
         return scores.new_tensor(-torch.inf)
     share = exact(fpr)
     allowed = len(negatives) * share.numerator // share.denominator
-    return negatives.topk(allowed + 1).values[-1]
+    return negatives.topk(min(allowed + 1, len(negatives))).values[-1]
 
 
 def exact(fpr: float) -> Fraction:

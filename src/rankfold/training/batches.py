@@ -86,16 +86,17 @@ class QueryBatches:
 
 
 class RowBatches:
-    """Every graded row once per epoch."""
+    """Every graded row once per epoch; a last row that would be alone goes with those before."""
 
     def __init__(self, n_rows: int, batch_size: int) -> None:
         self.n_rows, self.batch_size = n_rows, batch_size
 
     def __len__(self) -> int:
-        return -(-self.n_rows // self.batch_size)
+        return max(1, -(-(self.n_rows - 1) // self.batch_size))
 
     def order(self, rng: torch.Generator) -> Tensor:
         return torch.randperm(self.n_rows, generator=rng, device=rng.device)
 
     def take(self, order: Tensor, number: int) -> Tensor:
-        return order[number * self.batch_size : (number + 1) * self.batch_size]
+        stop = None if number == len(self) - 1 else (number + 1) * self.batch_size
+        return order[number * self.batch_size : stop]
