@@ -1,5 +1,6 @@
 """Files of the KEEL repository, and fars among them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from rankfold.data.sources.keel import SEVERITIES
 from rankfold.errors import UserError
 from rankfold.types import Columns
 
-FARS = Path("/work/shared/data/fars/fars.dat.zst")
+FARS = Path(os.environ.get("RANKFOLD_FARS", "fars.dat.zst"))  # the real file, if it is there
 HEADER = """@relation car
 @attribute Doors {2, 3, 5more}
 @attribute Age integer [0, 99]
