@@ -290,6 +290,19 @@ def _write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
+def put(path: Path, text: str) -> None:
+    """Write a text file that is no part of a folder of ours, at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text.encode())
+    except OSError as error:
+        with suppress(OSError):
+            path.with_name(f".writing-{path.name}").unlink()
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", hint="name another place, or free some space"
+        ) from None
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path`` at once: a reader sees all of it or what was there before."""
     temporary = path.with_name(f".writing-{path.name}")

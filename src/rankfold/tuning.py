@@ -36,6 +36,7 @@ from rankfold.grader import Grader, load
 from rankfold.growing import exists
 from rankfold.methods.spaces import PAPER, SPACES, Choices, Range, Space, count_points
 from rankfold.ranker import Ranker
+from rankfold.store import put
 from rankfold.training.course import Course
 from rankfold.types import Dataset, Graded, Progress, Step
 
@@ -485,10 +486,10 @@ def _write(search: Search, trials: list[Trial]) -> None:
     for trial in trials:
         row = {name: getattr(trial, name) for name in columns}
         writer.writerow({**row, **trial.settings})
-    _replace(search.folder / TRIALS, table.getvalue())
+    put(search.folder / TRIALS, table.getvalue())
     best = best_of(trials)
     if best is not None:
-        _replace(search.folder / BEST, _to_toml(search, best, len(trials)))
+        put(search.folder / BEST, _to_toml(search, best, len(trials)))
 
 
 def _to_toml(search: Search, best: Trial, n_trials: int) -> str:
@@ -503,10 +504,3 @@ def _to_toml(search: Search, best: Trial, n_trials: int) -> str:
         if value is not None or getattr(usual, setting) is not None:
             lines.append(f"{setting} = {json.dumps('none' if value is None else value)}")
     return "\n".join(lines) + "\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is whole at any time."""
-    unfinished = path.with_name(f".writing-{path.name}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)

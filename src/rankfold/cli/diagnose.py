@@ -38,6 +38,7 @@ def command(
     from rankfold.config import parse_words
     from rankfold.diagnose import diagnose, find_diagnosis
     from rankfold.report.curves import curves_svg
+    from rankfold.store import put
 
     say = console(quiet=quiet or json)
     if data is not None and not find_diagnosis(name).trains:
@@ -46,8 +47,8 @@ def command(
     _check_folder(out)
     with progress(quiet=quiet or json) as tell:
         found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
-    _write(out / f"{name}.json", notation.dumps(found.details, indent=1) + "\n")
-    _write(out / f"{name}.svg", curves_svg(found.chart))
+    put(out / f"{name}.json", notation.dumps(found.details, indent=1) + "\n")
+    put(out / f"{name}.svg", curves_svg(found.chart))
     if json:
         print_json(found.details)
         return
@@ -64,17 +65,3 @@ def _check_folder(out: Path) -> None:
         raise UserError(
             f"cannot make the folder {out}: {error.strerror}", hint="name another with --out"
         ) from None
-
-
-def _write(path: Path, content: str) -> None:
-    """Put ``content`` at ``path`` at once."""
-    partial = path.with_name(f".writing-{path.name}")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", hint="name another folder with --out"
-        ) from None
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config
-from rankfold.comparison.keeping import open_home, put
+from rankfold.comparison.keeping import open_home
 from rankfold.comparison.plan import Comparing, make_plan
 from rankfold.comparison.results import assemble, to_csv
 from rankfold.comparison.running import run_entry
 from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
+from rankfold.store import put
 from rankfold.types import Dataset
 
 

@@ -97,20 +97,6 @@ def kept(plan: Plan, entry: Entry, name: str) -> store.Folder | None:
     return store.read(path, "run", full=True) if path.exists() else None
 
 
-def put(path: Path, text: str) -> None:
-    """Write a file at once."""
-    partial = path.with_name(f".writing-{path.name}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", hint="free some space, and go on"
-        ) from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """A UserError that names what differs."""
     for name, value in wanted.items():

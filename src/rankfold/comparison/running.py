@@ -63,7 +63,7 @@ def _told(plan: Plan, entry: Entry, error: Exception) -> dict[str, str]:
         return {"message": str(error), "hint": error.hint}
     where = keeping.home_of(plan, entry) / "error.txt"
     where.parent.mkdir(parents=True, exist_ok=True)
-    keeping.put(where, "".join(traceback.format_exception(error)))
+    store.put(where, "".join(traceback.format_exception(error)))
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     return {"message": message, "hint": f"a bug, not yours: {where} says where"}
 

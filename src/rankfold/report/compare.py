@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
-from rankfold.errors import UserError
 from rankfold.report import figures, wording
 from rankfold.report.figures import Axis, Point, Series
 from rankfold.report.wording import Entry, mean_of
+from rankfold.store import put
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 STEPS = 60  # points of a line that are drawn, at most
@@ -47,19 +46,7 @@ class Cell(NamedTuple):
 
 def write(results: Results, path: Path) -> None:
     """Write the report at once: a reader sees all of it, or what was there before."""
-    page = render(results)
-    partial = path.with_name(f".writing-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", hint="name another place, or free some space"
-        ) from None
-    finally:
-        with suppress(OSError):  # it is gone, or there was never a place for it
-            partial.unlink()
+    put(path, render(results))
 
 
 def render(results: Results) -> str:
