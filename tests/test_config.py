@@ -79,6 +79,25 @@ def test_unknown_name_that_is_like_none_is_refused_with_all() -> None:
     assert error.value.hint == "options: width, reg, shuffle, name, loss"
 
 
+@dataclass(frozen=True)
+class Optional:
+    share: float | None = 0.5
+    name: str = ""
+
+
+@pytest.mark.parametrize("value", [None, "none", "None", "AUTO", "null"])
+def test_every_spelling_of_none_is_none_where_it_may_be(value: Any) -> None:
+    assert config.build(Optional, {"share": value}).share is None
+    assert config.spelled(Optional, "share", value) == "none"
+    assert config.spelled(Optional, "name", value) == value
+    with pytest.raises(UserError, match="width cannot be"):
+        config.build(Settings, {"width": value})
+
+
+def test_numbers_stay_as_they_were_spelled() -> None:
+    assert config.spelled(Optional, "share", ".10") == ".10"
+
+
 # ---------------------------------------------------------------------------------- words
 
 

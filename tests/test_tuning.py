@@ -18,12 +18,15 @@ from planted import dense, split_groups
 from written import random_data
 
 import rankfold as rf
-from rankfold import config, tuning
+from rankfold import config
 from rankfold.fitting import plan
 from rankfold.methods import METHODS
 from rankfold.methods.spaces import Choices, Range
+from rankfold.store import held
 from rankfold.training.course import Course
-from rankfold.tuning import Tuned, parse_budget, tune
+from rankfold.tuning import Tuned, trying, tune
+from rankfold.tuning import plan as planning
+from rankfold.tuning.plan import parse_budget
 from rankfold.types import Columns, Dataset, Method, Model, Run, Step, Vocabulary, from_pairs
 
 SMALL = {"width": 8, "sweeps": 3}
@@ -61,7 +64,7 @@ def level() -> Iterator[None]:
     """A method whose best settings are known, and searches that learn from the third trial on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "level", Method("known", Level, "interactions", fit_level))
-        patch.setattr(tuning, "AT_RANDOM", 2)
+        patch.setattr(trying, "AT_RANDOM", 2)
         yield
 
 
@@ -343,7 +346,7 @@ def order_with_low_last(levels: tuple[float, ...]) -> int:
     """A seed whose order of the grid tries the two lowest levels last."""
     grid, job = {"level": Choices(levels)}, plan("level", split_groups(), {})
     for seed in range(1000):
-        order = [point["level"] for point in tuning._points(job, grid, seed)]
+        order = [point["level"] for point in planning.points(job, grid, seed)]
         if set(order[-2:]) == {0.1, 0.2}:
             return seed
     raise AssertionError
@@ -351,7 +354,8 @@ def order_with_low_last(levels: tuple[float, ...]) -> int:
 
 def test_a_budget_of_time(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
-    monkeypatch.setattr(tuning, "monotonic", clock)
+    for module in ("", ".plan", ".trying"):
+        monkeypatch.setattr(f"rankfold.tuning{module}.monotonic", clock)
     how: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "30s"}
     tuned = tune("level", data, out=tmp_path / "t", **how)
     n = len(tuned.trials)
@@ -388,6 +392,16 @@ def test_budgets() -> None:
         with pytest.raises(rf.UserError, match="the budget cannot be") as caught:
             parse_budget(wrong)
         assert caught.value.hint == "write 120s, 2m or 1h"
+
+
+def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"space": {"level": LEVELS}, "trials": 1}
+    (tmp_path / "t").mkdir()
+    with held(tmp_path / "t"), pytest.raises(rf.UserError, match="another process") as caught:
+        tune("level", data, out=tmp_path / "t", **how)
+    assert "--out" in str(caught.value.hint)
+    assert not list((tmp_path / "t").iterdir())
+    assert len(tune("level", data, out=tmp_path / "t", **how).trials) == 1
 
 
 # ---------------------------------------------------------------------------------- failures

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from rankfold.errors import UserError
 
 T = TypeVar("T")
+NOTHING = ("none", "auto", "null")  # spellings of None, for an option that is a number or None
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:
@@ -56,10 +57,20 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
     return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
 
 
+def spelled(config: type[Any], name: str, value: Any) -> Any:
+    """A value as it is, but every spelling of None in the same way: none."""
+    optional = get_type_hints(config).get(name) in _OPTIONAL
+    return NOTHING[0] if optional and _is_nothing(value) else value
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.lower() in NOTHING)
+
+
 def _convert(name: str, value: Any, kind: Any) -> Any:
     """``value`` as ``kind``; text is parsed, an int is taken for a float, nothing else is bent."""
-    if kind in (int | None, float | None):
-        return None if value in (None, "none") else _convert(name, value, get_args(kind)[0])
+    if kind in _OPTIONAL:
+        return None if _is_nothing(value) else _convert(name, value, get_args(kind)[0])
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             choices = ", ".join(map(str, get_args(kind)))
@@ -80,4 +91,5 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
     raise UserError(f"{name} cannot be {value!r}", hint=f"it takes {_NAMES.get(kind, kind)}")
 
 
+_OPTIONAL = (int | None, float | None)
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

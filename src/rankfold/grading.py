@@ -17,6 +17,7 @@ from rankfold.grader import OPERATING, Grader, names_of
 from rankfold.metrics.calibration import calibration
 from rankfold.metrics.graded import (
     GradedSpec,
+    check_two_grades,
     parse_graded,
     passed_by_grade,
     values_of,
@@ -135,7 +136,7 @@ def evaluate_graded(
     rows = matched(grader, data, given)
     known = rows.grades >= 0
     grades, n_grades = rows.grades[known], len(grader.grades)
-    _check_grades(grades, split)
+    check_two_grades(grades, f"rows of the {split} split", "name another split with two grades")
     progress("scoring", 0.0)
     scores = grader.score(rows.select(known.nonzero().flatten()))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
@@ -217,14 +218,6 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     place = {name: number for number, name in enumerate(ours)}
     places = torch.tensor([*(place.get(name, -1) for name in theirs), -1], dtype=column.dtype)
     return places[column.long()]
-
-
-def _check_grades(grades: Tensor, split: str) -> None:
-    if len(grades.unique()) < 2:
-        raise UserError(
-            f"the {split} split has {len(grades):,} rows with a grade, all the same",
-            hint="there is nothing to tell apart: name another split",
-        )
 
 
 def _was_trained_on(grader: Grader, data: Dataset, split: str) -> bool:

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,19 +33,37 @@ from rankfold.errors import UserError
 if TYPE_CHECKING:
     import polars as pl
 
+    from rankfold.types import Comm
+
 FORMAT = 1
 MANIFEST = "manifest.json"
 HEAD = 2**20  # bytes at the start of a file, its header among them, compared at every opening
 CHUNK = 2**24
-Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str"
+Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str | Foreign | Kept"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_DATA = re.compile(rf"{_NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json)")
+_DATA = re.compile(rf"{_NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json|faiss)")
 _UNFINISHED = re.compile(rf"\.writing-({_NAME.pattern}|{re.escape(MANIFEST)})")
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 # ---------------------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A file in the format of another library, which writes it to the path that it is given."""
+
+    suffix: str
+    write: Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file of a folder that was opened, as part of the next: where it is, it is not rewritten."""
+
+    folder: Path
+    entry: Mapping[str, Any]
 
 
 def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content]) -> None:
@@ -55,7 +73,8 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         path: a new folder, or one written by this function, which is replaced.
         kind: what the folder is, say ``"model"``; readers ask for it.
         meta: plain JSON values, kept in the manifest.
-        files: a name and its content: tensors (safetensors), a table (Parquet) or a text (JSON).
+        files: a name and its content: tensors (safetensors), a table (Parquet), a text (JSON), a
+            file of another library's, or one that was written before.
     """
     check_writable(path, kind)
     with _writing(path), _target(path.absolute()) as folder:
@@ -70,10 +89,44 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         _replace(folder / MANIFEST, _dump(manifest))
 
 
+def write_together(
+    path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content], comm: Comm
+) -> None:
+    """The same by several processes on one file system: each writes files of its own names.
+
+    The manifest, with the ``meta`` of rank 0, comes after all of them. It is there on return.
+    """
+    if comm.rank > 0:
+        folder = Path(comm.texts("")[0])
+        entries = {name: _write_file(folder, name, content) for name, content in files.items()}
+        comm.texts(json.dumps(entries))
+        comm.barrier()
+        return
+    check_writable(path, kind)
+    with _writing(path), _target(path.absolute()) as folder:
+        comm.texts(str(folder))
+        entries = {name: _write_file(folder, name, content) for name, content in files.items()}
+        every = [json.loads(text) for text in comm.texts(json.dumps(entries))]
+        named = {name: entry for one in every for name, entry in one.items()}
+        about = {"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": named}
+        _replace(folder / MANIFEST, _dump(about))
+    comm.barrier()
+
+
 def sweep(path: Path) -> None:
     """Remove now what earlier writes left; who opened the folder before them may miss it."""
     with _writing(path), _locked(path):
         _sweep(path)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep others who ask for it out of a folder while long work goes on in it.
+
+    They get a UserError. ``write`` asks too, for the folder itself, not for those within.
+    """
+    with _locked(folder):
+        yield
 
 
 def check_writable(path: Path, kind: str) -> None:
@@ -213,14 +266,17 @@ def _is_ours(path: Path) -> bool:
 def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
     """Write one file and give its manifest entry."""
     assert _NAME.fullmatch(name), name  # or it would never be swept
+    if isinstance(content, Kept):
+        return _keep(folder, name, content)
     temporary = folder / f".writing-{name}"
-    if isinstance(content, Mapping):
-        suffix, pieces = "safetensors", _tensor_bytes(content)
+    if isinstance(content, Foreign):
+        suffix, digest = content.suffix, _write_foreign(temporary, content)
+    elif isinstance(content, Mapping):
+        suffix, digest = "safetensors", _write_bytes(temporary, _tensor_bytes(content))
     elif isinstance(content, str):
-        suffix, pieces = "json", iter([content.encode()])
+        suffix, digest = "json", _write_bytes(temporary, [content.encode()])
     else:
-        suffix, pieces = "parquet", _table_bytes(content)
-    digest = _write_bytes(temporary, pieces)
+        suffix, digest = "parquet", _write_bytes(temporary, _table_bytes(content))
     entry: dict[str, Any] = {
         "file": f"{name}-{digest[:16]}.{suffix}",
         "size": temporary.stat().st_size,
@@ -229,6 +285,33 @@ def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
     }
     temporary.replace(folder / entry["file"])
     return entry
+
+
+def _keep(folder: Path, name: str, kept: Kept) -> dict[str, Any]:
+    """The entry of a file that is there, or is copied from the folder where it is."""
+    source = kept.folder / kept.entry["file"]
+    if not source.exists():
+        raise UserError(f"{kept.folder} was replaced since it was opened", hint="open it again")
+    if not (folder.exists() and kept.folder.samefile(folder)):
+        temporary = folder / f".writing-{name}"
+        if _write_bytes(temporary, _pieces(source)) != kept.entry["sha256"]:
+            raise damaged(kept.folder, f"{source.name} does not match its checksum")
+        temporary.replace(folder / source.name)
+    return dict(kept.entry)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def _write_foreign(path: Path, content: Foreign) -> str:
+    """Let another library write a file, bring it down to the disk and give its sha256."""
+    content.write(path)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    return _digest(path)
 
 
 def _table_bytes(table: pl.DataFrame) -> Iterator[memoryview]:
@@ -345,6 +428,16 @@ class Folder:
 
     def __contains__(self, name: str) -> bool:
         return name in self.manifest["files"]
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What ``write`` was given as such."""
+        own = ("format", "kind", "versions", "files", "checksum")
+        return {name: value for name, value in self.manifest.items() if name not in own}
+
+    def kept(self, name: str) -> Kept:
+        """A file as it is, for the next folder."""
+        return Kept(self.path, self.manifest["files"][name])
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors of a file, memory-mapped: only the head is read before it is used."""

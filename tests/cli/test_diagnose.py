@@ -79,3 +79,13 @@ def test_a_file_in_the_way_is_named(rankfold: Command, tmp_path: Path) -> None:
     done = rankfold("diagnose", "surrogate", "--out", tmp_path / "out")
     assert done.code == 2
     assert "cannot make the folder" in done.err
+
+
+def test_without_data_no_folder_is_left(rankfold: Command, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    for words in (("ranks",), ("ranks", tmp_path / "nowhere")):
+        assert rankfold("diagnose", *words, "--out", out).code == 2
+    assert not out.parent.exists()
+    (tmp_path / "file").write_text("")
+    done = rankfold("diagnose", "surrogate", "--out", tmp_path / "file" / "out")
+    assert "cannot make the folder" in done.err

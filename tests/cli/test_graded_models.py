@@ -142,7 +142,7 @@ def test_predict_uses_a_hundredth_unless_told(rankfold: Command, graded: Path) -
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
         (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
         (
-            ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "approximate"),
+            ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "auto"),
             "no vectors",
             "--index",
         ),
@@ -193,6 +193,22 @@ def test_rows_that_cannot_be_used_are_counted_or_refused(rankfold: Command, grad
     assert not (graded / "x.parquet").exists()
     assert "200 rows; 1 rows that could not be used" in rankfold(*words).err
     assert len(pl.read_parquet(graded / "x.parquet")) == 200
+
+
+def test_rows_without_a_key_are_counted_or_refused(rankfold: Command, graded: Path) -> None:
+    table = pl.read_csv(graded / "new.csv")
+    key = table.columns[0]
+    named = pl.when(pl.int_range(pl.len()) == 2).then(None).otherwise(pl.col(key)).alias(key)
+    table.with_columns(named).write_csv(graded / "new.csv")
+    words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    words = (*words, "--query-column", key)
+    done = rankfold(*words, "--strict")
+    assert done.code == 2
+    assert "a missing key" in done.err
+    assert "new.csv:4" in done.err  # after the names and two rows
+    assert not (graded / "x.parquet").exists()
+    assert "199 rows; 1 rows that could not be used" in rankfold(*words).err
+    assert pl.read_parquet(graded / "x.parquet")["query"].null_count() == 0
 
 
 def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from rankfold.comparison.results import quarters
 from rankfold.data import folder
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
+from rankfold.store import held
 from rankfold.types import Dataset, Method, Run, Step
 
 EXAMPLES = Path(__file__).parents[1] / "report"
@@ -163,6 +164,22 @@ def test_a_sweep_is_an_entry_per_value(data: Path, tmp_path: Path) -> None:
     assert results["sweep"]["values"] == ["1", "500"]
 
 
+def test_a_sweep_knows_every_spelling_of_none(tmp_path: Path) -> None:
+    data, how = data_of(), {"settings": {"cba": {"epochs": 1}}, "out": tmp_path / "out"}
+    for spelling in ("none", "None", "auto", None):
+        results = rf.compare(data, "cba", sweep={"sigma": [spelling, "0.5"]}, **how)
+        assert list(by_name(results)) == ["cba sigma=none", "cba sigma=0.5"]
+        assert results["sweep"]["values"] == ["none", "0.5"]
+        assert list(results["sweep"]["methods"]["cba"]) == ["none", "0.5"]
+    assert results["methods"][0]["settings"]["sigma"] is None
+    assert sorted(path.name for path in (tmp_path / "out" / "runs").iterdir()) == [
+        "cba-sigma=0.5",
+        "cba-sigma=none",
+    ]
+    with pytest.raises(UserError, match="named twice"):
+        rf.compare(data, "cba", sweep={"sigma": ["none", "Auto"]}, **how)
+
+
 # ---------------------------------------------------------------------------------- other data
 
 
@@ -180,6 +197,17 @@ def test_graded_rows(tmp_path: Path) -> None:
     assert first["metrics"]["auc"]["low"] < first["metrics"]["auc"]["mean"]
     assert set(results["tests"]) == set(results["metrics"])
     assert results["tests"]["auc"]["others"].popitem()[1]["tied"]
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_split_of_one_grade_is_told_before_anything_starts(split: str, tmp_path: Path) -> None:
+    data = data_of()
+    rows = data.graded(split)
+    same = replace(rows, grades=torch.ones_like(rows.grades))
+    with pytest.raises(UserError, match=f"rows of the {split} split all have the same") as caught:
+        rf.compare(replace(data, **{split: same}), "ce", out=tmp_path / "out")
+    assert "--split" in str(caught.value.hint)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("extra_methods")
@@ -245,6 +273,27 @@ def test_a_killed_comparison_goes_on(data: Path, tmp_path: Path) -> None:
     assert not list(runs.glob("*/model-*"))
 
 
+def fit_interrupted(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    for step in METHODS["popularity"].fit(data, config, run):
+        assert step.final
+        signal.raise_signal(signal.SIGINT)
+        yield step
+
+
+def test_an_interrupt_of_the_last_step_stops_all_and_keeps_the_model(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, out = METHODS["popularity"].config, tmp_path / "out"
+    monkeypatch.setitem(METHODS, "halted", Method("", kind, "interactions", fit_interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        rf.compare(data, "halted,ease", out=out, refit=False)
+    assert (out / "runs/halted/model-0").exists()
+    assert not (out / "runs/ease").exists()
+    monkeypatch.setitem(METHODS, "halted", Method("", kind, "interactions", fit_broken))
+    again = rf.compare(data, "halted,ease", out=out, refit=False)
+    assert [method["error"] for method in again["methods"]] == [None, None]  # not fitted again
+
+
 def test_methods_may_join_and_finished_ones_stay(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +345,19 @@ def test_the_folder_of_another_comparison_is_refused(
         rf.compare(data, "ease", out=tmp_path / "out", **{**how, **changed})
     assert "--out" in caught.value.hint
     assert (tmp_path / "out" / "results.json").read_bytes() == before
+
+
+def test_two_at_once_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    results = rf.compare(data, "popularity", out=out)
+    left = out / "runs/ease/model-0"  # as of the other process, which has not finished it
+    left.mkdir(parents=True)
+    with held(out), pytest.raises(UserError, match=f"another process is writing {out}") as caught:
+        rf.compare(data, "popularity,ease", out=out)
+    assert "--out" in str(caught.value.hint)
+    assert left.exists()
+    again = rf.compare(data, "popularity", out=out)
+    assert timeless(again) == timeless(results)
 
 
 def test_other_data_is_refused(data: Path, tmp_path: Path) -> None:
@@ -372,8 +434,10 @@ def test_a_method_that_fails_is_a_row(
     failed = [row for row in table(tmp_path / "out") if row["error"]]
     assert [row["error"] for row in failed] == ["it cannot be", "ZeroDivisionError: by zero"]
     monkeypatch.setitem(METHODS, "refused", METHODS["popularity"])
-    again = rf.compare(data, "refused,popularity", out=tmp_path / "out")
-    assert again["methods"][0]["error"] is None  # it is tried again
+    monkeypatch.setitem(METHODS, "broken", METHODS["popularity"])
+    again = rf.compare(data, "refused,broken,popularity", out=tmp_path / "out")
+    assert [method["error"] for method in again["methods"]] == [None] * 3  # they are tried again
+    assert not (tmp_path / "out/runs/broken/error.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,22 @@ class TestGradedMethod:
         with pytest.raises(rf.UserError, match="one grade alone"):
             rf.fit(name, replace(data(), train=alone))
 
+    def test_validation_of_one_grade_is_refused_before_the_fit(self, name: str) -> None:
+        some = data().graded("validation")
+        alone = some.select((some.grades == 1).nonzero().flatten())
+        told: list[Step] = []
+        with pytest.raises(
+            rf.UserError, match="validation split all have the same grade"
+        ) as caught:
+            rf.fit(
+                name,
+                replace(data(), validation=alone),
+                report=lambda _course, step: told.append(step),
+                **FEW,
+            )
+        assert "--split" in str(caught.value.hint)
+        assert not told
+
     def test_a_finished_model_is_known_again(self, name: str, tmp_path: Path) -> None:
         how = {**FEW, "epochs": 1, "out": tmp_path / "model"}
         first = rf.fit(name, data(), **how)

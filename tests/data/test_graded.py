@@ -409,17 +409,32 @@ def test_grey_images_have_one_channel(mode: str, channels: int, tmp_path: Path) 
     assert data.summary["images"] == [64, 64, channels]
 
 
-def test_images_of_16_bits_keep_their_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["png", "pgm", "tif"])
+def test_images_of_16_bits_keep_their_order(kind: str, tmp_path: Path) -> None:
     from PIL import Image
 
     for grade in range(2):
         (tmp_path / "eyes" / str(grade)).mkdir(parents=True)
         for number in range(5):
             deep = np.full((4, 4), 30_000 * grade + 1000, dtype=np.uint16)
-            Image.fromarray(deep).save(tmp_path / "eyes" / str(grade) / f"{number}.png")
+            Image.fromarray(deep).save(tmp_path / "eyes" / str(grade) / f"{number}.{kind}")
     train = prepare(tmp_path / "eyes", format="features").graded("train")
     assert train.images is not None
     assert train.images[:, 0, 0, 0].tolist() == [[3, 121][g] for g in train.grades]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_images_of_32_bits_are_left_out_and_not_clipped(dtype: type, tmp_path: Path) -> None:
+    from PIL import Image
+
+    home = write_images(tmp_path / "eyes", "L")
+    Image.fromarray(np.full((4, 4), 1000, dtype=dtype)).save(home / "0" / "deep.tif")
+    data = prepare(home, format="features")
+    [gone] = data.summary["dropped"]
+    assert gone["why"].startswith("an image of 32 bits a pixel")
+    assert gone["first"] == ["eyes/0/deep.tif"]
+    with pytest.raises(UserError, match="32 bits a pixel: convert it"):
+        prepare(home, format="features", strict=True)
 
 
 def test_without_pillow_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

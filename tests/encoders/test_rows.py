@@ -1,5 +1,6 @@
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
@@ -33,6 +34,17 @@ def pictures(n: int = 40, channels: int = 3) -> Graded:
         -1, 1, 1, 1
     )
     return Graded(torch.empty(n, 0), torch.empty(n, 0, dtype=torch.int32), images.byte(), grades)
+
+
+def pictures_and_columns(n: int = 60, seed: int = 0) -> Graded:
+    """Grade 2 is told from bright images, grade 1 from the number and the category alone."""
+    rng = torch.Generator().manual_seed(seed)
+    grades = torch.randint(0, 3, (n,), generator=rng)
+    images = torch.randint(0, 100, (n, 8, 8, 1), generator=rng)
+    images += 100 * (grades == 2).view(-1, 1, 1, 1)
+    categories = (grades == 1).int()[:, None]
+    numbers = torch.randn(n, 1, generator=rng) + 2 * categories
+    return Graded(numbers, categories, images.byte(), grades)
 
 
 def prepared(rows: Graded) -> Dataset:
@@ -98,6 +110,26 @@ def test_pictures_are_learnt(channels: int) -> None:
     data = prepared(pictures(channels=channels))
     found = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
     assert rf.evaluate(found, data, metrics=["order"], samples=10)["order"] > 0.95
+
+
+def test_auto_reads_both_images_and_columns(tmp_path: object) -> None:
+    data = replace(prepared(pictures_and_columns()), test=pictures_and_columns(seed=1))
+    found = rf.fit("ce", data, epochs=15, batch_size=8)
+    assert found.model.config["encoder"] == "convolution+mlp"
+    assert rf.evaluate(found, data, metrics=["order"], samples=0)["order"] > 0.95
+    found.save(f"{tmp_path}/model")
+    rows = data.graded("test")
+    assert torch.equal(rf.load(f"{tmp_path}/model").score(rows), found.score(rows))
+    images = rf.fit("ce", data, epochs=15, batch_size=8, encoder="convolution")
+    assert rf.evaluate(images, data, metrics=["order"], samples=0)["order"] < 0.9
+
+
+def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None:
+    for name in ("convolution+no", "auto+mlp", "mlp+", ""):
+        with pytest.raises(rf.UserError, match="encoder cannot be"):
+            rf.fit("ce", prepared(pictures_and_columns()), encoder=name)
+    with pytest.raises(rf.UserError, match="mlp takes columns"):
+        find_encoder("convolution+mlp", Shape.of(pictures(), None))
 
 
 def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

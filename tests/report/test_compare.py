@@ -175,6 +175,22 @@ def test_grades_are_shown_threshold_by_threshold() -> None:
     assert values == ["0.2600", NONE, "0.3200", "0.3500", "0.3100"]
 
 
+def test_the_legend_of_a_sweep_is_sorted_by_quality() -> None:
+    results = example("_sweep")
+    methods = results["sweep"]["methods"]
+
+    def best(name: str) -> float:
+        return max(of[results["metrics"][0]]["mean"] for of in methods[name].values())
+
+    ranked = sorted(methods, key=best, reverse=True)
+    assert len(ranked) > 1
+    for order in (ranked, ranked[::-1]):
+        sweep = results["sweep"] | {"methods": {name: methods[name] for name in order}}
+        legend = render(results | {"sweep": sweep}).split('<ul class="legend">')[1]
+        found = re.findall(r"<span>(.*?)</span>", legend.split("</ul>")[0])
+        assert found == ranked
+
+
 def test_a_sweep_is_drawn_for_each_metric_on_a_log_axis() -> None:
     results = example("_sweep")
     page = Page(render(results))

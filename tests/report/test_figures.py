@@ -1,27 +1,30 @@
 """Charts of a page: places, styles that differ without colour, colours that can be read."""
 
 import math
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
+from rankfold.report.axes import CHARACTER, WIDTH, linear, logarithmic, named, shortened
 from rankfold.report.figures import (
     DARK,
+    GAP,
+    HEIGHT,
     LIGHT,
+    MARKED,
     MARKS,
+    NAMED,
     NIGHT,
     PAPER,
     Point,
     Series,
     chart,
     colour,
+    emphasis,
     interval,
-    linear,
-    logarithmic,
     mark,
-    named,
     sample,
-    shortened,
 )
 
 
@@ -108,3 +111,58 @@ def test_an_interval_lies_between_its_ends() -> None:
     (dot,) = root.iter("circle")
     found = [float(line.get("x1", "")), float(dot.get("cx", "")), float(line.get("x2", ""))]
     assert found == pytest.approx([24, 48, 72])
+
+
+def crowd(n: int, points: int = 4) -> ElementTree.Element:
+    """The chart of so many series that end close to each other, the best of style 0."""
+    x, y = linear("x", [0.0, points]), linear("y", [0.0, 1.0])
+    series = [
+        Series(
+            f"method {i}",
+            i,
+            [Point(float(k), 0.9 - 0.001 * i, 0.8, 0.95) for k in range(points)],
+            emphasis=emphasis(i, n),
+        )
+        for i in range(n)
+    ]
+    return ElementTree.fromstring(chart("c", "", x, y, series))
+
+
+def test_of_many_the_best_are_named_and_the_others_stand_back() -> None:
+    root = crowd(15)
+    names = [text.text for text in root.iter("text") if text.get("class") == "name"]
+    assert names == [f"method {i}" for i in range(NAMED)]
+    lines = {g.findtext("title"): g for g in root.iter("g") if g.findtext("title")}
+    assert list(lines)[-1] == "method 0"  # drawn last, so above the others
+    for i in range(15):
+        (line,) = lines[f"method {i}"].iter("polyline")
+        assert (line.get("stroke-opacity") is not None) is (i >= NAMED)
+        whiskers = len(list(lines[f"method {i}"].iter("line")))
+        assert whiskers == (0 if i >= NAMED else 4)
+    assert "stroke-opacity" in sample(NAMED, 15)
+    assert "stroke-opacity" not in sample(NAMED, 6) + sample(0, 15)
+
+
+def test_few_have_their_names_and_none_is_muted() -> None:
+    root = crowd(6)
+    assert sum(text.get("class") == "name" for text in root.iter("text")) == NAMED
+    assert all(line.get("stroke-opacity") is None for line in root.iter("polyline"))
+    assert not [text for text in crowd(1).iter("text") if text.get("class") == "name"]
+
+
+def test_names_stand_inside_and_never_on_each_other() -> None:
+    names = [text for text in crowd(15).iter("text") if text.get("class") == "name"]
+    heights = sorted(float(name.get("y", "")) for name in names)
+    assert all(b - a >= GAP - 0.2 for a, b in pairwise(heights))
+    assert heights[0] > 0
+    assert heights[-1] < HEIGHT
+    assert all(float(n.get("x", "")) + CHARACTER * len(n.text or "") <= WIDTH for n in names)
+
+
+def test_a_long_line_has_few_marks_and_one_at_its_end() -> None:
+    root = crowd(2, points=60)
+    line = next(g for g in root.iter("g") if g.findtext("title") == "method 0")
+    marks = [float(circle.get("cx", "")) for circle in line.iter("circle")]
+    assert MARKED / 2 < len(marks) <= MARKED
+    places = next(line.iter("polyline")).get("points", "").split()
+    assert max(marks) == float(places[-1].split(",")[0])

@@ -84,11 +84,16 @@ def command(
         print_json(results)
     else:
         _show(results, say)
-        say.print(
-            f"written: {', '.join(map(str, (out / 'results.json', out / 'results.csv', page)))}"
-        )
-    if all(method["error"] is not None for method in results["methods"]):
-        raise UserError("no method could be fitted", hint=_first_hint(results))
+        written = [out / "results.json", out / "results.csv", *([page] if page else [])]
+        say.print(f"written: {', '.join(map(str, written))}")
+    _check_any(results)
+
+
+def _check_any(results: Mapping[str, Any]) -> None:
+    """A UserError where every method failed."""
+    errors = [method["error"] for method in results["methods"]]
+    if all(error is not None for error in errors):
+        raise UserError("no method could be fitted", hint=str(errors[0]["hint"]))
 
 
 def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | None:
@@ -100,10 +105,6 @@ def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | 
         return None
     write(dict(results), path)
     return path
-
-
-def _first_hint(results: Mapping[str, Any]) -> str:
-    return str(results["methods"][0]["error"]["hint"])
 
 
 def _show(results: Mapping[str, Any], say: Console) -> None:

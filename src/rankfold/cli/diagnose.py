@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -58,10 +59,10 @@ def command(
 
 
 def _check_folder(out: Path) -> None:
-    """Make the folder before the work begins."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    """A UserError, before the work begins, where the folder could not be made at its end."""
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "not yours to write into" if there.is_dir() else "no folder"
         raise UserError(
-            f"cannot make the folder {out}: {error.strerror}", hint="name another with --out"
-        ) from None
+            f"cannot make the folder {out}: {there} is {why}", hint="name another with --out"
+        )

@@ -14,7 +14,8 @@ from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.tuning import Trial, Tuned
+    from rankfold.tuning import Tuned
+    from rankfold.tuning.plan import Trial
 
 SHOWN = 10  # trials in the table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config
-from rankfold.comparison.keeping import open_home
+from rankfold.comparison.keeping import opened
 from rankfold.comparison.plan import Comparing, make_plan
 from rankfold.comparison.results import assemble, to_csv
 from rankfold.comparison.running import run_entry
@@ -38,10 +38,10 @@ def compare(
     how = config.build(Comparing, options)
     plan = make_plan(as_data(data), name, methods, how)
     check_pairs(plan.data)
-    open_home(plan)
-    outcomes = [run_entry(plan, entry, how.progress) for entry in plan.entries]
-    how.progress("testing differences", 0.0)
-    results = assemble(plan, outcomes)
-    put(plan.out / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    put(plan.out / "results.csv", to_csv(results))
+    with opened(plan):
+        outcomes = [run_entry(plan, entry, how.progress) for entry in plan.entries]
+        how.progress("testing differences", 0.0)
+        results = assemble(plan, outcomes)
+        put(plan.out / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        put(plan.out / "results.csv", to_csv(results))
     return results

@@ -6,12 +6,14 @@ DIR/runs/NAME/tuned/      the settings that were chosen
 DIR/runs/NAME/tuning/     where tuning stands
 DIR/runs/NAME/seed-0/     what the fit of a seed did on the test split, query by query
 DIR/runs/NAME/model-0/    its model, until that is known
+DIR/runs/NAME/error.txt   where it failed, until it is tried again
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +27,35 @@ from rankfold.training.checkpoint import path_of
 BEGUN = "begun"
 
 
-def open_home(plan: Plan) -> None:
-    """Make the folder of a comparison; one that was made otherwise is a UserError."""
+@contextmanager
+def opened(plan: Plan) -> Iterator[None]:
+    """Make the folder of a comparison, and hold it; one that was made otherwise is a UserError."""
     if (plan.out / store.MANIFEST).exists():
         found = store.read(plan.out, "comparison").manifest["plan"]
         _check_same(plan.out, found, plan.identity())
     else:
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         store.write(plan.out, "comparison", {"plan": plan.identity()}, {})
-    for entry in plan.entries:
-        home = home_of(plan, entry)
-        folders = sorted(home.glob("*/")) if home.exists() else []
-        finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
-        for folder in finished:
-            _check_same(home, store.read(folder, "run").manifest["entry"], entry.identity())
-        if folders and not finished and not _is_of(home / BEGUN, entry):
-            drop(home)  # of other settings, and nothing of it is known yet
+    with store.held(plan.out):
+        for entry in plan.entries:
+            _check_kept(plan, entry)
+        yield
+
+
+def _check_kept(plan: Plan, entry: Entry) -> None:
+    """What is finished must be of this entry; what is not, and is of another, is removed."""
+    home = home_of(plan, entry)
+    folders = sorted(home.glob("*/")) if home.exists() else []
+    finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
+    for folder in finished:
+        _check_same(home, store.read(folder, "run").manifest["entry"], entry.identity())
+    if folders and not finished and not _is_of(home / BEGUN, entry):
+        drop(home)
 
 
 def begin(plan: Plan, entry: Entry) -> None:
-    """Say whose the models and checkpoints in the entry's folder will be."""
+    """Say whose the models and checkpoints in the entry's folder will be; forget its failure."""
+    error_of(plan, entry).unlink(missing_ok=True)
     if not _is_of(home_of(plan, entry) / BEGUN, entry):
         keep(plan, entry, BEGUN, {})
 
@@ -63,6 +74,11 @@ def home_of(plan: Plan, entry: Entry) -> Path:
 def model_of(plan: Plan, entry: Entry, seed: int) -> Path:
     """Where a model is while it is fitted and tested."""
     return home_of(plan, entry) / f"model-{seed}"
+
+
+def error_of(plan: Plan, entry: Entry) -> Path:
+    """Where a failure that is a bug is told in full."""
+    return home_of(plan, entry) / "error.txt"
 
 
 def drop_model(plan: Plan, entry: Entry, seed: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rankfold.config import check_names
+from rankfold.config import check_names, spelled
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
 from rankfold.evaluation import DEFAULT_METRICS
@@ -19,7 +19,8 @@ from rankfold.fitting import USUAL, find_method
 from rankfold.fitting import plan as check
 from rankfold.grading import GRADED_DEFAULTS
 from rankfold.metrics import parse, parse_graded
-from rankfold.tuning import parse_budget
+from rankfold.metrics.graded import check_two_grades
+from rankfold.tuning.plan import parse_budget
 from rankfold.types import Dataset, Graded, Progress
 
 _ENTRY = re.compile(r"(?:(?P<label>[^=]+)=)?(?P<method>[^=@]+)(?:@(?P<seed>\d+))?")
@@ -191,7 +192,9 @@ def _entry(word: str, settings: Mapping[str, Mapping[str, Any]]) -> Entry:
     label = (match["label"] or (f"{method}@{seed}" if match["seed"] else method)).strip()
     if not _LABEL.fullmatch(label):
         raise UserError(f"{label!r} cannot be a name", hint="use letters, digits, . _ @ + -")
+    kind = find_method(method).config
     given = {**settings.get(method, {}), **settings.get(label, {})}
+    given = {name: spelled(kind, name, value) for name, value in given.items()}
     return Entry(label, label, method, seed, given)
 
 
@@ -221,6 +224,7 @@ def _variant(entry: Entry, setting: str, value: Any) -> Entry:
         raise UserError(
             f"{entry.label}.{setting} is set, and swept too", hint="leave --set or --sweep out"
         )
+    value = spelled(find_method(entry.method).config, setting, value)
     given = {**entry.settings, setting: value}
     name = f"{entry.label} {setting}={value}"
     return replace(entry, name=name, settings=given, value=str(value))
@@ -282,6 +286,13 @@ def _check_budget(plan: Plan) -> None:
             "tuning needs optuna, which is not installed",
             hint="pip install 'rankfold[tune]', or compare the defaults without --trials, --budget",
         )
+    _check_test(data)
+
+
+def _check_test(data: Dataset) -> None:
+    hint = "prepare the data with another --split"
     held_out = data.graded("test") if data.kind == "graded" else data.split("test")
     if (len(held_out) if isinstance(held_out, Graded) else held_out.n_pairs) == 0:
-        raise UserError("the test split is empty", hint="prepare the data with another --split")
+        raise UserError("the test split is empty", hint=hint)
+    if isinstance(held_out, Graded):
+        check_two_grades(held_out.grades, "rows of the test split", hint)

@@ -289,7 +289,8 @@ def _sweep(plan: Plan, methods: Sequence[Mapping[str, Any]]) -> dict[str, Any] |
     """The same numbers by method and value."""
     if not plan.how.sweep:
         return None
-    [(setting, values)] = plan.how.sweep.items()
+    [setting] = plan.how.sweep
+    values = dict.fromkeys(entry.value for entry in plan.entries if entry.value is not None)
     found: dict[str, dict[str, Any]] = {}
     for entry, method in zip(plan.entries, methods, strict=True):
         if entry.value is not None and method["error"] is None:
@@ -297,7 +298,7 @@ def _sweep(plan: Plan, methods: Sequence[Mapping[str, Any]]) -> dict[str, Any] |
                 name: {end: value[end] for end in ("mean", "low", "high")}
                 for name, value in method["metrics"].items()
             }
-    return {"setting": setting, "values": [str(value) for value in values], "methods": found}
+    return {"setting": setting, "values": list(values), "methods": found}
 
 
 def _machine() -> dict[str, Any]:

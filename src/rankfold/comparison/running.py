@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from rankfold.comparison.memory import watched
 from rankfold.comparison.plan import Entry, Plan
 from rankfold.errors import UserError
 from rankfold.evaluation import evaluate_ranking
-from rankfold.fitting import Report, fit
+from rankfold.fitting import Report, fit, patient_interrupt
 from rankfold.grader import OPERATING, Grader, load
 from rankfold.grading import Certainty, evaluate_graded, matched
 from rankfold.metrics import Propensity
 from rankfold.ranker import Ranker
 from rankfold.training.course import Course
-from rankfold.tuning import MODEL, tune
+from rankfold.tuning import tune
+from rankfold.tuning.keeping import MODEL
 from rankfold.types import Model, Progress, Step
 
 BINS = 10  # of calibration curves
@@ -61,8 +63,7 @@ def run_entry(plan: Plan, entry: Entry, progress: Progress) -> Outcome:
 def _told(plan: Plan, entry: Entry, error: Exception) -> dict[str, str]:
     if isinstance(error, UserError):
         return {"message": str(error), "hint": error.hint}
-    where = keeping.home_of(plan, entry) / "error.txt"
-    where.parent.mkdir(parents=True, exist_ok=True)
+    where = keeping.error_of(plan, entry)
     store.put(where, "".join(traceback.format_exception(error)))
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     return {"message": message, "hint": f"a bug, not yours: {where} says where"}
@@ -85,18 +86,19 @@ def _tuned(plan: Plan, entry: Entry, progress: Progress) -> Mapping[str, Any] | 
 def _tune(plan: Plan, entry: Entry, progress: Progress) -> dict[str, Any]:
     what, folder = f"{entry.name}, ", keeping.home_of(plan, entry) / "tuning"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    found = tune(
-        entry.method,
-        plan.data,
-        out=folder,
-        trials=plan.how.trials,
-        budget=plan.how.budget,
-        metric=plan.selected_by,
-        seed=entry.first_seed,
-        fixed=entry.settings,
-        device=plan.how.device,
-        report=lambda word, share: progress(what + word, share),
-    )
+    with _stopping_after():
+        found = tune(
+            entry.method,
+            plan.data,
+            out=folder,
+            trials=plan.how.trials,
+            budget=plan.how.budget,
+            metric=plan.selected_by,
+            seed=entry.first_seed,
+            fixed=entry.settings,
+            device=plan.how.device,
+            report=lambda word, share: progress(what + word, share),
+        )
     trials: dict[str, Any] = {
         name: sum(trial.state == state for trial in found.trials)
         for name, state in (("done", "complete"), ("pruned", "pruned"), ("failed", "failed"))
@@ -143,18 +145,28 @@ def _fit_and_test(
 
 def _fit(plan: Plan, entry: Entry, settings: Mapping[str, Any], seed: int, report: Report) -> None:
     """Leave a model on disk and nothing in memory; a fit that was cut off goes on."""
-    fit(
-        entry.method,
-        plan.data,
-        out=keeping.model_of(plan, entry, seed),
-        resume=True,
-        refit=plan.how.refit,
-        metric=plan.selected_by,
-        seed=seed,
-        device=plan.how.device,
-        report=report,
-        **settings,
-    )
+    with _stopping_after():
+        fit(
+            entry.method,
+            plan.data,
+            out=keeping.model_of(plan, entry, seed),
+            resume=True,
+            refit=plan.how.refit,
+            metric=plan.selected_by,
+            seed=seed,
+            device=plan.how.device,
+            report=report,
+            **settings,
+        )
+
+
+@contextmanager
+def _stopping_after() -> Iterator[None]:
+    """Stop after a fit that was interrupted in its last step: it is done, the others are not."""
+    with patient_interrupt() as interrupted:
+        yield
+        if interrupted():
+            raise KeyboardInterrupt
 
 
 def _test(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rankfold.data import features, folder, pictures, split
 from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
 from rankfold.data.pairs import Pairs
-from rankfold.data.reading import LINE, Reading, expand
+from rankfold.data.reading import LINE, BadRows, Reading, expand
 from rankfold.data.rows import Asked, RawRows, join, read
 from rankfold.data.sides import dropped
 from rankfold.data.tables import listing
@@ -63,7 +63,7 @@ def read_rows(
     with TemporaryDirectory(prefix="rankfold-") as scratch:
         mine = Reading(Path(scratch)) if reading is None else reading
         shape = None if image_shape is None else pictures.Shape(*image_shape)
-        rows = read_all([(None, source)], Asked(grade, key, shape), mine)
+        rows = _keyed(read_all([(None, source)], Asked(grade, key, shape), mine), mine.bad)
     if reading is None and mine.bad.counts:
         raise UserError(f"found {'; '.join(mine.bad.describe())}", hint="correct these rows")
     known = Columns((), {}) if columns is None else columns
@@ -80,6 +80,15 @@ def read_rows(
     return NewRows(Graded(numbers, categories, images, places), keys)
 
 
+def _keyed(rows: RawRows, bad: BadRows) -> RawRows:
+    """The rows that have a key, where there is a column of keys; the others are noted."""
+    if rows.keys is None:
+        return rows
+    missing = rows.keys.is_null().to_numpy()
+    rows.note(missing, "a missing key", bad)
+    return _some(rows.take(~missing), bad)
+
+
 def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Reading) -> RawRows:
     """The rows of all inputs, each with the number of the split that it is, if that is given."""
     found = []
@@ -93,11 +102,15 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
             found.append(rows)
     if not found:
         raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
-    every = join(found)
-    if len(every) == 0:
-        why = "; ".join(reading.bad.describe())
-        raise UserError(f"{every.name} has no usable rows", hint=why or "is it the right file?")
-    return every
+    return _some(join(found), reading.bad)
+
+
+def _some(rows: RawRows, bad: BadRows) -> RawRows:
+    """The rows, of which there must be one at least."""
+    if len(rows) == 0:
+        why = "; ".join(bad.describe())
+        raise UserError(f"{rows.name} has no usable rows", hint=why or "is it the right file?")
+    return rows
 
 
 def _check_columns(rows: RawRows, columns: Columns) -> None:

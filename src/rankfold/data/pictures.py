@@ -17,7 +17,9 @@ from rankfold.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-GREY = ("1", "L", "LA", "La", "I", "F")  # modes of Pillow; those of 16 bits begin with I
+GREY = ("1", "L", "LA", "La")  # modes of Pillow
+DEEP = ("I", "F")  # of 32 bits: nobody says which value is white
+SCALED = ("PNG", "PPM")  # whose mode I holds 16 bits: 65,535 is white
 RESERVED = "Thumbs.db"  # written by file managers, as are hidden files
 
 
@@ -38,7 +40,7 @@ class Pictures(NamedTuple):
 
 
 def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
-    """All images in a folder; a file that is none is noted as a bad row."""
+    """All images in a folder; a file that is none, or none of use, is noted as a bad row."""
     check_library()
     files = sorted(
         file
@@ -51,8 +53,8 @@ def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
         reading.progress(f"reading {path.name}", number / len(files))
         name = file.relative_to(path).as_posix()
         loaded = _load(file, shape)
-        if loaded is None:
-            reading.bad.add("a file that is no image", f"{path.name}/{name}")
+        if isinstance(loaded, str):
+            reading.bad.add(loaded, f"{path.name}/{name}")
             continue
         pixels, is_grey = loaded
         grey = grey and is_grey
@@ -80,26 +82,32 @@ def check_library() -> None:
         ) from None
 
 
-def _load(file: Path, shape: Shape) -> tuple[NDArray[np.uint8], bool] | None:
-    """The pixels [height, width, 3] and whether they are grey; None where it is no image."""
+def _load(file: Path, shape: Shape) -> tuple[NDArray[np.uint8], bool] | str:
+    """The pixels [height, width, 3] and whether they are grey; or why there are none."""
     from PIL import Image, ImageOps
 
     try:
         with Image.open(file) as raw:
-            is_grey = raw.mode in GREY or raw.mode.startswith("I;16")
+            if raw.mode in DEEP and not _is_of_16_bits(raw):
+                return "an image of 32 bits a pixel: convert it to 8 or 16"
+            is_grey = raw.mode in GREY or _is_of_16_bits(raw)
             image = ImageOps.exif_transpose(_in_bytes(raw))
             image = image.convert("L" if shape.channels == 1 else "RGB").convert("RGB")
             image = image.resize((shape.width, shape.height), Image.Resampling.BILINEAR)
             return np.asarray(image, dtype=np.uint8), is_grey
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        return None
+        return "a file that is no image"
+
+
+def _is_of_16_bits(image: Image) -> bool:
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in SCALED)
 
 
 def _in_bytes(image: Image) -> Image:
     """An image of 16 bits as one of 8; Pillow would clip it."""
     from PIL import Image
 
-    if not image.mode.startswith("I;16"):
+    if not _is_of_16_bits(image):
         return image
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 

@@ -22,6 +22,7 @@ EMBEDDED = 24  # numbers for a category at most
 CHANNELS = (32, 64, 128)  # of the blocks of a convolution
 GROUPS = 8  # of channels that are normalised together
 TIMM = "timm:"  # before the name of a backbone
+JOINED = "+"  # between the names of two encoders
 
 
 class Inputs(NamedTuple):
@@ -242,6 +243,28 @@ def backbone(name: str) -> RowEncoder:
     return make
 
 
+class Both(nn.Module):
+    """The vectors of two encoders side by side, and a linear map of them to the width."""
+
+    def __init__(self, parts: Sequence[nn.Module], width: int, rng: torch.Generator) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.last = small_linear(len(parts) * width, width, rng)
+
+    def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
+        found: Tensor = self.last(torch.cat([part(inputs, rng) for part in self.parts], dim=1))
+        return found.relu()
+
+
+def both(*makers: RowEncoder) -> RowEncoder:
+    """Encoders of images and of columns as one."""
+
+    def make(shape: Shape, width: int, drop: float, rng: torch.Generator) -> nn.Module:
+        return Both([make(shape, width, drop, rng) for make in makers], width, rng)
+
+    return make
+
+
 def _timm() -> Any:
     try:
         import timm
@@ -262,26 +285,41 @@ ROW_ENCODERS: dict[str, RowEncoder] = {
 
 
 CHOICES = (
-    f"it is auto, {', '.join(ROW_ENCODERS)} or {TIMM}NAME; one of your own is put into "
-    "rankfold.encoders.rows.ROW_ENCODERS first"
+    f"it is auto, {', '.join(ROW_ENCODERS)} or {TIMM}NAME, or two of them, {TIMM}NAME{JOINED}mlp; "
+    "one of your own is put into rankfold.encoders.rows.ROW_ENCODERS first"
 )
+
+
+def check_name(name: str) -> None:
+    """A UserError for what is no encoder, whatever the rows are."""
+    for part in name.split(JOINED):
+        if name != "auto" and part not in ROW_ENCODERS and not part.startswith(TIMM):
+            raise UserError(f"encoder cannot be {name!r}", hint=CHOICES)
 
 
 def find_encoder(name: str, shape: Shape) -> tuple[str, RowEncoder]:
     """An encoder by name, and the name; ``auto`` is what suits the rows."""
     if name == "auto":
-        name = "mlp" if shape.image is None else "convolution"
+        name = _suiting(shape)
+    check_name(name)
+    if JOINED in name:
+        return name, both(*(find_encoder(part, shape)[1] for part in name.split(JOINED)))
     if name.startswith(TIMM):
         _check_images(name, shape, needed=True)
         if shape.image is not None and shape.image[2] not in (1, 3):
             found = f"images of {shape.image[2]} channels"
             raise UserError(f"{name} takes no {found}", hint="use encoder=convolution")
         return name, backbone(name.removeprefix(TIMM))
-    if name not in ROW_ENCODERS:
-        raise UserError(f"encoder cannot be {name!r}", hint=CHOICES)
     if name in ("linear", "mlp", "convolution"):
         _check_images(name, shape, needed=name == "convolution")
     return name, ROW_ENCODERS[name]
+
+
+def _suiting(shape: Shape) -> str:
+    """By what the rows have: nothing of it is left out."""
+    images = [] if shape.image is None else ["convolution"]
+    columns = ["mlp"] if shape.numbers or shape.levels or not images else []
+    return JOINED.join(images + columns)
 
 
 def _check_images(name: str, shape: Shape, *, needed: bool) -> None:

@@ -15,11 +15,9 @@ from torch import Tensor, nn
 
 from rankfold.encoders.rows import (
     CHANNELS,
-    CHOICES,
-    ROW_ENCODERS,
-    TIMM,
     Scaling,
     Shape,
+    check_name,
     find_encoder,
     flipped,
 )
@@ -47,14 +45,15 @@ class GradedConfig(Training):
     schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "cosine"
     warmup: float = 1.0
     weights: Literal["none"] = "none"  # grades are what is learnt
-    encoder: str = "auto"  # linear, mlp, convolution, timm:NAME; auto: by what the rows have
+    encoder: str = (
+        "auto"  # linear, mlp, convolution, timm:NAME, two with + between; auto: what suits
+    )
     dropout: float = 0.1  # of the numbers between layers
     flips: Literal["none", "one", "both"] = "none"  # axes along which images may be mirrored
 
     def __post_init__(self) -> None:
         super(GradedConfig, self).__post_init__()
-        if self.encoder not in ("auto", *ROW_ENCODERS) and not self.encoder.startswith(TIMM):
-            raise UserError(f"encoder cannot be {self.encoder!r}", hint=CHOICES)
+        check_name(self.encoder)
         for name in ("fpr", "memory"):
             if not 0 < getattr(self, name, 0.5) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is between 0 and 1")

@@ -77,13 +77,15 @@ def graded_mean(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec)
 
     NaN where a score is; a UserError where all rows have the same grade.
     """
+    check_two_grades(grades, "rows to be scored", "a split needs rows of two grades at least")
+    return float(graded_values(scores, grades, n_grades, spec).nanmean())
+
+
+def check_two_grades(grades: Tensor, what: str, hint: str) -> None:
+    """A UserError where rows have no two grades that a score could tell apart; -1 is none."""
     known = grades[grades >= 0]
     if len(known) == 0 or bool((known == known[0]).all()):
-        raise UserError(
-            "the rows to be scored all have the same grade, or none",
-            hint="a split needs rows of two grades at least",
-        )
-    return float(graded_values(scores, grades, n_grades, spec).nanmean())
+        raise UserError(f"the {what} all have the same grade, or none", hint=hint)
 
 
 def graded_values(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> Tensor:

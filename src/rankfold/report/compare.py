@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from rankfold.report import figures, wording
-from rankfold.report.figures import Axis, Point, Series
+from rankfold.report import axes, figures, wording
+from rankfold.report.axes import Axis
+from rankfold.report.figures import Point, Series
 from rankfold.report.wording import Entry, mean_of
 from rankfold.store import put
 
@@ -61,7 +62,7 @@ def render(results: Results) -> str:
         "amount": wording.amount,
         "setting": wording.setting,
         "sample": figures.sample,
-        "shortened": figures.shortened,
+        "shortened": axes.shortened,
     }
     return page.from_string(TEMPLATE.read_text(encoding="utf-8")).render(shown(results))
 
@@ -86,7 +87,7 @@ def shown(results: Results) -> dict[str, Any]:
         "sizes": size_figure(results, ranking),
         "groups": [g for kind in GROUPED if (g := grouped(results, ranking, kind))],
         "sweep": sweep_figures(results),
-        "swept": list((results["sweep"] or {"methods": {}})["methods"]),
+        "swept": swept(results),
         "thresholds": threshold_names(results),
         "calibration": calibration_figures(results, ranking),
         "examples": example_rows(ranking),
@@ -207,17 +208,15 @@ class Groups(NamedTuple):
 
 def time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     """The validation score after each step against the time until then."""
-    series = [
-        Series(
-            entry["name"], style, [Point(_float(s["seconds"]), _float(s["score"])) for s in steps]
-        )
-        for style, entry in enumerate(ranking)
-        if (steps := thinned(entry["steps"] or []))
-    ]
+    series = _series(
+        (entry["name"], [Point(_float(s["seconds"]), _float(s["score"])) for s in steps])
+        for entry in ranking
+        for steps in (thinned(entry["steps"] or []),)
+    )
     metric = results["selected_by"]
-    x = figures.logarithmic("training time (s, log scale)", _xs(series))
+    x = axes.logarithmic("training time (s, log scale)", _xs(series))
     caption = (
-        f"Validation {metric} against training time: a mark per step, further up and to the left "
+        f"Validation {metric} against training time: marks are steps, further up and to the left "
         "is better. A method that is solved at once has one mark."
     )
     return _figure(f"{metric} against time", caption, x, metric, series)
@@ -226,12 +225,14 @@ def time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
 def size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     """The first metric against the bytes of the model."""
     metric = results["metrics"][0]
-    series = [
-        Series(entry["name"], style, [_point(_float(entry["model_bytes"]) / 1e6, values)])
-        for style, entry in enumerate(ranking)
-        if (values := entry["metrics"].get(metric)) and _known(entry["model_bytes"])
-    ]
-    x = figures.logarithmic("size of the model (MB, log scale)", _xs(series))
+    series = _series(
+        (
+            entry["name"],
+            [_point(_float(entry["model_bytes"]) / 1e6, entry["metrics"].get(metric) or {})],
+        )
+        for entry in ranking
+    )
+    x = axes.logarithmic("size of the model (MB, log scale)", _xs(series))
     caption = f"{results['split'].capitalize()} {metric} with 95% intervals against model size."
     return _figure(f"{metric} against size", caption, x, metric, series)
 
@@ -244,19 +245,18 @@ def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | N
         return None
     label, about = GROUPED[kind]
     at = {part["name"]: float(place) for place, part in enumerate(parts)}
-    series = [
-        Series(
+    series = _series(
+        (
             entry["name"],
-            style,
             [
                 Point(at.get(part["name"], math.nan), _float(part["metrics"].get(metric)))
                 for part in entry[kind]
             ],
         )
-        for style, entry in enumerate(ranking)
-    ]
+        for entry in ranking
+    )
     title = f"{metric} by {label}"
-    axis = figures.named(label, [str(name) for name in at])
+    axis = axes.named(label, [str(name) for name in at])
     figure = _figure(title, about, axis, metric, series)
     return None if figure is None else Groups(kind, title, metric, parts, figure)
 
@@ -270,21 +270,33 @@ def sweep_figures(results: Results) -> list[Figure]:
     axis, places = _swept_axis(setting, values)
     found = []
     for metric in results["metrics"]:
-        series = [
-            Series(
+        series = _series(
+            (
                 name,
-                style,
                 [
                     _point(places[value], of[value][metric])
                     for value in values
                     if value in of and metric in of[value]
                 ],
             )
-            for style, (name, of) in enumerate(sweep["methods"].items())
-        ]
+            for name in swept(results)
+            for of in (sweep["methods"][name],)
+        )
         caption = f"{metric} against {setting}, with 95% intervals where they are known."
         found.append(_figure(f"{metric} against {setting}", caption, axis, metric, series))
     return [figure for figure in found if figure is not None]
+
+
+def swept(results: Results) -> list[str]:
+    """The methods of a sweep, the one with the highest value by the first metric first."""
+    methods = (results["sweep"] or {"methods": {}})["methods"]
+    metric = results["metrics"][0]
+
+    def best(name: str) -> float:
+        means = [_float(of.get(metric, {}).get("mean")) for of in methods[name].values()]
+        return max(filter(_known, means), default=-math.inf)
+
+    return sorted(methods, key=lambda name: -best(name))
 
 
 def calibration_figures(results: Results, ranking: Sequence[Entry]) -> list[tuple[str, Figure]]:
@@ -300,12 +312,21 @@ def calibration_figures(results: Results, ranking: Sequence[Entry]) -> list[tupl
             )
             for place, curve in enumerate(entry["calibration"] or [])
         ]
-        x = figures.linear("score", _xs(series))
+        x = axes.linear("score", _xs(series))
         title = f"calibration of {entry['name']}"
         figure = _figure(title, entry["name"], x, "share of rows", series, floor=(0.0, 1.0))
         if figure is not None:
             found.append((entry["name"], figure))
     return found
+
+
+def _series(named: Iterable[tuple[str, Sequence[Point]]]) -> list[Series]:
+    """Series in styles by their order, the best first; also those without a point have one."""
+    every = list(named)
+    return [
+        Series(name, style, points, emphasis=figures.emphasis(style, len(every)))
+        for style, (name, points) in enumerate(every)
+    ]
 
 
 def thinned(steps: Sequence[Any]) -> list[Any]:
@@ -330,7 +351,7 @@ def _figure(
     heights = [v for p in points for v in (p.y, p.low, p.high) if v is not None and _known(v)]
     if not drawn:
         return None
-    y = figures.linear(y_label, [*heights, *floor])
+    y = axes.linear(y_label, [*heights, *floor])
     about = f"{x.label} along, {y_label} up; " + "; ".join(map(_told, drawn))
     return Figure(caption, figures.chart(title, about, x, y, drawn))
 
@@ -346,13 +367,13 @@ def _swept_axis(setting: str, values: Sequence[str]) -> tuple[Axis, dict[str, fl
     try:
         numbers = [float(value) for value in values]
     except ValueError:
-        return figures.named(setting, values), {v: float(i) for i, v in enumerate(values)}
+        return axes.named(setting, values), {v: float(i) for i, v in enumerate(values)}
     places = dict(zip(values, numbers, strict=True))
     if min(numbers) > 0 and max(numbers) / min(numbers) >= WIDE:
-        axis = figures.logarithmic(f"{setting} (log scale)", numbers)
+        axis = axes.logarithmic(f"{setting} (log scale)", numbers)
         axis = axis._replace(ticks=[(place, value) for value, place in places.items()])
         return axis, places
-    return figures.linear(setting, numbers), places
+    return axes.linear(setting, numbers), places
 
 
 def _point(x: float, values: Mapping[str, Any]) -> Point:

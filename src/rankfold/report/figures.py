@@ -1,17 +1,18 @@
 """Charts of a page: inline SVG in the page's own colours, light or dark.
 
 A series has a style by its number: a colour, a dash and a mark, so that no two of 42 are alike and
-none is told by its colour alone. Colours are classes (``m0`` ...) that the page defines.
+none is told by its colour alone. Colours are classes (``m0`` ...) that the page defines. The best
+few are named where they end; where there are many, the others stand back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from rankfold.report.curves import ticks
+from rankfold.report.axes import CHARACTER, WIDTH, Axis, shortened
 from rankfold.report.svg import DASHES
 
 # After Okabe and Ito, darker on white and lighter on black: each has a contrast of 4.5 or more.
@@ -20,9 +21,14 @@ DARK = ("#56b4e9", "#f08c4a", "#2fc497", "#e89ac7", "#e6b93c", "#d5d5d5", "#ada2
 PAPER, NIGHT = "#ffffff", "#15181c"  # what they stand on
 MARKS = ("circle", "square", "up", "diamond", "down", "cross")
 
-WIDTH, HEIGHT, RIGHT, TOP, BOTTOM = 440, 300, 24, 34, 50
-LABELS = 6  # of a log axis, at most
-CHARACTER = 8.0  # the width of one, about
+HEIGHT, RIGHT, TOP, BOTTOM = 300, 24, 34, 50
+NAMED = 5  # the best so many series have their names in the chart
+MANY = 7  # with more series than these, the others are muted
+ROOM = 12  # characters of a name in a chart, at most
+GAP = 16.0  # between two names, one above the other
+MARKED = 12  # marks on a line, at most
+
+Emphasis = Literal["named", "plain", "muted"]
 
 
 class Point(NamedTuple):
@@ -41,78 +47,120 @@ class Series(NamedTuple):
     style: int
     points: Sequence[Point]
     joined: bool = True
+    emphasis: Emphasis = "plain"
 
 
-class Axis(NamedTuple):
-    """Where values stand, from 0 to 1, and what is written there."""
+class Field(NamedTuple):
+    """Where in the picture values stand."""
 
-    label: str
-    ticks: Sequence[tuple[float, str]]
-    share: Callable[[float], float]
+    x: Axis
+    y: Axis
+    left: float
+    right: float
+
+    def place(self, across: float, up: float) -> tuple[float, float]:
+        """A place of the picture, from shares of the field; y counts downwards."""
+        return (
+            self.left + (self.right - self.left) * across,
+            HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * up,
+        )
+
+    def places(self, points: Sequence[Point]) -> list[tuple[float, float]]:
+        return [self.place(self.x.share(point.x), self.y.share(point.y)) for point in points]
 
 
 def chart(name: str, about: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     """Series over two axes; ``name`` and ``about`` are read to those who do not see it.
 
-    Points that are no numbers are left out.
+    Points that are no numbers are left out. What is named stands before what is muted.
     """
+    lines = [one._replace(points=_known(one.points)) for one in series]
+    names = [shortened(one.name, ROOM) for one in lines if one.emphasis == "named"]
+    right = WIDTH - RIGHT - CHARACTER * max(map(len, names), default=0)
     left = 14 + CHARACTER * max(len(label) for _, label in y.ticks)
-    parts = [_grid(x, y, left)]
-    for one in series:
-        points = [point for point in one.points if math.isfinite(point.x + point.y)]
-        places = [_place(left, x.share(point.x), y.share(point.y)) for point in points]
-        drawn = [_polyline(places, one.style)] if one.joined and len(places) > 1 else []
-        for point, place in zip(points, places, strict=True):
-            drawn += [_whisker(point, place, y), mark(place, one.style)]
-        parts.append(f'<g class="{colour(one.style)}"><title>{escape(one.name)}</title>')
-        parts += [*drawn, "</g>"]
+    field = Field(x, y, left, right)
+    order: Sequence[Emphasis] = ("muted", "plain", "named")
+    behind = sorted(lines, key=lambda one: (order.index(one.emphasis), -one.style))
+    parts = [_grid(field), *(_drawn(one, field) for one in behind), _labels(lines, field)]
     return (
         f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {HEIGHT}">'
         f"<title>{escape(name)}</title><desc>{escape(about)}</desc>{''.join(parts)}</svg>"
     )
 
 
-def linear(label: str, values: Sequence[float]) -> Axis:
-    """Round numbers around all values; a single one stands in the middle."""
-    known = [value for value in values if math.isfinite(value)]
-    if len(set(known)) == 1:
-        known = [known[0] - (abs(known[0]) or 1.0) / 10, known[0] + (abs(known[0]) or 1.0) / 10]
-    at = ticks(known)
-    low, high = at[0], at[-1]
-    return Axis(label, [(v, f"{v:.6g}") for v in at], lambda v: (v - low) / (high - low))
+def emphasis(style: int, of: int) -> Emphasis:
+    """How a series stands out among so many, the best of which has style 0."""
+    if of > 1 and style < NAMED:
+        return "named"
+    return "muted" if of > MANY else "plain"
 
 
-def logarithmic(label: str, values: Sequence[float]) -> Axis:
-    """Powers of ten around all values, or 1, 2, 5, 10 if they are within two of them.
-
-    What is not above 0 stands at the left end.
-    """
-    positive = [value for value in values if math.isfinite(value) and value > 0] or [1.0]
-    low, high = math.log10(min(positive)), math.log10(max(positive))
-    first, last = math.floor(low + 1e-9), math.ceil(high - 1e-9)
-    if last - first <= 2:
-        every = [f * 10.0**e for e in range(first, last + 1) for f in (1, 2, 5)]
-        before = max((v for v in every if v <= min(positive) * 1.001), default=every[0])
-        after = min((v for v in every if v >= max(positive) * 0.999), default=every[-1])
-        at = [v for v in every if before <= v <= after]
-    else:
-        step = math.ceil((last - first) / LABELS)
-        at = [10.0**e for e in range(first, last + step, step)]
-    if len(at) == 1:
-        at = [at[0] / 10, at[0], at[0] * 10]
-    start, end = math.log10(at[0]), math.log10(at[-1])
-
-    def share(value: float) -> float:
-        return (math.log10(value) - start) / (end - start) if value > at[0] else 0.0
-
-    return Axis(label, [(value, _plain(value)) for value in at], share)
+def _known(points: Sequence[Point]) -> list[Point]:
+    return [point for point in points if math.isfinite(point.x + point.y)]
 
 
-def named(label: str, names: Sequence[str]) -> Axis:
-    """Groups side by side; group i stands at i."""
-    room = 0.8 * WIDTH / max(len(names), 1)
-    at = [(float(i), shortened(name, int(room / CHARACTER))) for i, name in enumerate(names)]
-    return Axis(label, at, lambda v: (v + 0.5) / max(len(names), 1))
+def _drawn(one: Series, field: Field) -> str:
+    """The line, whiskers and marks of a series; a line that is muted has one mark, at its end."""
+    places, muted = field.places(one.points), one.emphasis == "muted"
+    parts = [f'<g class="{colour(one.style)}"><title>{escape(one.name)}</title>']
+    if one.joined and len(places) > 1:
+        parts.append(_polyline(places, one.style, faint=muted))
+    every = len(places) if muted else math.ceil(len(places) / MARKED)
+    for point, place in list(zip(one.points, places, strict=True))[:: -every or -1]:
+        parts.append("" if muted and len(places) > 1 else _whisker(point, place, field))
+        parts.append(_mark(place, one.style, faint=muted))
+    return "".join([*parts, "</g>"])
+
+
+def _labels(lines: Sequence[Series], field: Field) -> str:
+    """The names of the best beside where they end; a thin line leads to one that stands apart."""
+    ends = {one.name: field.places(one.points)[-1] for one in lines if one.points}
+    taken = [Box(x - 5, x + 5, y - 5, y + 5) for x, y in ends.values()]
+    parts = []
+    for one in lines:
+        if one.emphasis != "named" or not one.points:
+            continue
+        words, (x, y) = shortened(one.name, ROOM), ends[one.name]
+        box = Box(x + 8, x + 8 + CHARACTER * len(words), y - GAP / 2, y + GAP / 2)
+        moves = (box.moved(sign * 4.0 * step) for step in range(50) for sign in (1, -1))
+        box = next((b for b in moves if b.inside() and not any(map(b.meets, taken))), box)
+        taken.append(box)
+        height = (box.top + box.bottom) / 2
+        away = abs(height - y) > GAP / 2
+        leader = _leader((x, y), (box.left + 2, height)) if away else ""
+        place = f'x="{box.left + 4 * away:.1f}" y="{height + 4.5:.1f}"'
+        parts.append(
+            f'<g class="{colour(one.style)}">{leader}<text class="name" {place}>'
+            f"{escape(words)}</text></g>"
+        )
+    return "".join(parts)
+
+
+class Box(NamedTuple):
+    """Where something stands already; y counts downwards."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def moved(self, down: float) -> Box:
+        return self._replace(top=self.top + down, bottom=self.bottom + down)
+
+    def meets(self, other: Box) -> bool:
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
+
+    def inside(self) -> bool:
+        return self.top >= TOP - GAP and self.bottom <= HEIGHT - BOTTOM
+
+
+def _leader(start: tuple[float, float], end: tuple[float, float]) -> str:
+    (x1, y1), (x2, y2) = start, end
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" '
+        'stroke-width="0.75"/>'
+    )
 
 
 def interval(point: Point, ends: tuple[float, float], style: int) -> str:
@@ -132,10 +180,11 @@ def interval(point: Point, ends: tuple[float, float], style: int) -> str:
     )
 
 
-def sample(style: int) -> str:
-    """How a series looks, for a legend."""
-    line = _polyline([(0.0, 7.0), (34.0, 7.0)], style)
-    inside = f"{line}{mark((17.0, 7.0), style)}"
+def sample(style: int, of: int = 1) -> str:
+    """How a series looks among so many, for a legend."""
+    faint = emphasis(style, of) == "muted"
+    line = _polyline([(0.0, 7.0), (34.0, 7.0)], style, faint=faint)
+    inside = f"{line}{_mark((17.0, 7.0), style, faint=faint)}"
     return (
         f'<svg class="sample {colour(style)}" viewBox="0 0 34 14" aria-hidden="true">{inside}</svg>'
     )
@@ -165,51 +214,46 @@ def colour(style: int) -> str:
     return f"m{style % len(LIGHT)}"
 
 
-def shortened(words: str, room: int) -> str:
-    """At most ``room`` characters (but at least four)."""
-    return words if len(words) <= max(room, 4) else words[: max(room, 4) - 1] + "…"
-
-
-def _grid(x: Axis, y: Axis, left: float) -> str:
+def _grid(field: Field) -> str:
     """Axes, ticks and their names; the name of the upward axis stands above it."""
-    right, bottom = _place(left, 1, 0)
-    parts = [_words(4, 16, y.label, "start")]
-    for value, label in y.ticks:
-        _, height = _place(left, 0, y.share(value))
+    (left, bottom), right = field.place(0, 0), field.right
+    parts = [_words(4, 16, field.y.label, "start")]
+    for value, label in field.y.ticks:
+        _, height = field.place(0, field.y.share(value))
         parts.append(_line((left, height), (right, height), "faint"))
         parts.append(_words(left - 7, height + 4.5, label, "end"))
-    for value, label in x.ticks:
-        across, _ = _place(left, x.share(value), 0)
+    for value, label in field.x.ticks:
+        across, _ = field.place(field.x.share(value), 0)
         parts.append(_line((across, bottom), (across, bottom + 5), "ink"))
         parts.append(_words(across, bottom + 19, label, "middle"))
     parts.append(_line((left, bottom), (right, bottom), "ink"))
-    parts.append(_words((left + right) / 2, HEIGHT - 9, x.label, "middle"))
+    parts.append(_words((left + right) / 2, HEIGHT - 9, field.x.label, "middle"))
     return "".join(parts)
 
 
-def _place(left: float, across: float, up: float) -> tuple[float, float]:
-    """A place of the picture, from shares of the field; y counts downwards."""
-    return (
-        left + (WIDTH - left - RIGHT) * across,
-        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * up,
-    )
-
-
-def _whisker(point: Point, place: tuple[float, float], y: Axis) -> str:
+def _whisker(point: Point, place: tuple[float, float], field: Field) -> str:
     if point.low is None or point.high is None or not math.isfinite(point.low + point.high):
         return ""
-    ends = [_place(0, 0, y.share(value))[1] for value in (point.low, point.high)]
+    ends = [field.place(0, field.y.share(value))[1] for value in (point.low, point.high)]
     return (
         f'<line x1="{place[0]:.1f}" y1="{ends[0]:.1f}" x2="{place[0]:.1f}" y2="{ends[1]:.1f}" '
         'stroke="currentColor" stroke-width="1.5"/>'
     )
 
 
-def _polyline(places: Sequence[tuple[float, float]], style: int) -> str:
+def _mark(place: tuple[float, float], style: int, *, faint: bool) -> str:
+    if not faint:
+        return mark(place, style)
+    x, y = place
+    return f'<g transform="translate({x:.1f} {y:.1f}) scale(0.7)">{mark((0, 0), style)}</g>'
+
+
+def _polyline(places: Sequence[tuple[float, float]], style: int, *, faint: bool) -> str:
     listed = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dash = DASHES[style % len(DASHES)]
+    width = 'stroke-width="1" stroke-opacity="0.5"' if faint else 'stroke-width="2"'
     return (
-        f'<polyline points="{listed}" fill="none" stroke="currentColor" stroke-width="2" '
+        f'<polyline points="{listed}" fill="none" stroke="currentColor" {width} '
         f'stroke-linejoin="round" stroke-dasharray="{dash}"/>'
     )
 
@@ -221,7 +265,3 @@ def _line(start: tuple[float, float], end: tuple[float, float], kind: str) -> st
 
 def _words(x: float, y: float, words: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
