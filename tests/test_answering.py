@@ -108,6 +108,41 @@ def test_a_method_without_fold_in_answers_no_history(monkeypatch: pytest.MonkeyP
             ranker.search(history=history)
 
 
+def test_only_what_is_allowed_is_returned_also_by_popularity(answers: Answers) -> None:
+    allow, exclude = torch.tensor([1, 2, 4]), chosen([[1], [], [2], []], 5)
+    found = answers.of_queries(torch.arange(4), 5, exclude, allow)
+    assert found.ids[1].tolist() == [1, 2, 4, -1, -1]  # by counts
+    assert found.ids[3].tolist() == [1, 2, 4, -1, -1]
+    tensors = answers.model.tensors
+    scores = tensors["queries"][0] @ tensors["candidates"].T
+    assert found.ids[0].tolist() == [*sorted([2, 4], key=lambda c: -float(scores[c])), -1, -1, -1]
+    assert answers.of_queries(torch.arange(4), 2, None, torch.tensor([]).long()).ids.max() == -1
+
+
+def test_likeness_is_the_cosine_and_made_once(answers: Answers) -> None:
+    directions = torch.nn.functional.normalize(answers.model.tensors["candidates"], dim=1)
+    cosines = directions @ directions.T
+    found = answers.like(torch.tensor([3, 0]), 2, chosen([[1], []], 5), torch.tensor([0, 1, 2, 3]))
+    for row, (asked, left) in enumerate(((3, [0, 2]), (0, [1, 2, 3]))):
+        right = sorted(left, key=lambda c, asked=asked: -float(cosines[asked, c]))[:2]
+        assert found.ids[row].tolist() == right
+        torch.testing.assert_close(found.scores[row], cosines[asked, right])
+    assert answers.likeness is answers.likeness
+
+
+@pytest.mark.parametrize("budget", [1, 2**30])
+def test_a_search_of_its_own_returns_only_what_is_allowed(budget: int) -> None:
+    ranker = rf.fit("neighbours", PAIRS)
+    answers = Answers(ranker.model, ranker.seen, budget)
+    rows, n = torch.arange(5), len(ranker.candidates)
+    allow, exclude = torch.tensor([0, 2]), chosen([[0], [], [2], [0, 2], []], n)
+    whole = answers.of_queries(rows, n, exclude)
+    found = answers.of_queries(rows, n, exclude, allow)
+    for row in range(5):
+        right = [i for i in whole.ids[row].tolist() if i in (0, 2)]
+        assert [i for i in found.ids[row].tolist() if i >= 0] == right
+
+
 # ---------------------------------------------------------------------------------- own search
 
 

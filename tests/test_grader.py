@@ -195,7 +195,7 @@ def test_a_ranker_is_not_made_of_it(grader: Grader, tmp_path: Path) -> None:
         ranker.load(tmp_path / "m")
     assert "predict" in caught.value.hint
     with pytest.raises(UserError, match="no vectors to search"):
-        load(tmp_path / "m", index="approximate")
+        load(tmp_path / "m", index="auto")
 
 
 def test_an_unknown_method_is_told(

@@ -1,5 +1,6 @@
 """A ranker answers in keys, says what it does not know, and comes back from disk as it was."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,28 @@ def test_a_forged_folder_is_refused(ranker: rf.Ranker, tmp_path: Path, lacking: 
     store.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [{"queries": ["dot"]}, {"history": ["tea"]}, {"candidates": ["tea"]}],
+    ids=["queries", "history", "candidates"],
+)
+def test_lists_of_keys_hide_and_allow(ranker: rf.Ranker, question: dict[str, list[str]]) -> None:
+    best = ranker.search(**question).keys[0]
+    assert len(best) == 3
+    assert ranker.search(**question, exclude=[best[0], "no such"]).keys == [best[1:]]
+    assert ranker.search(**question, allow=[best[2], "no such", best[0]]).keys == [best[::2]]
+    assert ranker.search(**question, allow=best, exclude=best[1:]).keys == [best[:1]]
+    assert ranker.search(**question, allow=["no such"]).keys == [[]]
+    assert ranker.search(**question, allow=[]).keys == [[]]
+    assert ranker.search(**question, allow=["tea"]).keys == [[]]  # seen, or the one that is asked
+
+
+def test_about_is_plain_and_tells_the_kind(ranker: rf.Ranker, tmp_path: Path) -> None:
+    assert ranker.about["kind"] == "exact"
+    ranker.save(tmp_path / "model")
+    about = rf.load(tmp_path / "model", "inverted").about
+    assert json.loads(json.dumps(about)) == about
+    assert about["kind"] == "inverted"
+    assert about["of"] == "queries"

@@ -12,11 +12,12 @@ import torch
 
 import rankfold as rf
 from rankfold import store
-from rankfold.answering import INDEXES, Answers
+from rankfold.answering import Answers
 from rankfold.data.texts import tokenise
 from rankfold.errors import UserError
 from rankfold.evaluation import score
 from rankfold.growing import extend, fit_and_add, forget
+from rankfold.index import INDEXES
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
@@ -482,21 +483,21 @@ def test_an_approximate_index_finds_what_the_exact_one_does(
     monkeypatch.setattr("rankfold.index.ann.SMALL", 0)
     for method in ("words", "sums"):
         exact = rf.fit(method, data)
-        near = replace(exact, index="approximate")
+        near = replace(exact, index="auto")
         keys = data.queries.keys.to_list()
-        assert isinstance(near.answers._index, Approximate)
-        assert isinstance(exact.answers._index, Exact)
+        assert isinstance(near.answers.index, Approximate)
+        assert isinstance(exact.answers.index, Exact)
         assert near.search(keys, k=3).keys == exact.search(keys, k=3).keys
         results = [rf.evaluate(exact, data, metrics="ndcg@3", index=index) for index in INDEXES]
-        assert results[0].metrics == results[1].metrics
+        assert all(result.metrics == results[0].metrics for result in results)
 
 
 @pytest.mark.parametrize("method", ["overlap", "neighbours"])
 def test_methods_without_vectors_have_no_approximate_index(data: Dataset, method: str) -> None:
     ranker = rf.fit(method, data)
     for ask in (
-        lambda: replace(ranker, index="approximate"),
-        lambda: rf.evaluate(ranker, data, index="approximate"),
+        lambda: replace(ranker, index="auto"),
+        lambda: rf.evaluate(ranker, data, index="auto"),
     ):
         with pytest.raises(UserError, match=f"{method} has no vectors") as caught:
             ask()

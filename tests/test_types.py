@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Graded, Interactions, Vocabulary, from_pairs
+from rankfold.types import FEW, Dataset, Graded, Interactions, Vocabulary, from_pairs
 
 
 @st.composite
@@ -126,6 +126,25 @@ def test_words_are_found_where_they_are(keys: list[str], wanted: list[str]) -> N
     expected = [known.index(key) if key in known else -1 for key in wanted]
     words = Vocabulary(len(keys), lambda: pl.Series(known, dtype=pl.String))
     assert words.find(wanted).tolist() == expected
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9), unique=True, max_size=8),
+    st.lists(st.integers() | st.integers(-9, 9) | st.text(max_size=3), max_size=8),
+    st.booleans(),
+)
+def test_few_keys_are_found_as_many_are(
+    known: list[int],
+    wanted: list[int | str],
+    integers: bool,  # noqa: FBT001
+) -> None:
+    held = pl.Series(sorted(known), dtype=pl.Int64)
+    keys = held if integers else held.cast(pl.String).sort()
+    vocabulary = Vocabulary(len(keys), lambda: keys)
+    asked = [*wanted, *known]
+    many = vocabulary.find([*asked, *["x"] * FEW])[: len(asked)]
+    assert vocabulary.find(asked).tolist() == many.tolist()
+    assert vocabulary.find(asked).dtype == many.dtype
 
 
 @pytest.mark.parametrize(

@@ -136,19 +136,19 @@ class Grader:
         store.write(Path(path), "model", meta, files)
 
 
-def load(path: str | Path, *, index: str = "exact") -> Ranker | Grader:
+def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
     """Open a model folder, of any kind; every file is compared with its checksum first.
 
     Args:
         path: the folder.
-        index: what searches the vectors of a model that ranks: exact, or approximate, which finds
-            most of the best faster where candidates are many.
+        index: what searches the vectors of a model that ranks, by name; None: the folder's own
+            index, or exact search where it has none.
     """
     folder = store.read(Path(path), "model", full=True)
     with store.understood(folder.path):
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
-        if index != "exact":
+        if index not in (None, "exact"):
             raise UserError(
                 f"{folder.manifest['method']} grades rows: there are no vectors to search",
                 hint="leave --index out",

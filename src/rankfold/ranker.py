@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold import store
-from rankfold.answering import Answers, find_index, histories, no_texts, takes_texts, to_history
+from rankfold.answering import (
+    Answers,
+    find_index,
+    histories,
+    likeness_by_all,
+    no_texts,
+    ranks_itself,
+    takes_texts,
+    to_history,
+)
 from rankfold.data.documents import TextTable, as_texts
 from rankfold.data.features import Keyed, align, open_table
 from rankfold.data.folder import (
@@ -41,7 +51,7 @@ from rankfold.data.matching import (
 from rankfold.data.prepare import as_data
 from rankfold.data.texts import tokenise
 from rankfold.errors import UserError
-from rankfold.index.exact import Exact
+from rankfold.index.building import Saved
 from rankfold.methods import METHODS
 from rankfold.types import (
     Columns,
@@ -81,12 +91,17 @@ class Ranker:
     texts: Texts | None = field(default=None, repr=False)  # of the queries, if it ranks by these
     tokenizer: str | None = field(default=None, repr=False)  # of new texts; None: cannot be read
     n_tokens: int = 0  # every token is below it
-    index: str = "exact"  # what searches the candidates' vectors, a name in ``INDEXES``
+    index: str | None = None  # what searches vectors, a key of ``INDEXES``; None: as ``saved``
+    saved: Saved | None = field(default=None, repr=False, compare=False)  # indexes in its folder
     answers: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        build = find_index(self.index, self.model)
-        answers = Answers(self.model, self.seen, texts=self.texts, build=build)
+        make, alike = find_index(self.index or "exact", self.model), likeness_by_all
+        if self.saved is not None and self.index is None and "index" in self.saved:
+            make = partial(self.saved.open, "index")
+        if self.saved is not None and "likeness" in self.saved:
+            alike = partial(self.saved.open, "likeness")
+        answers = Answers(self.model, self.seen, texts=self.texts, make=make, make_likeness=alike)
         object.__setattr__(self, "answers", answers)
 
     def search(
@@ -98,6 +113,8 @@ class Ranker:
         candidates: Sequence[Key] | None = None,
         k: int = 10,
         include_seen: bool = False,
+        exclude: Sequence[Key] = (),
+        allow: Sequence[Key] | None = None,
     ) -> Ranking:
         """The best ``k`` candidates for queries, for a history, for texts, or like candidates.
 
@@ -110,6 +127,8 @@ class Ranker:
             candidates: keys of candidates, each answered by those most like it (by cosine).
             k: the length of a list.
             include_seen: also return what the query chose before.
+            exclude: keys of candidates that are not returned; unknown ones are ignored.
+            allow: keys of the only candidates that are returned, unknown ones ignored; None: all.
         """
         asked = [
             name
@@ -128,16 +147,31 @@ class Ranker:
             )
         if k < 1:
             raise UserError(f"k is {k}", hint="ask for at least 1 result")
+        allowed = None if allow is None else self._known(allow)
         if queries is not None:
             rows = self.queries.rows(_listed(queries), "query")
-            hidden = self.hidden(rows, include_seen=include_seen)
-            return self._in_keys(self.top_k(rows, k, hidden))
+            hidden = self._without(self.hidden(rows, include_seen=include_seen), exclude, len(rows))
+            return self.in_keys(self.answers.of_queries(rows, k, hidden, allowed))
         if history is not None:
-            return self._from_history(_listed(history), k, include_seen=include_seen)
+            chosen = self._chosen(_listed(history))
+            hidden = self._without(None if include_seen else chosen, exclude, 1)
+            return self.in_keys(self.answers.of_histories(chosen, k, hidden, allowed))
         if texts is not None:
-            return self._in_keys(self.answers.of_texts(self.tokens([*map(str, _listed(texts))]), k))
+            tokens = self.tokens([*map(str, _listed(texts))])
+            hidden = self._without(None, exclude, len(tokens))
+            return self.in_keys(self.answers.of_texts(tokens, k, hidden, allowed))
         assert candidates is not None
-        return self._similar(self.candidates.rows(_listed(candidates), "candidate"), k)
+        rows = self.candidates.rows(_listed(candidates), "candidate")
+        return self.in_keys(
+            self.answers.like(rows, k, self._without(None, exclude, len(rows)), allowed)
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is known of the index in use, as plain JSON values; it is made if it was not yet."""
+        if ranks_itself(self.model):
+            return {"kind": "exact", "metric": "its own", "recall": {}}
+        return dict(self.answers.served.about)
 
     def hidden(self, rows: Tensor, *, include_seen: bool) -> Interactions | None:
         """What may not be returned for known queries, a row each."""
@@ -162,26 +196,33 @@ class Ranker:
             )
         return tokenise(self.tokenizer, texts)
 
-    def _from_history(self, history: list[Key], k: int, *, include_seen: bool) -> Ranking:
-        chosen = self.candidates.rows(history, "candidate").unique()
-        rows = from_pairs(torch.zeros_like(chosen), chosen, None, (1, len(self.candidates)))
-        found = self.answers.of_histories(rows, k, None if include_seen else rows)
-        return self._in_keys(found)
+    def _chosen(self, history: list[Key]) -> Interactions:
+        """A history, as the row of one query."""
+        rows = self.candidates.rows(history, "candidate").unique()
+        return from_pairs(torch.zeros_like(rows), rows, None, (1, len(self.candidates)))
 
-    def _similar(self, rows: Tensor, k: int) -> Ranking:
-        candidates = self.model.tensors.get("candidates")
-        if candidates is None or candidates.shape[1] == 1:
-            raise UserError(
-                f"{self.model.method} knows no likeness between candidates",
-                hint="fit a method with vectors, say rg2",
-            )
-        vectors = torch.nn.functional.normalize(candidates, dim=1)
-        itself = Interactions(
-            torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(self.candidates)
+    def _known(self, keys: Sequence[Key]) -> Tensor:
+        """The rows of those candidates that the model knows, ascending."""
+        rows: Tensor = self.candidates.find(_listed(keys)).unique()
+        return rows[rows >= 0]
+
+    def _without(
+        self, hidden: Interactions | None, exclude: Sequence[Key], n: int
+    ) -> Interactions | None:
+        """What is hidden from n queries, and some candidates from all of them."""
+        rows = self._known(exclude)
+        if len(rows) == 0:
+            return hidden
+        more = from_pairs(
+            torch.arange(n).repeat_interleave(len(rows)),
+            rows.repeat(n),
+            None,
+            (n, len(self.candidates)),
         )
-        return self._in_keys(Exact(vectors).search(vectors[rows], k, itself))
+        return more if hidden is None else hidden.union(more)
 
-    def _in_keys(self, found: TopK) -> Ranking:
+    def in_keys(self, found: TopK) -> Ranking:
+        """Results in keys, and the texts beside them."""
         lengths = (found.ids >= 0).sum(dim=1).tolist()
         rows = found.ids.clamp(min=0).flatten()
         keys, texts = self.candidates.take(rows), self.candidates.texts
@@ -286,6 +327,8 @@ class Ranker:
         grown = self._widened(_shown(merge(self.candidates, keys), self.candidates, new))
         tensors = dict(grown.model.tensors)
         tensors["candidates"][grown.candidates.find(keys)] = vectors.to(tensors["candidates"])
+        if self.saved is not None and "index" in self.saved:
+            entry = {**entry, "indexes_dropped": len(self.saved.meta())}
         notes = {**self.model.notes, "extended": [*self.model.notes.get("extended", []), entry]}
         return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
 
@@ -341,7 +384,9 @@ class Ranker:
         if excluded is not None and self._excludes_own():
             excluded = excluded.union(own_pairs(self.queries, candidates))
         model, seen = replace(self.model, tensors=tensors), renumber(self.seen, places, n)
-        return replace(self, model=model, candidates=candidates, seen=seen, excluded=excluded)
+        return replace(
+            self, model=model, candidates=candidates, seen=seen, excluded=excluded, saved=None
+        )
 
     def _excludes_own(self) -> bool:
         """Whether no query may get the candidate of its own key."""
@@ -370,6 +415,9 @@ class Ranker:
             meta["n_tokens"] = self.n_tokens
         if self.tokenizer is not None:
             files[TOKENIZER] = self.tokenizer
+        if self.saved is not None:
+            files |= self.saved.files()
+            meta |= self.saved.meta()
         store.write(Path(path), "model", meta, files)
 
 
@@ -484,13 +532,13 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     return replace(model, tensors=tensors)
 
 
-def load(path: str | Path, *, index: str = "exact") -> Ranker:
+def load(path: str | Path, index: str | None = None) -> Ranker:
     """Open the folder of a model that ranks; every file is compared with its checksum first.
 
     Args:
         path: the folder.
-        index: what searches vectors: exact, or approximate, which finds most of the best faster
-            where candidates are many.
+        index: what searches vectors: a key of ``INDEXES``, which is built when it is first needed;
+            None: the folder's own index, or exact search where it has none.
     """
     folder = store.read(Path(path), "model", full=True)
     with store.understood(folder.path):
@@ -514,7 +562,7 @@ def kind_of(folder: store.Folder) -> Kind:
     return METHODS[name].data_kind
 
 
-def from_folder(folder: store.Folder, index: str) -> Ranker:
+def from_folder(folder: store.Folder, index: str | None) -> Ranker:
     """The model that ranks in a folder whose files are good."""
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
@@ -527,6 +575,7 @@ def from_folder(folder: store.Folder, index: str) -> Ranker:
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
         **_read_texts(folder, n_queries),
         index=index,
+        saved=Saved(folder),
     )
 
 

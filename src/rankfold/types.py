@@ -11,7 +11,8 @@ This module and everything that trains imports only torch and numpy when it is l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Key = int | str
 Kind = Literal["interactions", "texts", "graded"]
+FEW = 32  # keys: as many are looked up one by one
 SplitName = Literal["train", "validation", "test"]
 Side = Literal["query", "candidate"]
 Progress = Callable[[str, float], None]
@@ -157,6 +159,13 @@ class Texts:
         weights = None if self.weights is None else self.weights[places]
         return Texts(offsets, self.tokens[places], weights)
 
+    def part(self, start: int, stop: int) -> Texts:
+        """The texts from ``start`` to ``stop``; the tokens are shared, not copied."""
+        offsets = self.offsets[start : stop + 1]
+        own = slice(int(offsets[0]), int(offsets[-1]))
+        weights = None if self.weights is None else self.weights[own]
+        return Texts(offsets - offsets[0], self.tokens[own], weights)
+
     def to(self, device: torch.device) -> Texts:
         weights = None if self.weights is None else self.weights.to(device)
         return Texts(self.offsets.to(device), self.tokens.to(device), weights)
@@ -273,6 +282,8 @@ class Vocabulary:
         """The row of each key, -1 where unknown; int64."""
         import polars as pl
 
+        if not isinstance(keys, pl.Series) and len(keys) <= FEW:
+            return self._find_few(keys)
         wanted = (
             keys
             if isinstance(keys, pl.Series)
@@ -291,6 +302,15 @@ class Vocabulary:
         return torch.from_numpy(
             pl.select(pl.when(known).then(rows).otherwise(-1)).to_series().to_numpy(writable=True)
         )
+
+    def _find_few(self, keys: Sequence[Key]) -> Tensor:
+        """The same, key by key: for a few that takes a tenth of the time."""
+        held, n, found = self.keys, len(self), []
+        for key in keys:
+            wanted = _canonical(str(key)) if self.holds_integers else str(key)
+            place = n if wanted is None else bisect_left(held, wanted)
+            found.append(place if place < n and held[place] == wanted else -1)
+        return torch.tensor(found, dtype=torch.int64)
 
     def rows(self, keys: Sequence[Key], what: str = "query") -> Tensor:
         """The row of each key; an unknown key is a UserError that names the nearest ones."""
@@ -327,9 +347,22 @@ class Vocabulary:
         return self.keys.gather(rows.numpy())
 
 
+def _canonical(text: str) -> int | None:
+    """The integer that is written so, if one is."""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if str(number) == text else None
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Prepared data: the splits in one row space, the keys of its rows, what to leave out."""
+    """Prepared data: the splits in one row space, the keys of its rows, what to leave out.
+
+    Of several processes each may hold the rows of some queries only, from ``first`` on: then
+    splits, excluded pairs, texts and features of queries are those of these; the keys are of all.
+    """
 
     kind: Kind
     train: Interactions | Graded
@@ -347,6 +380,12 @@ class Dataset:
     excluded: Interactions | None = None  # pairs that may never be returned
     summary: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # of the content; equal for equal data
+    first: int = 0  # the row, among those of all queries, of the first that is held here
+
+    @property
+    def n_queries(self) -> int:
+        """Of all, also of those that are not held here."""
+        return len(self.queries)
 
     def split(self, name: SplitName) -> Interactions:
         """The pairs of one split; a UserError where the data has none or is graded."""
@@ -419,11 +458,27 @@ class Encoder(Protocol):
         ...
 
 
-class Batch(NamedTuple):
-    """Pairs to learn from: row b is a query and one candidate that it chose."""
+class Own(NamedTuple):
+    """The rows of a batch that are this process's own; what is drawn by row is drawn for all."""
 
-    queries: Tensor  # [B] int64
+    places: Tensor  # [b] int64, ascending
+    of: int  # B, the rows of all processes
+
+
+class Batch(NamedTuple):
+    """Pairs to learn from: row b is a query and one candidate that it chose.
+
+    Of several processes each knows the candidates of all rows, and the queries of its own.
+    """
+
+    queries: Tensor  # [B] int64; of the own rows, [b]
     candidates: Tensor  # [B] int64
+    own: Own | None = None  # None: all are
+
+    @property
+    def chosen(self) -> Tensor:
+        """The candidate of each query."""
+        return self.candidates if self.own is None else self.candidates[self.own.places]
 
 
 class Pool(NamedTuple):
@@ -433,6 +488,14 @@ class Pool(NamedTuple):
     log_q: Tensor  # like ids
     positive_log_q: Tensor  # [B], of the batch's own candidates
     holds_batch: bool = False  # the first B ids are these candidates: not to be encoded twice
+    own: Own | None = None  # what has a row per query has only these
+
+    def cut(self, own: Own) -> Pool:
+        """For these rows of the batch alone; a pool that all share stays."""
+        ids, log_q = self.ids, self.log_q
+        if ids.dim() == 2:
+            ids, log_q = ids[own.places], log_q[own.places]
+        return Pool(ids, log_q, self.positive_log_q[own.places], self.holds_batch, own)
 
 
 class Picks(NamedTuple):
@@ -462,7 +525,7 @@ class Sampler(Protocol):
     ) -> Drawn | None:
         """Pick from the pool by detached ``scores`` [B, C] where ``valid``; None: take it all.
 
-        Without ``valid``, everywhere.
+        Without ``valid``, everywhere. Where the pool has some rows alone, of these.
         """
         ...
 
@@ -485,10 +548,20 @@ class TopK(NamedTuple):
 
 
 class Index(Protocol):
-    """The best candidates by inner product."""
+    """The best candidates by inner product; searched by one thread at a time."""
 
-    def search(self, vectors: Tensor, k: int, exclude: Interactions | None = None) -> TopK:
-        """Row b of ``exclude`` holds what may not be returned for ``vectors[b]``."""
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k best of what may be returned: k of them, wherever so many may be.
+
+        Row b of ``exclude`` holds what may not be returned for ``vectors[b]``. ``allow`` [n] int64,
+        ascending and distinct, holds all that may be returned for any of them; None: everything.
+        """
         ...
 
 
@@ -515,15 +588,54 @@ class Judge(Protocol):
 
 
 class Comm(Protocol):
-    """The processes of a run. One by default."""
+    """The processes of a run, each with its rank. One by default.
+
+    All of them call the same functions in the same order. What they are given may be overwritten.
+    """
 
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has sent, by the formulas of ``comm.py``."""
+        ...
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, on each of them."""
+        """The sum over all ranks, on each of them the same to the bit."""
+        ...
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The rows of all ranks, one rank's after the other's; there may be more of one."""
+        ...
+
+    def collect(self, tensor: Tensor) -> Tensor:
+        """The same on rank 0 alone; the others get no rows."""
+        ...
+
+    def texts(self, text: str) -> list[str]:
+        """The text of each rank, on all."""
+        ...
+
+    def scatter_sum(self, tensor: Tensor) -> Tensor:
+        """Of the sum over all ranks [n, ...], the rows that this rank owns: ``share(n)``."""
+        ...
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """The tensor of one rank, on all; they hold one of its shape."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        ...
+
+    def share(self, n: int) -> tuple[int, int]:
+        """Start and stop of the rows of n that this rank owns."""
+        ...
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """A UserError, on every rank, where the facts of one are not those of the others."""
         ...
 
 
@@ -559,6 +671,7 @@ class Run:
     judge: Judge | None = None  # likewise
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
     memory_budget: int = 2**30  # bytes, for blocks
+    candidate_memory: int = 2**34  # of a table of vectors of all candidates, held by each process
 
 
 class Step(NamedTuple):
@@ -572,6 +685,8 @@ class Step(NamedTuple):
     final: bool
     share: float | None = None  # of the work that is done, about, where steps do not tell
     whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
+    divided: Collection[str] = ()
+    """Names in ``state`` of tables of which each process has its ``share``; others are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,3 +711,4 @@ class Method:
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
     settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept
+    divides: bool = False  # several processes can fit it, each with the rows of its own queries

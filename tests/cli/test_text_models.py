@@ -38,7 +38,7 @@ def test_search_by_text_in_scripts(rankfold: Command, work: Path) -> None:
     assert found["results"][0]["text"] == "green tea"
     near = rankfold(
         *("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json"),
-        *("--index", "approximate"),
+        *("--index", "auto"),
     )
     assert json.loads(near.out) == found
 
@@ -64,7 +64,7 @@ def test_known_queries_and_candidates_still_answer(rankfold: Command, work: Path
 
 def test_evaluate_ranks_every_query(rankfold: Command, work: Path) -> None:
     results = []
-    for index in ("exact", "approximate"):
+    for index in ("exact", "auto"):
         words = ("--metrics", "recall@1", "--index", index, "--json")
         done = rankfold("evaluate", work / "model", work / "data", *words)
         assert done.code == 0, done.err
@@ -129,7 +129,7 @@ def test_methods_say_what_they_take(rankfold: Command) -> None:
         (("search", "model", "--history", "t1"), "words ranks by text, not by history", "--text"),
         (("search", "pairs", "--text", "tea"), "popularity does not rank by text", "words"),
         (("search", "model", "--text", "a", "--query", "1"), "takes one question", "--text"),
-        (("search", "own", "--text", "a", "--index", "approximate"), "has no vectors", "exact"),
+        (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
         (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
         (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),

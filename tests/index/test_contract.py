@@ -1,18 +1,32 @@
-"""What every index does, exact or not."""
+"""What every index does, exact or not: each kind in the registry is tested here."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index.ann import Approximate, build_index
+from rankfold.index import INDEXES, compressed, filtering, graph
 from rankfold.index.exact import Exact
-from rankfold.types import Index, Interactions, from_pairs
+from rankfold.index.kind import Saveable
+from rankfold.types import Interactions, TopK, from_pairs
 
-pytestmark = pytest.mark.parametrize("build", [Exact, Approximate, build_index])
-Build = Callable[[Tensor], Index]
+Build = Callable[[Tensor], Saveable]
+
+
+def make(kind: str, candidates: Tensor, target: float = 0.5) -> Saveable:
+    """Tuned on some of the candidates."""
+    queries = candidates.detach()[::7].float()
+    return INDEXES[kind].build(candidates, 2**30, queries=queries, target=target, seed=0)
+
+
+@pytest.fixture(params=INDEXES)
+def build(request: pytest.FixtureRequest) -> Build:
+    return partial(make, request.param)
 
 
 def pairs(hidden: Tensor) -> Interactions:
@@ -91,3 +105,149 @@ def test_shapes_that_do_not_fit_are_refused(build: Build) -> None:
         index.search(torch.zeros(1, 2), 1)
     with pytest.raises(UserError, match="5 x 4 pairs are excluded, but 1 queries meet 4"):
         index.search(torch.zeros(1, 3), 1, pairs(torch.ones(5, 4) > 0))
+
+
+def test_lists_of_others_are_refused(build: Build) -> None:
+    with pytest.raises(UserError, match="candidates 1 to 4 are allowed, of 4"):
+        build(torch.zeros(4, 3)).search(torch.zeros(1, 3), 1, None, torch.tensor([1, 4]))
+
+
+# ---------------------------------------------------------------------------------- filters
+
+
+def naive(vectors: Tensor, candidates: Tensor, hidden: Tensor, k: int) -> Tensor:
+    """Scores of the best k that are not hidden, -inf where there are fewer."""
+    scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
+    return scores.sort(dim=1, descending=True).values[:, :k]
+
+
+def clustered(seed: int, n: int) -> Tensor:
+    """Around 50 centres, with norms that differ."""
+    rng = torch.Generator().manual_seed(seed)
+    centres = normal(99, 50, 8)
+    group = torch.randint(0, 50, (n,), generator=rng)
+    return (centres[group] + 0.4 * normal(seed, n, 8)) * normal(seed + 1, n, 1).mul(0.3).exp()
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Saveable]:
+    """One of each kind over the same candidates, at a recall of .9."""
+    candidates, queries = clustered(1, 6000), clustered(3, 128)
+    how = {"queries": queries, "target": 0.9, "seed": 0}
+    return {kind: INDEXES[kind].build(candidates, 2**30, **how) for kind in INDEXES}
+
+
+@pytest.fixture
+def few_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also short lists of the allowed are met by fetching."""
+    monkeypatch.setattr(filtering, "FEW_ALLOWED", 0)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.sampled_from([1, 5, 20, 300, 3000]),
+    share=st.sampled_from([0.0, 0.001, 0.02, 0.4, 0.99, 1.0]),
+    near=st.booleans(),
+    allowed=st.sampled_from([None, 0.0, 0.0005, 0.02, 0.3, 0.9]),
+    few=st.sampled_from([0, 10_000]),
+)
+def test_nothing_hidden_is_returned_and_nothing_is_short(
+    made: dict[str, Saveable],
+    kind: str,
+    seed: int,
+    k: int,
+    share: float,
+    near: bool,  # noqa: FBT001
+    allowed: float | None,
+    few: int,
+) -> None:
+    candidates, vectors = clustered(1, 6000), clustered(seed + 5, 5)
+    n, rng = len(candidates), torch.Generator().manual_seed(seed)
+    shares = share * torch.rand(5, 1, generator=rng)
+    draws = torch.rand(5, n, generator=rng)
+    if near:  # the best are hidden
+        draws = (vectors @ candidates.T).argsort(dim=1, descending=True).argsort(dim=1) / n
+    exclude = draws < shares
+    allow = None if allowed is None else (torch.rand(n, generator=rng) < allowed).nonzero()[:, 0]
+    hidden = exclude.clone()
+    if allow is not None:
+        hidden |= torch.ones(n, dtype=torch.bool).index_fill(0, allow, value=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filtering, "FEW_ALLOWED", few)
+        found = made[kind].search(vectors, k, pairs(exclude), allow)
+    assert found.ids.shape == found.scores.shape == (5, k)
+    real = found.ids >= 0
+    assert torch.equal(real.sum(dim=1), (~hidden).sum(dim=1).clamp(max=k))
+    assert torch.equal(real, found.scores > -torch.inf)
+    places = found.ids.clamp(min=0)
+    assert not bool((hidden.gather(1, places) & real).any())
+    assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in found.ids))
+    assert bool((found.scores[:, :-1] >= found.scores[:, 1:]).all())
+    scores = (vectors @ candidates.T).gather(1, places)
+    torch.testing.assert_close(found.scores[real].float(), scores[real], rtol=1e-4, atol=1e-4)
+    best = naive(vectors, candidates, hidden, k)
+    assert bool((found.scores[real] <= best[real] + 1e-3).all())
+    if kind == "exact":
+        torch.testing.assert_close(found.scores[real], best[real], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("filtered", ["nothing", "half", "a twentieth", "a thousandth", "the best"])
+@pytest.mark.usefixtures("few_are_not_scored")
+def test_recall_under_filters(made: dict[str, Saveable], kind: str, filtered: str) -> None:
+    candidates, vectors = clustered(1, 6000), clustered(77, 200)
+    n, rng = len(candidates), torch.Generator().manual_seed(5)
+    shares = {"half": 0.5, "a twentieth": 0.05, "a thousandth": 0.001}
+    hidden, allow, exclude = torch.zeros(200, n, dtype=torch.bool), None, None
+    if filtered in shares:
+        allow = torch.randperm(n, generator=rng)[: int(n * shares[filtered])].sort().values
+        hidden[:] = True
+        hidden[:, allow] = False
+    elif filtered == "the best":
+        best = (vectors @ candidates.T).topk(400, dim=1).indices
+        hidden.scatter_(1, best, value=True)
+        exclude = pairs(hidden)
+    found = made[kind].search(vectors, 6, exclude, allow)
+    last = naive(vectors, candidates, hidden, 6)[:, -1:]
+    assert float((found.scores >= last - 1e-4).double().mean()) >= 0.9
+
+
+def test_the_best_are_fetched_not_scored_one_by_one(
+    made: dict[str, Saveable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the tests above would test exact search alone."""
+    vectors, asked = clustered(7, 3), []
+    best = (vectors @ clustered(1, 6000).T).topk(20, dim=1).indices.sort(dim=1).values
+    exclude = Interactions(torch.arange(4) * 20, best.flatten().int(), None, 6000)
+    monkeypatch.setattr(Exact, "search", lambda *a, **_: asked.append(a))
+    monkeypatch.setattr(filtering, "FEW_ALLOWED", 0)
+    made["hnsw"].search(vectors, 5)  # by inner product it finds too few of many
+    for kind in ("inverted", "compressed"):
+        made[kind].search(vectors, 5)
+        made[kind].search(vectors, 5, exclude)
+        made[kind].search(vectors, 5, None, torch.arange(0, 6000, 2))
+    assert asked == []
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "compressed"])
+def test_a_recall_that_cannot_be_reached_is_refused(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "MOST_LOOKED_AT", 16)
+    monkeypatch.setattr(compressed, "AGAIN", (1,))
+    candidates, queries = normal(1, 4000, 32), normal(2, 100, 32)
+    with pytest.raises(UserError, match=f"a {kind} index finds 0.* and 0.999 are wanted") as caught:
+        INDEXES[kind].build(candidates, 2**30, queries=queries, target=0.999, seed=0)
+    assert "inverted" in caught.value.hint
+
+
+def test_equal_candidates_are_equally_good() -> None:
+    """Of candidates with one score any is a true result: recall does not ask which."""
+    candidates = torch.ones(3000, 4)
+    for kind in ("hnsw", "compressed"):
+        index = INDEXES[kind].build(
+            candidates, 2**30, queries=torch.ones(9, 4), target=0.99, seed=0
+        )
+        assert isinstance(found := index.search(torch.ones(2, 4), 3), TopK)
+        assert found.scores.tolist() == [[4.0] * 3] * 2

@@ -186,7 +186,7 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
-@pytest.mark.parametrize("index", ["exact", "approximate"])
+@pytest.mark.parametrize("index", ["exact", "auto"])
 def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
     """But for pairs that were seen, and a document's own label."""
     data = topics()

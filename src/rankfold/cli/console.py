@@ -18,11 +18,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say less on stderr."
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 Index = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME",
-        help="What searches vectors: exact, or approximate, which is faster where candidates are "
-        "many and misses a few of the best.",
+        help="What searches vectors: exact, or auto, inverted, hnsw or compressed, which are "
+        "faster where candidates are many and miss a few of the best; if not given, what "
+        "`rankfold index` has built, or else exact.",
     ),
 ]
 

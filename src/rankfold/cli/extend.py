@@ -43,6 +43,9 @@ def command(
         return
     out = console(quiet=quiet)
     out.print(f"{model}: {entry['candidates']:,} candidates added, {n:,} in all")
+    if entry.get("indexes_dropped"):
+        hint = f"its index was dropped: `rankfold index {model}` builds one of all candidates"
+        out.print(f"  {hint}", style="yellow")
     if entry["left_out"]:
         out.print(f"  {entry['left_out']:,} rows of {table} could not be used", style="yellow")
     if entry.get("without_words"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, console, print_json
+from rankfold.cli.index import describe_index
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
@@ -172,6 +173,14 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     if "texts" in manifest["files"]:
         given = "" if "tokenizer" in manifest["files"] else " of bags: new texts cannot be read"
         out.print(f"  ranks by text: {manifest['n_tokens']:,} different tokens{given}")
+    for name in ("index", "likeness"):
+        if name in manifest:
+            size = sum(
+                entry["size"]
+                for file, entry in manifest["files"].items()
+                if file.split("_")[0] == name
+            )
+            out.print(f"  {name}: {describe_index(manifest[name])}; {_bytes(size)}")
     notes = manifest["notes"]
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])

@@ -48,7 +48,7 @@ def command(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown queries and bad rows.")
     ] = False,
-    index: Index = "exact",
+    index: Index = None,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table
+from rankfold.cli.index import describe_index
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rankfold.ranker import Ranker
 
 
 def command(
@@ -35,7 +38,15 @@ def command(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Also what the query chose before.")
     ] = False,
-    index: Index = "exact",
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Not this candidate; may be given again.", metavar="KEY"),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this candidate; may be given again.", metavar="KEY"),
+    ] = None,
+    index: Index = None,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -57,12 +68,11 @@ def command(
             "search takes one question", hint="give --query, --history, --text or --candidate"
         )
     ranker = load(model, index=index)
-    ranking = ranker.search(**asked, k=k, include_seen=include_seen)
+    ranking = ranker.search(
+        **asked, k=k, include_seen=include_seen, exclude=exclude or (), allow=allow or None
+    )
     say = console(quiet=quiet)
-    if asked.get("history") == []:
-        say.print("no history: these are the most popular")
-    if text is not None and not len(ranker.tokens([text]).tokens):
-        say.print("no word of the text is known: these are the most popular")
+    _explain(ranker, asked, say)
     question = query or candidate or text or ",".join(history or [])
     found = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
     results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in found]
@@ -73,6 +83,16 @@ def command(
         print_json({"query": question, "results": results})
     else:
         _show(results, f"for {question}" if question else "the most popular", say)
+
+
+def _explain(ranker: Ranker, asked: dict[str, Any], out: Console) -> None:
+    """Say what a reader of the results could be wrong about."""
+    if "candidates" not in asked and ranker.about["kind"] != "exact":
+        out.print(f"by an index: {describe_index(ranker.about)}")
+    if asked.get("history") == []:
+        out.print("no history: these are the most popular")
+    if "texts" in asked and not len(ranker.tokens(asked["texts"]).tokens):
+        out.print("no word of the text is known: these are the most popular")
 
 
 def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:

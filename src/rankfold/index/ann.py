@@ -6,7 +6,7 @@ faiss is imported when it is first needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rankfold.index.exact import PAIR_BYTES, Exact
+from rankfold.index.filtering import search_deeper
 from rankfold.index.inverted import (
     Lists,
     Probing,
@@ -28,11 +29,12 @@ from rankfold.index.inverted import (
     scan,
     scan_bytes,
 )
-from rankfold.kernels.topk import top_k
+from rankfold.store import Content, Folder
 from rankfold.types import Index, Interactions, TopK
 
 SMALL = 20_000  # candidates: with fewer, exact search takes no longer
 DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
+DEEP = (*DEPTHS, 2048, 4096)  # where much may be hidden; measured half as long again
 LARGEST_SHARE = 0.2  # of the candidates: to read more of them takes longer than exact search
 SAMPLE = 256  # queries to measure recall with
 FETCHED_BYTES = 128  # allocated for each result that is fetched, at most
@@ -58,6 +60,24 @@ def lists_pay(candidates: Tensor) -> bool:
     return len(candidates) >= SMALL and candidates.device.type == "cpu"
 
 
+def build_inverted(
+    candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
+) -> Approximate:
+    """Lists of all candidates; see ``Approximate``."""
+    asked = queries if len(queries) > 0 else None
+    return Approximate(
+        candidates, memory_budget, queries=asked, target=target, seed=seed, depths=DEEP
+    )
+
+
+def open_inverted(
+    folder: Folder, name: str, about: Mapping[str, Any], candidates: Tensor, memory_budget: int
+) -> Approximate:
+    """Lists that were saved; a ValueError if they are not of these candidates."""
+    del about
+    return Approximate.from_tensors(folder.tensors(name), candidates, memory_budget)
+
+
 class Built(NamedTuple):
     """What an index is made of besides the candidates."""
 
@@ -73,6 +93,8 @@ class Approximate:
     the candidates, list by list, of their own type if that is a half precision, else float32.
     """
 
+    kind = "inverted"
+
     def __init__(
         self,
         candidates: Tensor,
@@ -81,6 +103,7 @@ class Approximate:
         queries: Tensor | None = None,
         target: float = TARGET,
         seed: int = 0,
+        depths: Sequence[int] = DEPTHS,
         built: Built | None = None,
     ) -> None:
         """Build the lists, and choose how many of them to look into.
@@ -92,12 +115,13 @@ class Approximate:
                 them candidates are, which may be easier to answer.
             target: the recall to reach, for every number of results.
             seed: of the sample for k-means and of the queries to measure with.
+            depths: how many results are to be found by reading lists, ascending.
             built: ``built`` of an index of the same candidates: nothing is done again.
         """
         wide = candidates.dtype == torch.float64
         self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget
-        self.built = built or self._build(queries, target, seed)
+        self.built = built or self._build(queries, target, seed, depths)
         self._scan, self._scan_points = self._readers()
 
     @property
@@ -105,30 +129,45 @@ class Approximate:
         """The least that was measured, over all depths; where search is exact it is 1."""
         return min((p.recall for p in self.built.probings if _pays(p)), default=1.0)
 
-    def search(self, vectors: Tensor, k: int, exclude: Interactions | None = None) -> TopK:
+    @property
+    def depths(self) -> list[int]:
+        """How many results can be fetched by reading lists."""
+        return [probing.depth for probing in self.built.probings if _pays(probing)]
+
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
         """As ``Exact.search``, but some of the best may be missing. Scores are float32.
 
-        What is excluded for a query is fetched too and then left out, so that a query with many
-        such pairs is a query for many results. Where too few are left, search is exact. Of several
-        candidates with the score of the last result, any may be returned.
+        Of several candidates with the score of the last result, any may be returned.
         """
-        vectors = vectors.detach().float()
-        self.exact.check(vectors, exclude)
-        k = min(k, len(self.candidates))
-        shape = (len(vectors), k)
-        ids = torch.full(shape, -1, device=vectors.device)
-        found = TopK(ids, torch.full(shape, -torch.inf, device=vectors.device))
-        hidden = ids.new_zeros(len(vectors)) if exclude is None else exclude.counts().to(ids.device)
-        depths = torch.tensor([p.depth for p in self.built.probings], device=ids.device)
-        classes = torch.bucketize(hidden + k, depths)
-        for place, probing in enumerate(self.built.probings):
-            rows = (classes == place).nonzero()[:, 0]
-            if k > 0 and len(rows) > 0 and _pays(probing):
-                self._search_rows(rows, probing, vectors, exclude, found)
-        lacking = (found.ids >= 0).sum(dim=1) < (len(self.candidates) - hidden).clamp(max=k)
-        rows = lacking.nonzero()[:, 0]
-        _put(found, rows, self.exact.search(vectors[rows], k, _select(exclude, rows)))
-        return found
+        vectors, n = vectors.detach().float(), len(self.candidates)
+        self.exact.check(vectors, exclude, allow)
+        return search_deeper(self, vectors, min(k, n), exclude, allow, n)
+
+    def fetch(self, vectors: Tensor, depth: int) -> TopK:
+        """The best of the lists that promise most; [B, depth], -1 pads."""
+        probing = next(p for p in self.built.probings if p.depth == depth)
+        lists, groups, _ = self.built
+        taken = choose_lists(lists, groups, vectors, probing, self._scan_points)
+        return TopK(*self._scan(vectors, taken, depth))
+
+    def block(self, depth: int) -> int:
+        """How many queries fit in the memory budget."""
+        probing = next(p for p in self.built.probings if p.depth == depth)
+        lists, groups, _ = self.built
+        width = self.candidates.shape[1]
+        two_steps = probing.groups < len(groups.spreads)
+        promised = len(groups.spreads) if two_steps else len(lists.spreads)
+        each = probing.depth * (FETCHED_BYTES + PAIR_BYTES) + 16 * (promised + probing.lists)
+        if self.candidates.device.type != "cpu":
+            each += scan_bytes(lists, probing.lists, width)
+            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
+        return max(1, self.memory_budget // each)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that ``from_tensors`` needs besides the candidates: some 4 bytes for each of them."""
@@ -145,6 +184,15 @@ class Approximate:
     ) -> Approximate:
         """The index of these candidates again; a ValueError if it cannot be one of them."""
         return Approximate(candidates, memory_budget, built=_checked(tensors, candidates))
+
+    def files(self, name: str) -> dict[str, Content]:
+        """``tensors`` as a file."""
+        return {name: {key: tensor.cpu() for key, tensor in self.tensors().items()}}
+
+    def about(self) -> dict[str, Any]:
+        """For people: how much is read for how many results."""
+        read = {str(p.depth): round(p.share, 5) for p in self.built.probings if _pays(p)}
+        return {"lists": len(self.built.lists.spreads), "read": read}
 
     def to_bytes(self) -> bytes:
         """``tensors`` as a safetensors file, which is data alone; faiss does not read it."""
@@ -164,11 +212,13 @@ class Approximate:
             raise ValueError(f"the index is damaged: {error}") from error
         return Approximate.from_tensors(tensors, candidates, memory_budget)
 
-    def _build(self, queries: Tensor | None, target: float, seed: int) -> Built:
+    def _build(
+        self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]
+    ) -> Built:
         n, width = self.candidates.shape
         lists = build_lists(self.candidates, self.memory_budget, seed)
         groups = group_lists(lists, self.memory_budget)
-        depths = [depth for depth in DEPTHS if depth <= n * LARGEST_SHARE]
+        depths = [depth for depth in depths if depth <= n * LARGEST_SHARE]
         asked = self.candidates if queries is None else queries
         if not depths or len(asked) == 0 or width == 0:
             return Built(lists, groups, [])
@@ -182,45 +232,14 @@ class Approximate:
     def _readers(self) -> tuple[Scan, Scan]:
         """What reads candidates in lists, and points in groups; faiss, on a CPU, copies both."""
         lists, groups, probings = self.built
-        stored = ((self.candidates, lists), (points(lists), groups))
         if probings and self.candidates.device.type == "cpu":
-            first, second = (partial(faiss_scan, _fill(*s)) for s in stored)
-        else:
-            first, second = (partial(scan, *s) for s in stored)
-        return first, second
+            return partial(faiss_scan, _fill(self.candidates, lists)), point_reader(lists, groups)
+        return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
 
-    def _search_rows(
-        self,
-        rows: Tensor,
-        probing: Probing,
-        vectors: Tensor,
-        exclude: Interactions | None,
-        found: TopK,
-    ) -> None:
-        """Fill these rows of ``found``, as many at a time as the memory budget allows."""
-        k, n = found.ids.shape[1], len(self.candidates)
-        for part in rows.split(self._block(probing)):
-            hidden = _select(exclude, part)
-            fetched = k if hidden is None else k + int(hidden.counts().max())
-            ids, scores = self._fetch(vectors[part], probing, fetched)
-            missing = ids < 0 if hidden is None else (ids < 0) | _among(ids, hidden, n)
-            _put(found, part, _best(ids, scores.masked_fill(missing, -torch.inf), k))
 
-    def _block(self, probing: Probing) -> int:
-        lists, groups, _ = self.built
-        width = self.candidates.shape[1]
-        two_steps = probing.groups < len(groups.spreads)
-        promised = len(groups.spreads) if two_steps else len(lists.spreads)
-        each = probing.depth * (FETCHED_BYTES + PAIR_BYTES) + 16 * (promised + probing.lists)
-        if self.candidates.device.type != "cpu":
-            each += scan_bytes(lists, probing.lists, width)
-            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
-        return max(1, self.memory_budget // each)
-
-    def _fetch(self, block: Tensor, probing: Probing, k: int) -> tuple[Tensor, Tensor]:
-        """The best k of the lists that promise most; ids, -1 pads, and scores [B, k]."""
-        lists, groups, _ = self.built
-        return self._scan(block, choose_lists(lists, groups, block, probing, self._scan_points), k)
+def point_reader(lists: Lists, groups: Lists) -> Scan:
+    """What finds the best points of lists in some groups, by faiss."""
+    return partial(faiss_scan, _fill(points(lists), groups))
 
 
 def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -274,30 +293,6 @@ def _pays(probing: Probing) -> bool:
     return probing.share <= LARGEST_SHARE
 
 
-def _select(exclude: Interactions | None, rows: Tensor) -> Interactions | None:
-    return None if exclude is None else exclude.select(rows.to(exclude.offsets.device))
-
-
-def _put(found: TopK, rows: Tensor, part: TopK) -> None:
-    found.ids[rows], found.scores[rows] = part
-
-
-def _among(ids: Tensor, hidden: Interactions, n: int) -> Tensor:
-    """Which of the ids [B, K] are excluded for their query: a binary search in all the pairs."""
-    if hidden.n_pairs == 0:
-        return torch.zeros_like(ids, dtype=torch.bool)
-    pairs = (hidden.query_of_pair().long() * n + hidden.candidates).to(ids.device)
-    asked = torch.arange(len(ids), device=ids.device).unsqueeze(1) * n + ids
-    return pairs[torch.searchsorted(pairs, asked).clamp(max=len(pairs) - 1)] == asked
-
-
-def _best(ids: Tensor, scores: Tensor, k: int) -> TopK:
-    """The k largest scores, of equal ones the lowest ids first."""
-    ids, order = ids.sort(dim=1)
-    best = top_k(scores.gather(1, order), k)
-    return TopK(ids.gather(1, best.ids.clamp(min=0)).where(best.ids >= 0, -1), best.scores)
-
-
 def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     """The parts of an index, of the right types and sizes, with every candidate in one list."""
     n, width = candidates.shape
@@ -309,17 +304,17 @@ def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     except KeyError as error:
         raise ValueError(f"the index has no {error}") from error
     n_lists = len(lists.spreads)
-    _expect(lists.centres, "centres", (n_lists, width), torch.float32)
-    _expect(lists.spreads, "spreads", (n_lists,), torch.float32)
-    _expect(lists.offsets, "offsets", (n_lists + 1,), torch.int64)
-    _expect(lists.ids, "ids", (n,), torch.int32, torch.int64)
-    _expect(group_of, "groups", (n_lists,), torch.int32)
-    _expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
+    expect(lists.centres, "centres", (n_lists, width), torch.float32)
+    expect(lists.spreads, "spreads", (n_lists,), torch.float32)
+    expect(lists.offsets, "offsets", (n_lists + 1,), torch.int64)
+    expect(lists.ids, "ids", (n,), torch.int32, torch.int64)
+    expect(group_of, "groups", (n_lists,), torch.int32)
+    expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
     lists = Lists(*(t.to(candidates.device) for t in lists))._replace(
         ids=lists.ids.to(candidates.device, torch.int64)
     )
     _check_lists(lists, n)
-    groups = join_groups(lists, _checked_groups(group_of.to(candidates.device, torch.int64)))
+    groups = join_groups(lists, checked_groups(group_of.to(candidates.device, torch.int64)))
     probings = [Probing(int(d), int(p), z, r, s, int(g)) for d, p, z, r, s, g in rows.tolist()]
     if not all(1 <= p.lists <= n_lists and 1 <= p.depth <= n for p in probings):
         raise ValueError(f"the index looks into lists that are not among its {n_lists}")
@@ -338,7 +333,7 @@ def _with_groups(spreads: Tensor, rows: Tensor, group_of: Tensor | None) -> tupl
     return torch.zeros_like(spreads, dtype=torch.int32), torch.cat([rows, ones], dim=-1)
 
 
-def _checked_groups(group_of: Tensor) -> Tensor:
+def checked_groups(group_of: Tensor) -> Tensor:
     n = len(group_of)
     if n > 0 and (int(group_of.min()) < 0 or int(group_of.max()) >= n):
         raise ValueError(f"the index's groups are not numbers below {n}")
@@ -347,7 +342,7 @@ def _checked_groups(group_of: Tensor) -> Tensor:
     return group_of
 
 
-def _expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
+def expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
     if tuple(tensor.shape) != shape or tensor.dtype not in types:
         found = f"{tensor.dtype} {tuple(tensor.shape)}"
         raise ValueError(f"the index's {name} are {found}, expected {types[0]} {shape}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
+from rankfold.index.filtering import among, blank
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
     LARGEST_BLOCK,
@@ -18,12 +19,14 @@ from rankfold.kernels.topk import (
     merge_top_k,
     top_k,
 )
+from rankfold.store import Content, Folder
 from rankfold.types import Interactions, TopK
 
 QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates
 TILE = 16_384  # candidates at a time, before memory is spent on more queries at a time
 ALIGNMENT = 16  # columns: a product takes up to twice as long where rows start anywhere
 CACHE_BYTES = 2**24  # for ranking on a CPU: more would be fetched from memory, and page by page
+LEAST_PART = 1024  # allowed candidates at a time, whatever the budget
 PAIR_BYTES = 64  # allocated for each excluded pair of a block, at most
 
 
@@ -39,12 +42,20 @@ class Plan(NamedTuple):
 class Exact:
     """All candidates, scored for every query. Equal scores come by ascending id."""
 
+    kind = "exact"
+
     def __init__(self, candidates: Tensor, memory_budget: int = 2**30) -> None:
         self.candidates = candidates.detach()  # [N, D]
         self.memory_budget = memory_budget  # bytes, besides what is given and what is returned
         self._largest = _largest_entry(self.candidates, "candidate")
 
-    def search(self, vectors: Tensor, k: int, exclude: Interactions | None = None) -> TopK:
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
         """The k best candidates of each vector; row b of ``exclude`` is left out for vector b.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
@@ -54,13 +65,16 @@ class Exact:
             vectors: [B, D].
             k: how many, from 0.
             exclude: B rows, or None.
+            allow: [n] int64, ascending and distinct, the only candidates to look at; None: all.
 
         Returns:
             ids and scores [B, min(k, N)], padded with -1 and -inf where fewer are left.
         """
         vectors, k = vectors.detach(), min(k, len(self.candidates))
         dtype = self._score_type(vectors)
-        self.check(vectors, exclude)
+        self.check(vectors, exclude, allow)
+        if allow is not None:
+            return self._search_among(vectors, k, exclude, allow)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
         found = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
@@ -73,7 +87,9 @@ class Exact:
             self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in found)))
         return found
 
-    def check(self, vectors: Tensor, exclude: Interactions | None) -> None:
+    def check(
+        self, vectors: Tensor, exclude: Interactions | None, allow: Tensor | None = None
+    ) -> None:
         """A UserError for what cannot be searched: widths that differ, NaN, infinite products."""
         n, width = self.candidates.shape
         if vectors.shape[1] != width:
@@ -85,12 +101,38 @@ class Exact:
                 f"{exclude.n_queries} x {exclude.n_candidates} pairs are excluded,"
                 f" but {len(vectors)} queries meet {n} candidates"
             )
+        if allow is not None and len(allow) > 0 and not 0 <= int(allow[0]) <= int(allow[-1]) < n:
+            raise UserError(f"candidates {int(allow[0])} to {int(allow[-1])} are allowed, of {n}")
         largest = _largest_entry(vectors, "query")
         if not width * largest * self._largest <= torch.finfo(self._score_type(vectors)).max:
             raise UserError(
                 f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
                 hint="the fit diverged: try a larger reg",
             )
+
+    def files(self, name: str) -> dict[str, Content]:
+        """Nothing to keep."""
+        del name
+        return {}
+
+    def about(self) -> dict[str, Any]:
+        """Nothing to tell."""
+        return {}
+
+    def _search_among(
+        self, vectors: Tensor, k: int, exclude: Interactions | None, allow: Tensor
+    ) -> TopK:
+        """The same among the allowed, whose vectors are copied a part at a time."""
+        found = blank(len(vectors), k, vectors.device)
+        found = TopK(found.ids, found.scores.to(self._score_type(vectors)))
+        each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
+        for part in allow.to(vectors.device).split(max(self.memory_budget // each, LEAST_PART)):
+            inner = Exact(self.candidates[part], self.memory_budget)
+            hidden = None if exclude is None else among(exclude, part)
+            ids, scores = inner.search(vectors, k, hidden)
+            best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
+            found = merge_top_k(found, best, k)
+        return found
 
     def _search_block(
         self,
@@ -130,6 +172,22 @@ class Exact:
             ranking_bytes=CACHE_BYTES if on_cpu else self.memory_budget,
             converted_width=vectors.shape[1] if converted else 0,
         )
+
+
+def build_exact(
+    candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
+) -> Exact:
+    """The candidates as they are: the rest is for other kinds."""
+    del queries, target, seed
+    return Exact(candidates, memory_budget)
+
+
+def open_exact(
+    folder: Folder, name: str, about: Mapping[str, Any], candidates: Tensor, memory_budget: int
+) -> Exact:
+    """Nothing was kept."""
+    del folder, name, about
+    return Exact(candidates, memory_budget)
 
 
 def block_rows(k: int, memory_budget: int) -> int:

@@ -1,0 +1,218 @@
+"""What may not be returned: pairs that are excluded, and lists of what is allowed.
+
+Both are exact in effect. ``search_deeper`` makes them so for an index that finds most of the best
+of all candidates: it fetches deeper until k are left, and scores few allowed candidates one by one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.topk import top_k
+from rankfold.types import Index, Interactions, TopK, from_pairs
+
+FEW_ALLOWED = 10_000  # candidates: as many are scored sooner than others are left out
+FIRST = 256  # results: what is hidden is often not among the best, so no more at first
+
+
+class Fetcher(Protocol):
+    """What ``search_deeper`` needs of an index."""
+
+    @property
+    def exact(self) -> Index:
+        """Finds what no depth suffices for."""
+        ...
+
+    @property
+    def depths(self) -> Sequence[int]:
+        """How many results may be fetched at the index's recall, ascending."""
+        ...
+
+    def fetch(self, vectors: Tensor, depth: int) -> TopK:
+        """The best candidates of all; [B, depth], best first, -1 pads."""
+        ...
+
+    def block(self, depth: int) -> int:
+        """How many vectors to fetch for at a time."""
+        ...
+
+
+def search_deeper(
+    index: Fetcher,
+    vectors: Tensor,
+    k: int,
+    exclude: Interactions | None,
+    allow: Tensor | None,
+    n: int,
+) -> TopK:
+    """The k best of n candidates that are not hidden, at the recall of ``index`` at least.
+
+    Recall falls with rank, so the first half of a fetch is found at no less than the recall of the
+    whole. A fetch is enough if its best k are not hidden, or if k in its first half are not; else
+    the next goes deeper, and after the last one search is exact.
+    """
+    if k == 0 or len(vectors) == 0:
+        return blank(len(vectors), k, vectors.device)
+    if allow is None and (exclude is None or exclude.n_pairs == 0):
+        return _search_all(index, vectors, k)
+    if allow is not None and _are_few(allow, k, n, index.depths):
+        return index.exact.search(vectors, k, exclude, allow)
+    share = 1.0 if allow is None else len(allow) / n
+    counts = [0] * len(vectors) if exclude is None else exclude.counts().tolist()
+    open_rows = _by_depth(index.depths, {b: _first(k, c, share) for b, c in enumerate(counts)})
+    found = blank(len(vectors), k, vectors.device)
+    while open_rows:
+        depth = min(open_rows)
+        some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
+        if depth == EXACT:
+            hidden = None if exclude is None else _rows_of(exclude, some)
+            put(found, some, index.exact.search(vectors[some], k, hidden, allow))
+            continue
+        deeper: dict[int, int] = {}
+        for rows in some.split(index.block(depth)):
+            hidden = None if exclude is None else _rows_of(exclude, rows)
+            fetched = index.fetch(vectors[rows], depth)
+            visible = ~is_hidden(fetched.ids, hidden, allow, n)
+            put(found, rows, first_visible(fetched, visible, k))
+            near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
+            for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
+                if inside < k:
+                    most = k + counts[b] if allow is None else n
+                    deeper[b] = max(2 * min(_likely(depth, left, k), most), 2 * depth)
+        for place, rows_there in _by_depth(index.depths, deeper).items():
+            open_rows[place] = open_rows.get(place, []) + rows_there
+    return found
+
+
+EXACT = 2**62  # deeper than any fetch
+
+
+def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
+    """The same where nothing is hidden: the way of most searches, and a short one."""
+    depth = next((depth for depth in index.depths if depth >= k), EXACT)
+    if depth == EXACT:
+        return index.exact.search(vectors, k)
+    step = index.block(depth)
+    if len(vectors) > step:
+        parts = [_search_all(index, part, k) for part in vectors.split(step)]
+        return TopK(torch.cat([p.ids for p in parts]), torch.cat([p.scores for p in parts]))
+    fetched = index.fetch(vectors, depth)
+    found = first_visible(fetched, None, k)
+    lacking = found.ids[:, -1] < 0
+    if bool(lacking.any()):
+        rows = lacking.nonzero()[:, 0]
+        put(found, rows, index.exact.search(vectors[rows], k))
+    return found
+
+
+def _first(k: int, hidden: int, share: float) -> int:
+    """How many to fetch at first for a query from which so many are hidden."""
+    wanted = round((k + hidden) / share)
+    return k if wanted == k else max(k, min(2 * wanted, max(FIRST, 2 * k)))
+
+
+def _likely(depth: int, left: int, k: int) -> int:
+    """How far down the k-th may be, where so many are left of a fetch."""
+    return depth * k // left if left else 4 * depth
+
+
+def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, list[int]]:
+    """Rows by the depth to fetch: the first of ``depths`` that is not less than they want."""
+    found: dict[int, list[int]] = {}
+    for row, least in wanted.items():
+        place = bisect_left(depths, least)
+        found.setdefault(depths[place] if place < len(depths) else EXACT, []).append(row)
+    return found
+
+
+def first_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
+    """The best k of what was fetched, best first, that are visible; None: all are.
+
+    Equal scores come by ascending id; as there are few, it is first seen whether there are any.
+    """
+    ids, scores = fetched
+    if bool((scores[:, 1:] == scores[:, :-1]).any()):
+        seen = ids >= 0 if visible is None else visible
+        return best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
+    if visible is None:
+        return TopK(ids[:, :k], scores[:, :k])
+    places = (~visible).sort(dim=1, stable=True).indices[:, :k]
+    return TopK(ids.gather(1, places), scores.gather(1, places))
+
+
+def all_hidden(exclude: Interactions | None, allow: Tensor, shape: tuple[int, int]) -> Interactions:
+    """All that may not be returned, as pairs: for a search that knows no list of the allowed."""
+    hidden = torch.ones(shape, dtype=torch.bool, device=allow.device)
+    hidden[:, allow] = False
+    if exclude is not None:
+        rows, columns = exclude.query_of_pair().long(), exclude.candidates.long()
+        hidden[rows.to(allow.device), columns.to(allow.device)] = True
+    rows, columns = hidden.nonzero().T
+    return from_pairs(rows, columns, None, shape)
+
+
+def among(pairs: Interactions, allow: Tensor) -> Interactions:
+    """The pairs whose candidate is allowed, as places in ``allow``, which ascends."""
+    candidates = pairs.candidates.to(allow.device, torch.int64)
+    kept, places = _find(candidates, allow)
+    rows = pairs.query_of_pair().to(allow.device, torch.int64)
+    return from_pairs(rows[kept], places[kept], None, (pairs.n_queries, len(allow)))
+
+
+def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
+    """Which of the ids [B, K] are pads, excluded for their query, or not allowed."""
+    hidden = ids < 0
+    if exclude is not None and exclude.n_pairs > 0:
+        pairs = (exclude.query_of_pair().long() * n + exclude.candidates).to(ids.device)
+        asked = torch.arange(len(ids), device=ids.device).unsqueeze(1) * n + ids
+        hidden |= _find(asked, pairs)[0]
+    if allow is not None:
+        hidden |= ~_find(ids, allow.to(ids.device))[0]
+    return hidden
+
+
+def best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
+    """The k largest scores [B, K'], of equal ones the lowest ids first; fewer are padded to k."""
+    if ids.shape[1] < k:
+        more = blank(len(ids), k - ids.shape[1], ids.device)
+        ids, scores = torch.cat([ids, more.ids], 1), torch.cat([scores, more.scores.to(scores)], 1)
+    ids, order = ids.sort(dim=1)
+    best = top_k(scores.gather(1, order), k)
+    return TopK(ids.gather(1, best.ids.clamp(min=0)).where(best.ids >= 0, -1), best.scores)
+
+
+def blank(n: int, k: int, device: torch.device) -> TopK:
+    """No results; [n, k]."""
+    ids = torch.full((n, k), -1, device=device)
+    return TopK(ids, torch.full((n, k), -torch.inf, device=device))
+
+
+def put(found: TopK, rows: Tensor, part: TopK) -> None:
+    """Write the results of some rows."""
+    found.ids[rows], found.scores[rows] = part.ids, part.scores.to(found.scores)
+
+
+def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:
+    """Whether to score all that is allowed: it is little, or too rare to be met by fetching."""
+    deepest = max(depths, default=0)
+    return len(allow) <= FEW_ALLOWED or 2 * k * n > len(allow) * deepest
+
+
+def _rows_of(exclude: Interactions, rows: Tensor) -> Interactions:
+    """Some rows, which ascend."""
+    if len(rows) == exclude.n_queries:
+        return exclude
+    return exclude.select(rows.to(exclude.offsets.device))
+
+
+def _find(values: Tensor, ascending: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of the values are in a list without repeats, and where."""
+    if len(ascending) == 0:
+        return torch.zeros_like(values, dtype=torch.bool), torch.zeros_like(values)
+    places = torch.searchsorted(ascending, values).clamp(max=len(ascending) - 1)
+    return ascending[places] == values, places

@@ -1,0 +1,70 @@
+"""An index as a file that faiss opens by itself; its ids are the rows of the candidates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankfold.index.ann import Approximate
+from rankfold.index.compressed import Compressed
+from rankfold.index.graph import Graph
+from rankfold.index.inverted import Lists
+from rankfold.types import Index
+
+BLOCK = 2**16  # candidates copied at a time
+
+
+def write_plain(index: Index, candidates: Tensor, path: Path) -> dict[str, Any]:
+    """Write the index of these candidates, and say what it is."""
+    import faiss
+
+    found, about = to_faiss(index, candidates)
+    faiss.write_index(found, str(path))
+    return {"file": path.name, **about, "bytes": path.stat().st_size}
+
+
+def to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
+    """An index of faiss's with the same candidates, and what it is.
+
+    The lists of an inverted file are there, the way in which we choose among them is not: faiss
+    ranks lists by their means alone, and needs more of them for the same recall. Codes are not
+    scored again, and are padded with columns of zeros where four do not divide the width.
+    """
+    if isinstance(index, Graph) and index.efforts:
+        return index.graph, {"kind": "HNSW", "efSearch": index.efforts[0].looked_at}
+    if isinstance(index, Compressed) and index.codes is not None:
+        coded = index.codes.coded
+        return coded, {"kind": "IVFPQ", "lists": coded.nlist, "width": coded.d}
+    if isinstance(index, Approximate) and index.built.probings:
+        lists = index.built.lists
+        return _inverted(candidates, lists), {"kind": "IVFFlat", "lists": len(lists.spreads)}
+    return _flat(candidates), {"kind": "FlatIP"}
+
+
+def _flat(candidates: Tensor) -> Any:
+    import faiss
+
+    found = faiss.IndexFlatIP(candidates.shape[1])
+    for block in candidates.split(BLOCK):
+        found.add(block.float().cpu().numpy())
+    return found
+
+
+def _inverted(candidates: Tensor, lists: Lists) -> Any:
+    import faiss
+
+    centres = _flat(lists.centres)
+    width, n_lists = lists.centres.shape[1], len(lists.spreads)
+    found: Any = faiss.IndexIVFFlat(centres, width, n_lists, faiss.METRIC_INNER_PRODUCT)
+    centres.this.disown()  # belongs to the other from now on
+    found.own_fields, found.is_trained, found.ntotal = True, True, len(candidates)
+    offsets = lists.offsets.tolist()
+    for place in range(n_lists):
+        ids = lists.ids[offsets[place] : offsets[place + 1]].contiguous()
+        vectors = candidates[ids].float().contiguous().view(torch.uint8)
+        given = (faiss.swig_ptr(ids.numpy()), faiss.swig_ptr(vectors.numpy()))
+        found.invlists.add_entries(place, len(ids), *given)
+    return found

@@ -1,0 +1,72 @@
+"""``rankfold index`` keeps an index in the model's folder; commands use it and say so."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+def test_builds_shows_and_is_used(rankfold: Command, model: Path) -> None:
+    exact = rankfold("search", model, "--query", "user-1", "--json")
+    done = rankfold("index", model, "--kind", "inverted", "--recall", ".9", "--json")
+    assert done.code == 0
+    told = json.loads(done.out)
+    assert told["index"]["kind"] == "inverted"
+    assert told["index"]["recall"].keys() == {"1", "10", "100"}
+    assert "likeness" not in told
+    assert told["index"]["bytes"] > 0
+    manifest = json.loads(rankfold("info", model, "--json").out)
+    assert manifest["index"]["recall"] == told["index"]["recall"]
+    shown = rankfold("info", model).err
+    assert "index: inverted, by inner product; finds 1.000 of the best 1, " in shown
+    assert " queries); built in " in shown
+    found = rankfold("search", model, "--query", "user-1", "--json")
+    assert [r["candidate"] for r in json.loads(found.out)["results"]] == [
+        r["candidate"] for r in json.loads(exact.out)["results"]
+    ]
+    assert "by an index: inverted" in found.err
+    assert (
+        "by an index" not in rankfold("search", model, "--query", "user-1", "--index", "exact").err
+    )
+
+
+def test_says_what_it_does(rankfold: Command, model: Path) -> None:
+    done = rankfold("index", model, "--likeness")
+    assert done.code == 0
+    assert done.out == ""
+    assert "building the auto index of likeness" in done.err
+    assert "index: exact, by inner product; built in" in done.err  # few candidates
+    assert "likeness: exact, by cosine" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("--kind", "faiss"), "there is no index 'faiss'", "known: exact, inverted"),
+        (("--recall", "0"), "a recall of 0 is wanted", "above 0"),
+    ],
+)
+def test_wrong_turns(
+    rankfold: Command, model: Path, words: tuple[str, ...], message: str, hint: str
+) -> None:
+    before = (model / "manifest.json").read_bytes()
+    done = rankfold("index", model, *words)
+    assert done.code == 2
+    assert message in done.err
+    assert hint in done.err
+    assert (model / "manifest.json").read_bytes() == before
+
+
+def test_search_takes_lists(rankfold: Command, model: Path) -> None:
+    def found(*words: str) -> list[str]:
+        done = rankfold("search", model, "--history", "item-1", "--json", *words)
+        return [entry["candidate"] for entry in json.loads(done.out)["results"]]
+
+    best = found()
+    assert found("--exclude", best[0], "--exclude", best[2])[:2] == [best[1], best[3]]
+    assert found("--allow", best[4], "--allow", best[1], "--allow", "no such") == [best[1], best[4]]
+    assert found("--allow", "no such") == []

@@ -1,0 +1,32 @@
+"""Which kind of index suits how many candidates."""
+
+import pytest
+import torch
+
+from rankfold.index import ann, choosing
+from rankfold.index.choosing import build_chosen, choose_kind
+
+
+def test_by_number_recall_size_and_device() -> None:
+    def kind(n: int, width: int = 4, target: float = 0.98, **more: object) -> str:
+        return choose_kind(torch.empty(1, **more).expand(n, width), target)  # type: ignore[call-overload]
+
+    assert kind(ann.SMALL - 1) == "exact"
+    assert kind(ann.SMALL) == "inverted"
+    assert kind(ann.SMALL, target=1.0) == "exact"
+    assert kind(ann.SMALL, device="meta") == "exact"
+    assert kind(2**24, 64) == "inverted"
+    assert kind(2**24, 65) == "compressed"
+    assert kind(2**24, 128, dtype=torch.float16) == "inverted"
+    assert kind(2**24, 65, dtype=torch.float64) == "compressed"  # the copy is float32
+
+
+def test_codes_that_miss_the_target_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ann, "SMALL", 0)
+    monkeypatch.setattr(choosing, "LARGEST_COPY", 0)
+    rng = torch.Generator().manual_seed(0)
+    candidates = torch.randn(2000, 16, generator=rng)
+    how = {"queries": candidates[:64], "seed": 0}
+    assert build_chosen(candidates, 2**30, target=0.5, **how).kind == "compressed"
+    monkeypatch.setattr("rankfold.index.compressed.AGAIN", (1,))
+    assert build_chosen(candidates, 2**30, target=0.999, **how).kind == "inverted"
