@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankfold.data.prepare import prepare
     from rankfold.errors import UserError
     from rankfold.evaluation import evaluate
+    from rankfold.exporting import export
     from rankfold.fitting import fit
     from rankfold.grader import Grader, load
     from rankfold.methods import METHODS
@@ -33,6 +34,7 @@ _HOMES = {
     "UserError": ("rankfold.errors", "UserError"),
     "compare": ("rankfold.comparison", "compare"),
     "evaluate": ("rankfold.evaluation", "evaluate"),
+    "export": ("rankfold.exporting", "export"),
     "fit": ("rankfold.fitting", "fit"),
     "load": ("rankfold.grader", "load"),
     "load_data": ("rankfold.data.folder", "load"),
@@ -48,6 +50,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "export",
     "fit",
     "load",
     "load_data",
