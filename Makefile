@@ -4,14 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test browser lint bench docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
 	$(BIN)/rankfold demo --out demo
 
-test: $(VENV)/.dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+test: $(VENV)/.dev lint browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Chromium for the tests of the page, from apt: as root, or where sudo asks for no password.
+browser:
+	@have() { command -v chromedriver && { command -v chromium || command -v chromium-browser || command -v google-chrome; }; }; \
+	get() { command -v apt-get && apt update && apt install -y --no-install-recommends chromium chromium-driver; }; \
+	apt() { $$as timeout 300 env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=60 "$$@"; }; \
+	as=; test "$$(id -u)" = 0 || as='sudo -n'; \
+	{ have || get || true; } >/dev/null 2>&1 </dev/null; \
+	have >/dev/null 2>&1 || echo 'browser tests skipped: no chromium; apt-get install chromium chromium-driver'
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,0 +1,295 @@
+"""The endpoints. Everything that is about a model exists twice: of the first, and by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from rankfold import __version__
+from rankfold.errors import UserError
+from rankfold.serve import schema
+from rankfold.serve.asking import Question, answer
+from rankfold.serve.batching import Job
+from rankfold.serve.files import add_files
+from rankfold.serve.guard import Access, Guard
+from rankfold.serve.keys import history_of, keys_like
+from rankfold.serve.limits import Limits, Problem, error_json
+from rankfold.serve.metrics import Labels
+from rankfold.serve.models import NAME, Models, Slot
+from rankfold.serve.rows import Rows, grade
+
+JSON = "application/json"
+REFUSALS = {
+    400: "what was asked cannot be answered",
+    401: "the token is missing or wrong",
+    404: "no such model, query or candidate",
+    408: "the body did not arrive in time",
+    413: "the body is too large",
+    429: "too much at once",
+    503: "not loaded yet, or shutting down",
+    504: "it took too long",
+}
+ABOUT = "Ranks a few candidates out of very many. Errors have an error and a hint."
+Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="of a model")]
+Handler = Callable[[Slot, Request], Awaitable[Response]]
+
+
+def build(models: Models, limits: Limits, access: Access | None = None) -> Guard:
+    """The application, guarded."""
+    api = FastAPI(
+        title="rankfold",
+        version=__version__,
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    _add_questions(api, models, limits)
+    _add_state(api, models)
+    add_files(api)
+    api.add_exception_handler(Problem, _on_problem)
+    api.add_exception_handler(UserError, _on_user_error)
+    api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(RequestValidationError, _on_invalid)
+    api.add_exception_handler(Exception, _on_bug)
+    return Guard(api, access or Access(), limits, models.log, models.metrics)
+
+
+# ---------------------------------------------------------------------------------- questions
+
+
+def _add_questions(api: FastAPI, models: Models, limits: Limits) -> None:
+    search_body, grade_body = schema.search_body(limits), schema.grade_body(limits)
+    searching, grading = partial(_search, search_body, limits), partial(_grade, grade_body)
+    post = partial(_add, api, models, "POST")
+    get = partial(_add, api, models, "GET")
+    post("search", searching, schema.SearchAnswer, body=search_body)
+    post("grade", grading, schema.GradeAnswer, body=grade_body)
+    get("history", partial(_history, models), schema.HistoryAnswer, query=schema.HistoryOf)
+    get("keys", partial(_keys, models), schema.KeysAnswer, query=schema.Keys)
+    get("card", _card, schema.CardAnswer)
+
+
+def _add(
+    api: FastAPI,
+    models: Models,
+    method: str,
+    name: str,
+    handler: Handler,
+    answers: type[BaseModel],
+    *,
+    body: type[BaseModel] | None = None,
+    query: type[BaseModel] | None = None,
+) -> None:
+    """An endpoint of the first model, and of each by its name."""
+
+    async def of_first(request: Request) -> Response:
+        return await handler(models.slot(None), request)
+
+    async def of_named(name: Name, request: Request) -> Response:
+        return await handler(models.slot(name), request)
+
+    more: dict[str, Any] = {}
+    if body is not None:
+        content = {JSON: {"schema": schema.document(body)}}
+        more["requestBody"] = {"required": True, "content": content}
+    if query is not None:
+        more["parameters"] = schema.parameters(query)
+    for path, endpoint, which in (
+        (f"/{name}", of_first, "first"),
+        (f"/models/{{name}}/{name}", of_named, "named"),
+    ):
+        api.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            operation_id=f"{name}_{which}",
+            summary=_SUMMARIES[name],
+            response_class=Response,
+            responses=_answers(answers, *REFUSALS),
+            openapi_extra=more,
+        )
+
+
+_SUMMARIES = {
+    "search": "The best candidates for queries, histories or texts, or like candidates",
+    "grade": "The score and the grade of rows",
+    "history": "What a known query chose",
+    "keys": "Keys that begin with a text or contain it",
+    "card": "What the model is and what can be asked of it",
+}
+
+
+async def _search(
+    body: type[schema.Search], limits: Limits, slot: Slot, request: Request
+) -> Response:
+    asked = schema.checked(body, await _content(request))
+    named = [name for name in schema.ASKS if name in asked.model_fields_set]
+    if len(named) != 1:
+        raise Problem(
+            400,
+            f"the body has {' and '.join(named) or 'no question'}",
+            f"give one of {', '.join(schema.ASKS)}",
+        )
+    about = named[0]
+    question = Question(
+        about,
+        _listed(about, getattr(asked, about)),
+        asked.k,
+        asked.exclude or (),
+        asked.allow,
+        asked.include_seen,
+    )
+    if len(question.asked) * question.k > limits.results:
+        told = f"{len(question.asked):,} lists of {question.k:,} are more than {limits.results:,}"
+        raise Problem(400, f"{told} results", "ask in several requests, or for a smaller k")
+    served = slot.now()
+    ranker = served.ranker()
+    group = (id(served), question.group)
+    job = Job(group, question, len(question.asked), partial(answer, ranker))
+    return _json(await slot.worker.ask(job))
+
+
+def _listed(about: str, asked: Any) -> list[Any]:
+    """A question for each list that is wanted: one history or one text stands for a list of it."""
+    if about == "text" and isinstance(asked, str):
+        return [asked]
+    if about == "history" and not any(isinstance(entry, list) for entry in asked):
+        return [asked]
+    return list(asked)
+
+
+async def _grade(body: type[schema.Grade], slot: Slot, request: Request) -> Response:
+    asked = schema.checked(body, await _content(request))
+    served = slot.now()
+    grader = served.grader()
+    question = Rows(asked.rows, asked.fpr)
+    job = Job(id(served), question, len(asked.rows), partial(grade, grader, served.card["grades"]))
+    return _json(await slot.worker.ask(job))
+
+
+async def _history(models: Models, slot: Slot, request: Request) -> Response:
+    asked = _query(schema.HistoryOf, request)
+    return await _aside(models, partial(history_of, slot.now().ranker(), asked.query))
+
+
+async def _keys(models: Models, slot: Slot, request: Request) -> Response:
+    asked = _query(schema.Keys, request)
+    ranker = slot.now().ranker()
+    return await _aside(models, partial(keys_like, ranker, asked.side, asked.like, asked.limit))
+
+
+async def _aside(models: Models, look: Callable[[], bytes]) -> Response:
+    """What is not a search, done by the thread for that."""
+    job = Job(id(look), look, 1, lambda looks: [each() for each in looks])
+    return _json(await models.side.ask(job))
+
+
+async def _card(slot: Slot, _request: Request) -> Response:
+    return _json(slot.now().document)
+
+
+async def _content(request: Request) -> bytes:
+    """The body, if it is said to be JSON: a page of another site cannot send that unasked."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise Problem(400, f"the body is of type {kind[:100] or 'unknown'}", f"send {JSON}")
+    return await request.body()
+
+
+def _query(kind: type[schema.Body], request: Request) -> schema.Body:
+    try:
+        return kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise schema.explained(error) from None
+
+
+# ---------------------------------------------------------------------------------- state
+
+
+def _add_state(api: FastAPI, models: Models) -> None:
+    async def names() -> Response:
+        return _json(to_json({"models": list(models.slots)}))
+
+    async def health() -> Response:
+        return _json(b'{"status":"running"}')
+
+    async def ready() -> Response:
+        if not models.ready:
+            raise Problem(503, "not all models are loaded", "wait", {"retry-after": "1"})
+        return _json(b'{"status":"ready"}')
+
+    async def metrics() -> Response:
+        slots = models.slots.items()
+        loaded: dict[Labels, int] = {(name,): int(slot.served is not None) for name, slot in slots}
+        waiting: dict[Labels, int] = {(name,): len(slot.worker) for name, slot in slots}
+        text = models.metrics.text(loaded, waiting)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    get = partial(api.add_api_route, methods=["GET"], response_class=Response)
+    state, text = schema.StateAnswer, {"text/plain": {"schema": {"type": "string"}}}
+    for path, endpoint, summary, responses in (
+        ("/models", names, "Their names", _answers(schema.ModelsAnswer, 400, 401, 429, 503)),
+        ("/health", health, "Whether the server runs", _answers(state, 400)),
+        ("/ready", ready, "Whether all models are loaded", _answers(state, 400, 503)),
+        ("/metrics", metrics, "Counts, for Prometheus", _answers(None, 400, 401)),
+    ):
+        if path == "/metrics":
+            responses[200]["content"] = text
+        get(path, endpoint, summary=summary, responses=responses)
+
+
+# ---------------------------------------------------------------------------------- answers
+
+
+def _json(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type=JSON)
+
+
+def _answers(good: type[BaseModel] | None, *refusals: int) -> dict[int | str, dict[str, Any]]:
+    """For the document: every status with what comes with it."""
+    told: dict[int | str, dict[str, Any]] = {
+        status: {"model": schema.ErrorAnswer, "description": REFUSALS[status]}
+        for status in refusals
+    }
+    answer: dict[str, Any] = {"description": "the answer"}
+    return {200: answer if good is None else {**answer, "model": good}, **told}
+
+
+async def _on_problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    content = error_json(error.error, error.hint)
+    return Response(content, error.status, headers=error.headers, media_type=JSON)
+
+
+async def _on_user_error(_request: Request, error: Exception) -> Response:
+    return _json(error_json(str(error), getattr(error, "hint", "")), 400)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    """No such address, or not with this method."""
+    assert isinstance(error, HTTPException)
+    told = {404: "there is nothing at this address", 405: f"this address takes no {request.method}"}
+    content = error_json(
+        told.get(error.status_code, str(error.detail)), "/docs lists the addresses"
+    )
+    return Response(content, error.status_code, headers=error.headers, media_type=JSON)
+
+
+async def _on_bug(_request: Request, _error: Exception) -> Response:
+    """The guard logs what it was."""
+    return _json(error_json("the server made a mistake", "its log tells more"), 500)
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    """What FastAPI itself checks: the names of models."""
+    assert isinstance(error, RequestValidationError)
+    return _json(error_json("that is no name of a model", "GET /models lists the names"), 404)

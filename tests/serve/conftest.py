@@ -1,0 +1,89 @@
+"""Three small models, one of each kind, and a server of them in this process."""
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from linear_grades import LINEAR, data_of, grader_of
+from serving import Client, fit_notes, fit_shop
+
+from rankfold.methods import METHODS
+from rankfold.serve.app import build
+from rankfold.serve.guard import Access
+from rankfold.serve.limits import Limits
+from rankfold.serve.log import Log
+from rankfold.serve.metrics import Metrics
+from rankfold.serve.models import Models
+from rankfold.serve.server import Server, address_of, listen
+
+Start = Callable[..., Client]
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("serve")
+    fit_shop(home / "shop")
+    grader_of(data_of()).save(home / "patients")
+    return home
+
+
+@pytest.fixture
+def folders(
+    fitted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    extra_methods: None,  # noqa: ARG001
+) -> dict[str, Path]:
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+    if not (fitted / "notes").exists():
+        fit_notes(fitted / "notes", tmp_path)
+    return {name: fitted / name for name in ("shop", "notes", "patients")}
+
+
+@pytest.fixture
+def start(folders: dict[str, Path]) -> Iterator[Start]:
+    """Start a server of the three models, with limits and access as they are wanted."""
+    opened: list[Client] = []
+
+    def begin(limits: Limits | None = None, access: Access | None = None, **named: Path) -> Client:
+        bounds, stream = limits or Limits(), io.StringIO()
+        models = Models(named or folders, bounds, Log(stream), Metrics())
+        models.load()
+        opened.append(Client(build(models, bounds, access), models, stream))
+        return opened[-1]
+
+    yield begin
+    for client in opened:
+        client.models.close()
+        client.models.log.close()
+
+
+@pytest.fixture
+def client(start: Start) -> Client:
+    return start()
+
+
+@pytest.fixture
+def live(start: Start) -> Iterator[Callable[..., tuple[str, int]]]:
+    """The same, at a port of its own; gives host and port."""
+    running: list[tuple[Server, threading.Thread]] = []
+
+    def begin(limits: Limits, access: Access | None = None) -> tuple[str, int]:
+        client = start(limits, access)
+        server, listening = Server(client.guard, limits, 5.0), listen("127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        host, port = address_of(listening).removeprefix("http://").split(":")
+        return host, int(port)
+
+    yield begin
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(timeout=20)
+        assert not thread.is_alive()

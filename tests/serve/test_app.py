@@ -1,0 +1,289 @@
+"""Every endpoint answers as the model itself would."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from serving import Client, item
+
+import rankfold as rf
+
+Start = Callable[..., Client]
+
+
+def test_queries_get_the_lists_of_the_model(client: Client, folders: dict[str, Path]) -> None:
+    found = client.search(queries=[3, "4"], k=5)
+    expected = rf.load(folders["shop"]).search([3, 4], k=5)
+    assert [entry["query"] for entry in found] == [3, 4]  # as the model holds them
+    for entry, keys, scores in zip(found, expected.keys, expected.scores, strict=True):
+        assert [each["candidate"] for each in entry["candidates"]] == keys
+        assert [each["score"] for each in entry["candidates"]] == pytest.approx(scores.tolist())
+
+
+def test_seen_pairs_come_when_asked_for(client: Client) -> None:
+    seen = client.get("/history", params={"query": "3"}).json()
+    assert seen["query"] == 3
+    chosen = {entry["candidate"] for entry in seen["candidates"]}
+    hidden = {each["candidate"] for each in client.search(queries=[3], k=60)[0]["candidates"]}
+    shown = client.search(queries=[3], k=60, include_seen=True)[0]["candidates"]
+    assert chosen
+    assert not chosen & hidden
+    assert chosen | hidden == {each["candidate"] for each in shown}
+
+
+def test_histories_alone_and_many_at_a_time(client: Client, folders: dict[str, Path]) -> None:
+    ranker = rf.load(folders["shop"])
+    one, two = [item(5), item(11)], [item(0)]
+    for body, asked in ((one, [one]), ([one, two], [one, two]), ([[], two], [[], two])):
+        found = client.search(history=body, k=3)
+        assert [entry["query"] for entry in found] == asked
+        for entry, history in zip(found, asked, strict=True):
+            expected = ranker.search(history=history, k=3).keys[0]
+            assert [each["candidate"] for each in entry["candidates"]] == expected
+
+
+def test_no_history_gets_the_most_popular(client: Client, folders: dict[str, Path]) -> None:
+    (found,) = client.search(history=[], k=4)
+    expected = rf.load(folders["shop"]).search(history=[], k=4)
+    assert [each["candidate"] for each in found["candidates"]] == expected.keys[0]
+    assert [each["score"] for each in found["candidates"]] == expected.scores[0].tolist()
+
+
+def test_texts_alone_and_many_at_a_time(client: Client) -> None:
+    (found,) = client.search("notes", text="Cups of GREEN tea", k=1)
+    assert found["query"] == "Cups of GREEN tea"
+    (best,) = found["candidates"]
+    assert (best["candidate"], best["text"]) == ("t2", "green tea")
+    both = client.search("notes", text=["blue äther", "red apples"], k=1)
+    assert [entry["candidates"][0]["candidate"] for entry in both] == ["t1", "t0"]
+
+
+def test_candidates_like_a_candidate(client: Client, folders: dict[str, Path]) -> None:
+    found = client.search(candidates=[item(5), item(6)], k=3)
+    expected = rf.load(folders["shop"]).search(candidates=[item(5), item(6)], k=3).keys
+    got = [[each["candidate"] for each in entry["candidates"]] for entry in found]
+    assert got == expected
+    assert [entry["query"] for entry in found] == [item(5), item(6)]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"queries": [3, 4]}, {"history": [item(5)]}, {"candidates": [item(5)]}]
+)
+def test_filters_of_every_question(client: Client, asked: dict[str, object]) -> None:
+    free = client.search(**asked, k=60)
+    for entry in free:
+        names = [each["candidate"] for each in entry["candidates"]]
+        few = names[1:8:2]
+        allowed = client.search(**asked, k=60, allow=[*few, "nobody"], exclude=[few[1], "nobody"])
+        mine = next(each for each in allowed if each["query"] == entry["query"])
+        expected = [name for name in few if name != few[1]]
+        assert [each["candidate"] for each in mine["candidates"]] == expected
+    nothing = client.search(**asked, allow=["nobody"])
+    assert all(entry["candidates"] == [] for entry in nothing)
+
+
+def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) -> None:
+    rows = [
+        {"age": 3.0, "dose": 1, "site": "a"},
+        {"age": -2.5, "dose": 0.25, "site": "b"},
+        {"age": 1, "dose": 1, "site": "a level that nobody knows"},
+    ]
+    answer = client.post("/models/patients/grade", {"rows": rows, "fpr": 0.1})
+    assert answer.status_code == 200
+    found = answer.json()["results"]
+    assert [entry["score"] for entry in found] == pytest.approx([4.0, -1.25, 1.0])
+    import polars as pl
+
+    from rankfold.grader import load_grader
+
+    expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
+    assert [entry["grade"] for entry in found] == expected["grade"].to_list()
+    assert len({entry["grade"] for entry in found}) > 1
+
+
+def test_a_missing_column_is_a_missing_value(client: Client) -> None:
+    rows = [{"age": 1.0, "dose": 2.0, "site": None}, {"age": 1.0, "dose": 2.0}]
+    found = client.post("/models/patients/grade", {"rows": rows}).json()["results"]
+    assert found[0] == found[1]
+    assert found[0]["score"] == pytest.approx(3.0 - 1)  # an unknown level is -1
+
+
+def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
+    def keys(**asked: object) -> list[object]:
+        answer = client.get("/keys", params={name: str(value) for name, value in asked.items()})
+        return [entry["key"] for entry in answer.json()["keys"]]
+
+    assert keys(side="query", like=1, limit=3) == [1, 10, 11]
+    assert keys(side="query", like=19, limit=2) == [19, 119]
+    assert keys(side="candidate", like="ALERT(1)") == [item(1)]
+    assert keys(side="candidate", like="nobody") == []
+    assert len(keys(side="query")) == 10
+
+
+def test_keys_are_also_found_by_their_texts(client: Client) -> None:
+    found = client.get("/models/notes/keys", params={"side": "candidate", "like": "ÄTHER"}).json()
+    assert found == {"keys": [{"key": "t1", "text": "blue Äther"}]}
+
+
+def test_cards_tell_what_can_be_asked(client: Client) -> None:
+    shop, notes, patients = (
+        client.get(f"/models/{name}/card").json() for name in ("shop", "notes", "patients")
+    )
+    assert client.get("/card").json() == shop  # the first
+    assert shop["asks"] == ["queries", "history", "candidates"]
+    assert (shop["method"], shop["data_kind"]) == ("rg2-plain", "interactions")
+    assert (shop["sizes"]["queries"], shop["sizes"]["candidates"]) == (120, 60)
+    assert shop["config"]["width"] == 8
+    assert shop["index"]["kind"] == "exact"
+    assert re.match(r"\d{4}-\d\d-\d\dT", shop["written"])
+    assert notes["asks"] == ["queries", "text", "candidates"]
+    assert patients["asks"] == ["rows"]
+    assert patients["grades"] == ["none", "mild", "severe"]
+    assert patients["columns"] == [
+        {"name": "age", "type": "number"},
+        {"name": "dose", "type": "number"},
+        {"name": "site", "type": "text", "levels": ["a", "b"]},
+    ]
+
+
+def test_the_first_model_answers_without_its_name(client: Client) -> None:
+    body = {"queries": [7], "k": 3}
+    assert client.post("/search", body).json() == client.post("/models/shop/search", body).json()
+    assert client.get("/models").json() == {"models": ["shop", "notes", "patients"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body", "status", "told"),
+    [
+        ("shop", "search", {"queries": ["nobody"]}, 404, "unknown query 'nobody'"),
+        ("shop", "search", {"history": [item(1), "x"]}, 404, "unknown candidate 'x'"),
+        ("shop", "search", {"candidates": ["x"]}, 404, "unknown candidate 'x'"),
+        ("shop", "search", {"queries": [2**63 - 1]}, 404, "unknown query"),
+        ("shop", "search", {"queries": ["07"]}, 404, "unknown query '07'"),
+        ("shop", "search", {"text": "tea"}, 400, "does not rank by text"),
+        ("notes", "search", {"history": ["t0"]}, 400, "ranks by text, not by history"),
+        ("patients", "search", {"queries": [1]}, 400, "grades rows"),
+        ("shop", "grade", {"rows": [{"age": 1}]}, 400, "ranks candidates"),
+        ("nobody", "search", {"queries": [1]}, 404, "there is no model 'nobody'"),
+        ("shop", "search", {}, 400, "no question"),
+        ("shop", "search", {"queries": [1], "history": []}, 400, "queries and history"),
+        ("shop", "search", {"queries": [1], "size": 3}, 400, "size"),
+        ("shop", "search", {"queries": [True]}, 400, "queries.0"),
+        ("shop", "search", {"queries": [1.5]}, 400, "queries.0"),
+        ("shop", "search", {"queries": None}, 400, "queries"),
+        ("shop", "search", {"queries": 1}, 400, "queries"),
+        ("shop", "search", {"queries": [[1]]}, 400, "queries.0"),
+        ("shop", "search", {"queries": []}, 400, "queries"),
+        ("shop", "search", {"queries": [2**63]}, 400, "queries.0"),
+        ("shop", "search", {"queries": [1], "k": "3"}, 400, "k: "),
+        ("shop", "search", [1], 400, "object"),
+        ("patients", "grade", {"rows": [{"weight": 1}]}, 400, "row 0: unknown column 'weight'"),
+        ("patients", "grade", {"rows": [{}, {"age": "old"}]}, 400, "row 1: 'age' is 'old'"),
+        ("patients", "grade", {"rows": [{"site": 3}]}, 400, "'site' is 3"),
+        ("patients", "grade", {"rows": [{"age": [1]}]}, 400, "rows.0.age"),
+        ("patients", "grade", {"rows": []}, 400, "rows"),
+        ("patients", "grade", {"rows": [{}], "fpr": 2}, 400, "fpr"),
+    ],
+)
+def test_wrong_questions_are_told(
+    client: Client, name: str, path: str, body: object, status: int, told: str
+) -> None:
+    answer = client.post(f"/models/{name}/{path}", body)
+    assert answer.status_code == status
+    error = answer.json()
+    assert set(error) == {"error", "hint"}
+    assert told in error["error"]
+    assert error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "application/json"),
+        (b"{", "application/json"),
+        (b"\xff", "application/json"),
+        (b'{"queries": ["\\ud800"]}', "application/json"),
+        (b'{"\\ud800": 1}', "application/json"),
+        (b'{"queries": [NaN]}', "application/json"),
+        (b'{"queries": [' + b"9" * 6000 + b"]}", "application/json"),
+        (b'{"history": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json"),
+        (b'{"queries": [1]}', "text/plain"),
+        (b'{"queries": [1]}', ""),
+    ],
+)
+def test_what_is_no_json_is_told(client: Client, content: bytes, kind: str) -> None:
+    headers = {"content-type": kind} if kind else {}
+    answer = client.request("POST", "/search", content=content, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert set(answer.json()) == {"error", "hint"}
+
+
+def test_a_row_that_is_no_number_is_told(client: Client) -> None:
+    headers = {"content-type": "application/json"}
+    for value in (b"NaN", b"Infinity", b"1e999"):
+        content = b'{"rows": [{"age": %s}]}' % value
+        answer = client.request("POST", "/models/patients/grade", content=content, headers=headers)
+        assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/history", 400),
+        ("/history?query=nobody", 404),
+        ("/history?query=1&more=2", 400),
+        ("/keys?side=nobody", 400),
+        ("/keys?limit=0", 400),
+        ("/keys?limit=x", 400),
+        ("/keys?like=" + "x" * 101, 400),
+        ("/models/patients/keys", 400),
+        ("/models/a%2Fb/card", 404),
+        ("/models/%3Cb%3E/card", 404),
+        ("/nothing", 404),
+        ("/search", 405),
+        ("/page/../models.py", 404),
+        ("/page/%2e%2e/models.py", 404),
+        ("/page//etc/passwd", 404),
+        ("/docs/nothing", 404),
+    ],
+)
+def test_wrong_addresses_are_told(client: Client, address: str, status: int) -> None:
+    answer = client.get(address)
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error", "hint"}
+
+
+def test_the_document_and_its_page_ask_nobody_else(client: Client) -> None:
+    described = client.get("/openapi.json").json()
+    wanted = {"/search", "/grade", "/history", "/keys", "/card", "/models", "/health", "/ready"}
+    assert wanted | {"/metrics", "/models/{name}/search"} <= set(described["paths"])
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            assert "422" not in operation["responses"]
+    page = client.get("/docs")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert sources
+    for source in sources:
+        assert source.startswith("/")
+        assert client.get(source).status_code == 200
+    assert "<script>" not in page.text
+    assert "style=" not in page.text
+
+
+def test_counts_are_told_to_prometheus(client: Client) -> None:
+    client.search(queries=[1])
+    client.get("/nothing/<b>")
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert 'rankfold_requests_total{endpoint="/models/{name}/search",status="200"} 1' in lines
+    assert 'rankfold_requests_total{endpoint="other",status="404"} 1' in lines
+    assert 'rankfold_request_seconds_count{endpoint="/models/{name}/search"} 1' in lines
+    last = 'rankfold_request_seconds_bucket{endpoint="/models/{name}/search",le="+Inf"} 1'
+    assert last in lines
+    assert 'rankfold_ready{model="shop"} 1' in lines
+    assert 'rankfold_searches_total{model="shop"} 1' in lines
+    for line in lines:
+        assert re.fullmatch(r"# TYPE \w+ \w+|\w+(\{.*\})? [-+.e\d]+", line)

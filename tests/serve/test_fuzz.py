@@ -1,0 +1,136 @@
+"""Whatever is sent, the server answers soon, and as its own document says."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serving import Client, item
+
+from rankfold.serve.limits import Limits
+
+Live = Callable[..., tuple[str, int]]
+SMALL = Limits(body=20_000, batch=4, rows=4, k=50, keys=8, text=200, results=100)
+REJECTED = [400, 401, 403, 404, 405, 406, 408, 413, 422, 429]
+SETTINGS = f"""
+[checks.negative_data_rejection]
+expected-statuses = {REJECTED}
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", 400, 404, 413]
+"""  # a question that the document allows may still be one that this model cannot answer
+
+
+def fuzz(live: Live, home: Path, *words: str) -> None:
+    """Run schemathesis on a live server; what it finds is an AssertionError."""
+    host, port = live(SMALL)
+    address = f"http://{host}:{port}"
+    document = httpx.get(f"{address}/openapi.json").json()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "path":  # or it would hardly ever name a model
+                    parameter["schema"] = {"enum": ["shop", "notes", "patients"]}
+    (home / "openapi.json").write_text(json.dumps(document))
+    (home / "schemathesis.toml").write_text(SETTINGS)
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml"),
+        *("run", "openapi.json", "--url", address, "--checks", "all", "--no-color"),
+        *("--request-timeout", "20", "--max-response-time", "10", "--warnings", "off", *words),
+    ]
+    done = subprocess.run(
+        command, cwd=home, capture_output=True, text=True, check=False, timeout=500,
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+    )  # fmt: skip
+    assert done.returncode == 0, "\n".join(line[:300] for line in done.stdout.splitlines())
+    counts = httpx.get(f"{address}/metrics").text
+    assert 'endpoint="/search",status="200"' in counts  # it also asked what can be answered
+    assert 'status="5' not in counts
+
+
+def test_the_server_keeps_to_its_document(live: Live, tmp_path: Path) -> None:
+    fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "4", "--max-time", "25")
+
+
+@pytest.mark.slow
+def test_the_server_keeps_to_its_document_for_longer(live: Live, tmp_path: Path) -> None:
+    fuzz(live, tmp_path, "--phases", "coverage,fuzzing,stateful", "-n", "200")
+
+
+def anything(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """JSON, in which what the endpoints know comes up often."""
+    words = ["queries", "history", "text", "candidates", "k", "exclude", "allow", "rows", "fpr"]
+    names = st.sampled_from([*words, "include_seen", "age", "site"]) | st.text(max_size=5)
+    leaves = keys | st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20)
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+KEYS = st.sampled_from([0, 1, 3, "3", item(1), item(5), "t0", "nobody", "", "\x00", "é", 2**70])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    name=st.sampled_from(["shop", "notes", "patients"]),
+    path=st.sampled_from(["search", "grade"]),
+    body=anything(KEYS),
+)
+def test_any_json_is_answered(client: Client, name: str, path: str, body: object) -> None:
+    content = json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    answer = client.request("POST", f"/models/{name}/{path}", content=content, headers=headers)
+    assert answer.status_code in (200, 400, 404), answer.text
+    assert set(answer.json()) in ({"results"}, {"error", "hint"})
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    asked=st.one_of(
+        st.fixed_dictionaries({"queries": st.lists(KEYS, max_size=4)}),
+        st.fixed_dictionaries({"history": st.lists(KEYS | st.lists(KEYS, max_size=3), max_size=4)}),
+        st.fixed_dictionaries({"candidates": st.lists(KEYS, max_size=4)}),
+        st.fixed_dictionaries({"text": st.text() | st.lists(st.text(), max_size=3)}),
+    ),
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "k": st.integers(-1, 1001),
+            "exclude": st.lists(KEYS, max_size=4),
+            "allow": st.lists(KEYS, max_size=4),
+            "include_seen": st.booleans(),
+        },
+    ),
+    name=st.sampled_from(["shop", "notes"]),
+)
+def test_questions_get_lists_that_keep_what_was_asked(
+    client: Client, asked: dict[str, Any], more: dict[str, Any], name: str
+) -> None:
+    answer = client.post(f"/models/{name}/search", {**asked, **more})
+    assert answer.status_code in (200, 400, 404), answer.text
+    for entry in answer.json().get("results", []):
+        found = [each["candidate"] for each in entry["candidates"]]
+        assert len(found) == len(set(found)) <= more.get("k", 10)
+        assert not {*map(str, found)} & {*map(str, more.get("exclude", []))}
+        if "allow" in more:
+            assert {*map(str, found)} <= {*map(str, more["allow"])}
+        scores = [each["score"] for each in entry["candidates"]]
+        assert scores == sorted(scores, reverse=True)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(like=st.text(max_size=20), side=st.sampled_from(["query", "candidate"]))
+def test_any_text_may_be_looked_for(client: Client, like: str, side: str) -> None:
+    answer = client.get("/models/notes/keys", params={"like": like, "side": side, "limit": 5})
+    assert answer.status_code == 200
+    for entry in answer.json()["keys"]:
+        shown = [str(entry["key"]).lower(), entry.get("text", "").lower()]
+        assert any(like.lower() in each for each in shown)

@@ -1,0 +1,580 @@
+"""The page, in a real browser, against a real server: what people see, press and are told."""
+
+import csv
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, asked, browsing, serving
+from selenium.webdriver.common.keys import Keys
+
+import rankfold as rf
+
+pytestmark = pytest.mark.xdist_group("browser")  # one browser and one server for all of them
+
+SCRIPT = "<script>document.title = 'taken'</script>"
+PICTURE = '"><img src=x onerror="document.title = 1">'
+ODD = [SCRIPT, PICTURE, "a&b=c?d#e/f%20g", "a, b", "ключ ‮right to left", "w" * 300, "constructor"]
+LARGE = 2**53 + 1  # not a number of JavaScript
+TOPICS = {
+    "fruit": "red apples and pears",
+    "sky": "blue clouds at noon",
+    "tea": "green tea leaves, dried in the shade and rolled by hand before they are sold",
+}
+Page = Browser
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The bundled packages; odd keys; texts; patients with grades."""
+    home = tmp_path_factory.mktemp("page")
+    data = rf.prepare(source="debian", out=home / "debian")
+    rf.fit("rg2", data, width=16, validation_queries=300).save(home / "packages")
+    rng = random.Random(5)
+    pairs = [("query", "candidate")]
+    pairs += [(str(LARGE + n), key) for n in range(30) for key in rng.sample(ODD, 4)]
+    fit_table(home, "odd", pairs, "puresvd", {}, width=3)
+    fit_texts(home)
+    fit_table(home, "patients", patients(), "nnrank", {"grades": "none,mild,severe"}, epochs=10)
+    return [home / name for name in ("packages", "odd", "topics", "patients")]
+
+
+def fit_table(
+    home: Path,
+    name: str,
+    rows: list[tuple[Any, ...]],
+    method: str,
+    how: dict[str, Any],
+    **settings: Any,
+) -> None:
+    with (home / f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    if how:
+        how = {**how, "format": "features", "grade": "grade"}
+    data = rf.prepare(home / f"{name}.csv", out=home / f"{name}-data", **how)
+    rf.fit(method, data, **settings).save(home / name)
+
+
+def patients() -> list[tuple[Any, ...]]:
+    rng = random.Random(3)
+    rows: list[tuple[Any, ...]] = [("age", "dose", "site", "constructor", "grade")]
+    for _ in range(400):
+        age, dose, site = rng.gauss(50, 15), 10 * rng.random(), rng.choice(("north", "harbour"))
+        ill = (age - 50) / 15 + dose / 3 + (site == "harbour") + rng.gauss(0, 0.8)
+        grade = ("none", "mild", "severe")[(ill > 1.5) + (ill > 3)]
+        rows.append((round(age, 1), round(dose, 2), site, rng.choice("xy"), grade))
+    return rows
+
+
+def fit_texts(home: Path) -> None:
+    names = list(TOPICS)
+    notes = [
+        {"title": f"{TOPICS[names[n % 3]]} {n % 4}", "tags": [names[n % 3]]} for n in range(60)
+    ]
+    (home / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    with (home / "topics.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("tag", "text"), *TOPICS.items()])
+    data = rf.prepare(
+        home / "notes.jsonl",
+        out=home / "notes",
+        format="texts",
+        candidate_texts=home / "topics.csv",
+    )
+    rf.fit("text-linear", data, epochs=2).save(home / "topics")
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def servers(window: Browser, models: list[Path]) -> Iterator[list[Callable[[], str]]]:  # noqa: ARG001
+    """One for all, and one that wants a token. Nothing is fitted where there is no browser."""
+    with serving(*models) as everybodys, serving(models[1], token="open-sesame") as guarded:
+        yield [everybodys, guarded]
+
+
+@pytest.fixture
+def page(window: Browser, servers: list[Callable[[], str]]) -> Iterator[Page]:
+    """After each test: nothing was logged, nothing came from elsewhere, no key ran as a script."""
+    window.address = servers[0]()
+    window.size(1280)
+    window.console()
+    yield window
+    own = [line for line in window.console() if "the server responded with a status" not in line]
+    assert own == []
+    assert [name for name in window.requests() if not name.startswith(window.address)] == []
+    assert window.js("return document.title") not in ("taken", "1")
+
+
+def names(page: Page) -> list[str]:
+    return page.texts(".hit > .name .key")
+
+
+def keys(results: Any) -> list[str]:
+    return [str(entry["candidate"]) for entry in results["results"][0]["candidates"]]
+
+
+# ---------------------------------------------------------------------------------- asking
+
+
+def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
+    page.open()
+    assert page.texts("#start .chip")  # something to begin with
+    page.fill("#query", "vlc")
+    page.press(Keys.ENTER)
+    page.settle()
+    found = asked(page.address, "/search", {"queries": ["vlc"]})
+    assert names(page) == keys(found)
+    scores = [float(words.removeprefix("score ")) for words in page.texts(".score")]
+    assert scores == pytest.approx(
+        [entry["score"] for entry in found["results"][0]["candidates"]], rel=1e-3
+    )
+    shares = page.js("""return [...document.querySelectorAll('.bar')].map(
+        e => Number(e.style.getPropertyValue('--share')))""")
+    assert shares[0] == 1
+    assert shares == sorted(shares, reverse=True)
+    chosen = asked(page.address, "/history?query=vlc")["candidates"]
+    assert page.texts("#history .key") == [entry["candidate"] for entry in chosen]
+    assert page.js("return location.search") == "?query=vlc"
+    assert page.text("#status").startswith("10 candidates in ")
+
+
+def test_toggling_the_history_moves_ranks(page: Page) -> None:
+    page.open("/?query=vlc")
+    before = names(page)
+    chosen = page.texts("#history .key")
+    page.click("#history input", 2)
+    page.settle()
+    left = chosen[:2] + chosen[3:]
+    body = {"exclude": ["vlc"]}  # the data links packages: none is a candidate of its own
+    now = keys(asked(page.address, "/search", {"history": left, **body}))
+    full = keys(asked(page.address, "/search", {"history": chosen, "k": 200, **body}))
+    assert names(page) == now
+    assert now != before
+    moves = page.texts(".move .unseen")
+    for rank, (key, words) in enumerate(zip(now, moves, strict=True), 1):
+        was = full.index(key) + 1 if key in full else None
+        if was is None:
+            assert words == "new: was not among the first 200"
+        elif was == rank:
+            assert words == "same place"
+        else:
+            places = abs(was - rank)
+            way = "up" if was > rank else "down"
+            assert words == f"{way} {places} place{'s' * (places > 1)}, from {was}"
+    ups = sum(words.startswith("up") for words in moves)
+    assert f"against the full history {ups} up" in page.text("#status")
+    gone = [key for key in full[:10] if key not in now]
+    assert page.texts(".gone .key") == gone
+    assert page.js("return new URLSearchParams(location.search).getAll('off')") == [chosen[2]]
+    page.click("#history .tools button")
+    page.settle()
+    assert names(page) == before
+    assert page.texts(".move") == []
+
+
+def test_a_query_is_not_found_by_its_own_history(page: Page) -> None:
+    """Where its own list leaves it out, so does that of a changed history."""
+    key = "libgtk-3-0t64"  # which its history leads back to
+    chosen = [
+        one["candidate"] for one in asked(page.address, f"/history?query={key}")["candidates"]
+    ]
+    assert key in keys(asked(page.address, "/search", {"history": chosen[1:], "k": 50}))
+    page.open(f"/?query={key}&k=50")
+    page.click("#history input")
+    page.settle()
+    assert len(names(page)) == 50
+    assert key not in names(page)
+
+
+def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
+    page.open("/?query=vlc")
+    page.click("#history .tools button", 1)
+    page.settle()
+    assert names(page) == keys(asked(page.address, "/search", {"history": [], "exclude": ["vlc"]}))
+    assert page.text(".count").startswith("0 of ")
+
+
+def test_a_candidate_opens_to_those_like_it(page: Page) -> None:
+    page.open("/?query=vlc")
+    page.click("button.name", 3)
+    page.until(lambda: page.texts(".similar li"))
+    key = names(page)[3]
+    like = keys(asked(page.address, "/search", {"candidates": [key]}))
+    assert page.texts(".similar .key") == like
+    page.click(".similar a")
+    page.until(lambda: page.js("return location.search") == f"?candidate={like[0]}")
+    page.settle()
+    assert names(page) == keys(asked(page.address, "/search", {"candidates": like[:1]}))
+    assert page.js("return document.querySelector('#candidate').value") == like[0]
+
+
+def test_a_candidate_joins_the_history(page: Page) -> None:
+    page.open("/?query=vlc")
+    key = names(page)[0]
+    page.click("button.name")
+    page.js("document.querySelector('.acts button').focus()")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.settle() and key in page.texts("#history .key"))
+    assert key not in names(page)
+    assert page.focus().startswith("section#answer")  # not at the top of the page again
+    page.click(".remove")
+    page.until(lambda: page.settle() and key in names(page))
+
+
+def test_a_history_is_pasted(page: Page) -> None:
+    page.open()
+    page.click("input[value=history]")
+    page.js("""const data = new DataTransfer();
+        data.setData('text', 'python3-numpy\\r\\npython3-scipy\\n python3-pandas \\n');
+        document.querySelector('#item').dispatchEvent(
+            new ClipboardEvent('paste', {clipboardData: data, cancelable: true}))""")
+    page.settle()
+    chosen = ["python3-numpy", "python3-scipy", "python3-pandas"]
+    assert page.texts("#history .key") == chosen
+    assert names(page) == keys(asked(page.address, "/search", {"history": chosen}))
+    page.fill("#item", "no-such-package")
+    page.press(Keys.ENTER)
+    assert page.settle() == "failed"
+    page.click(".remove", 3)  # the chips are still there
+    assert page.settle() == "answered"
+    assert page.texts("#history .key") == chosen
+
+
+def test_a_text_is_ranked_with_texts_beside_keys(page: Page) -> None:
+    page.open("/?model=topics")
+    page.fill("#text", "a cup of green tea")
+    page.press(Keys.ENTER, holding=Keys.CONTROL)
+    page.settle()
+    assert names(page)[0] == "tea"
+    assert page.texts(".hit .text")[0] == TOPICS["tea"]
+    page.click("button.name")  # a long text can be read in full
+    assert page.text(".whole") == TOPICS["tea"]
+    assert len(page.texts("button.name")) == 1
+    assert (
+        page.js("return new URLSearchParams(location.search).get('text')") == "a cup of green tea"
+    )
+
+
+def test_a_row_is_graded(page: Page) -> None:
+    page.open("/?model=patients")
+    labels = page.texts("#columns label")
+    assert labels == ["age", "dose", "constructor", "site"]
+    row, expected = undecided(page.address)
+    for name, value in row.items():
+        field = f"#column-{labels.index(name)}"
+        page.js("document.querySelector(arguments[0]).value = arguments[1]", field, str(value))
+    for fpr, found in expected.items():
+        page.fill("#fpr", fpr)
+        page.click("#grade button.main")
+        page.settle()
+        assert page.text("#own-grade") == page.text(".grades .is") == found["grade"]
+        score = float(page.text("#own-score").replace("\N{MINUS SIGN}", "-"))
+        assert score == pytest.approx(found["score"], rel=1e-3)
+    page.open(page.js("return location.pathname + location.search"))
+    assert page.text("#own-grade") == found["grade"]
+
+
+def undecided(address: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row whose grade depends on the rate, and its grades."""
+    for age in range(30, 80):
+        row = {"age": age, "dose": 5.5, "site": "harbour"}
+        found = {
+            fpr: asked(address, "/models/patients/grade", {"rows": [row], "fpr": float(fpr)})
+            for fpr in ("0.01", "0.3")
+        }
+        results = {fpr: answer["results"][0] for fpr, answer in found.items()}
+        if len({result["grade"] for result in results.values()}) == 2:
+            return row, results
+    raise AssertionError("every row has one grade at all rates")
+
+
+def test_the_card_says_what_the_model_is(page: Page) -> None:
+    page.open("/?model=packages")
+    card = asked(page.address, "/card")
+    rows = dict(zip(page.texts("#card dt"), page.texts("#card dd"), strict=True))
+    assert rows["Method"] == "rg2"
+    assert rows["Candidates"] == f"{card['sizes']['candidates']:,}"
+    assert card["notes"]["data"][:12] in rows["Learnt from"]
+    [(metric, value)] = card["metrics"].items()
+    assert rows[metric] == f"{value:.4f}"
+    assert rows["Recall"].startswith("100%")
+    assert rows["Written"]
+    assert rows["width"] == "16"
+
+
+def test_a_model_is_chosen(page: Page) -> None:
+    page.open()
+    assert page.texts("#model option") == ["packages", "odd", "topics", "patients"]
+    page.js("""const select = document.querySelector('#model'); select.value = 'patients';
+        select.dispatchEvent(new Event('change', {bubbles: true}))""")
+    page.until(lambda: page.texts("#columns label"))
+    assert not page.js("return document.querySelector('#ask').checkVisibility()")
+    page.js("history.back()")
+    page.until(lambda: page.js("return document.querySelector('#ask').checkVisibility()"))
+
+
+def test_links_and_back(page: Page) -> None:
+    page.open("/?query=vlc&k=5")
+    assert len(names(page)) == 5
+    first = names(page)
+    page.fill("#query", "gimp")
+    page.press(Keys.ENTER)
+    page.settle()
+    second = names(page)
+    assert second != first
+    page.js("history.back()")
+    page.until(lambda: page.settle() and names(page) == first)
+    assert page.js("return document.querySelector('#query').value") == "vlc"
+    page.js("history.forward()")
+    page.until(lambda: page.settle() and names(page) == second)
+
+
+def test_a_long_list_stays_light(page: Page) -> None:
+    page.open("/?query=vlc&k=1000")
+    rows = page.js("return document.querySelectorAll('.hit').length")
+    assert rows == 1000
+    assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"], "k": 1000}))
+    drawn = """return [...document.querySelectorAll('.hit .name')].filter(
+        e => e.checkVisibility({contentVisibilityAuto: true})).length"""
+    page.until(lambda: 5 < page.js(drawn) < 200)  # what is far away is not drawn
+    frame = page.driver.execute_async_script("""const done = arguments[0];
+        let steps = 0, last = performance.now(), times = [];
+        requestAnimationFrame(function step(now) {
+            times.push(now - last); last = now; scrollBy(0, 600);
+            if (++steps < 40) requestAnimationFrame(step);
+            else done(times.sort((a, b) => a - b)[20]);
+        })""")
+    assert frame < 100  # ms; the median of 40, on a machine that may be busy
+    page.fill("#k", "2000")
+    page.press(Keys.ENTER)
+    assert not page.js("return document.querySelector('#k').validity.valid")
+
+
+# ---------------------------------------------------------------------------------- keyboard
+
+
+def test_all_of_it_by_keyboard(page: Page) -> None:
+    page.open()
+    page.tab_to("a.skip")
+    page.tab_to("#query")
+    page.press("python3-nump")
+    page.until(lambda: page.texts("[role=option]"))
+    expanded = "return document.activeElement.ariaExpanded"
+    assert page.js(expanded) == "true"
+    page.press(Keys.ESCAPE)
+    assert page.js(expanded) == "false"
+    page.press("y")
+    page.until(lambda: page.js(expanded) == "true")
+    page.press(Keys.ARROW_DOWN)
+    marked = "document.activeElement.getAttribute('aria-activedescendant')"
+    assert page.js(f"return document.getElementById({marked}).innerText") == "python3-numpy"
+    page.press(Keys.ENTER)
+    page.until(lambda: page.js("return location.search") == "?query=python3-numpy")
+    page.settle()
+    before = names(page)
+    page.tab_to("#history input")
+    page.press(Keys.SPACE)
+    page.until(lambda: page.settle() and names(page) != before)
+    assert page.js("return document.activeElement.checked") is False  # the focus stays
+    page.tab_to("button.name")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.texts(".similar li"))
+    page.press(Keys.TAB)
+    assert page.focus().startswith("a#.name")
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert page.js(outline) == "solid"
+
+
+def test_every_field_has_a_label(page: Page) -> None:
+    for path in ("/?query=vlc", "/?model=patients", "/?model=topics"):
+        page.open(path)
+        bare = page.js("""return [...document.querySelectorAll('input, select, textarea')].filter(
+            e => e.checkVisibility() && !e.labels.length).map(e => e.outerHTML)""")
+        assert bare == []
+
+
+# ---------------------------------------------------------------------------------- problems
+
+
+def test_an_unknown_key_is_told_calmly(page: Page) -> None:
+    page.open("/?query=vlc")
+    page.fill("#query", "vlx")
+    page.press(Keys.ENTER)
+    assert page.settle() == "failed"
+    assert page.text("[role=alert] .what") == "Unknown query 'vlx'."
+    assert "'vlc'" in page.text("[role=alert] .hint")
+    assert names(page) == []
+    assert page.texts("#history .key") == []
+    assert page.js("return document.querySelector('#query').value") == "vlx"
+    page.fill("#query", "vlc")
+    page.press(Keys.ENTER)
+    assert page.settle() == "answered"
+    assert page.text("[role=alert]") == ""
+    assert len(names(page)) == 10
+
+
+def test_a_busy_server_is_asked_again(page: Page) -> None:
+    page.open("/?query=vlc")
+    page.js("""const real = window.fetch; window.fetch = async () => { window.fetch = real;
+        return new Response('{"error": "the server is busy", "hint": "try again in a moment"}',
+            {status: 429, headers: {'Retry-After': '1'}}) }""")
+    page.click("button.main")
+    assert page.settle() == "failed"
+    assert page.text("[role=alert] .what") == "The server is busy."
+    page.click("[role=alert] button")
+    page.until(lambda: len(names(page)) == 10)
+
+
+def test_a_server_that_is_gone(page: Page) -> None:
+    page.open("/?query=vlc")
+    page.offline(True)
+    page.click("#history input")
+    assert page.settle() == "failed"
+    page.offline(False)
+    assert page.text("[role=alert] .what") == "The server does not answer."
+    assert len(page.texts("#history .key")) > 1
+    page.click("[role=alert] button")
+    page.until(lambda: len(names(page)) == 10)
+    page.console()  # the browser itself notes a request that failed
+
+
+def test_late_answers_are_dropped(page: Page) -> None:
+    page.open()
+    page.js("""const real = window.fetch; window.late = 0;
+        window.fetch = async (address, how) => {
+            const {signal, ...rest} = how;  // it is not even stopped
+            const found = await real(address, rest);
+            if (how.body?.includes('gimp')) {
+                await new Promise(done => setTimeout(done, 600)); window.late++;
+            }
+            return found }""")
+    for key in ("gimp", "vlc"):
+        page.fill("#query", key)
+        page.press(Keys.ENTER)
+    page.settle()
+    page.until(lambda: page.js("return window.late") == 1)
+    page.js("return new Promise(done => setTimeout(done, 50))")
+    assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"]}))
+    assert page.js("return location.search") == "?query=vlc"
+
+
+def test_a_token_is_asked_for_and_kept_in_memory_alone(
+    page: Page, servers: list[Callable[[], str]]
+) -> None:
+    page.open("/", servers[1]())
+    assert page.text("label[for=token]") == "Token"
+    for token, state in (("wrong", "failed"), ("open-sesame", "answered")):
+        page.fill("#token", token)
+        page.press(Keys.ENTER)
+        assert page.settle() == state
+    page.click("#start a")
+    page.until(lambda: page.settle() and names(page))
+    kept = "return location.href + JSON.stringify([localStorage, sessionStorage, history.state])"
+    assert "sesame" not in page.js(kept) + page.js("return document.cookie")
+    page.js("location.reload()")
+    page.until(lambda: page.text("label[for=token]"))
+
+
+# ---------------------------------------------------------------------------------- keys, widths
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_keys_of_any_letters(page: Page, key: str) -> None:
+    """They are shown as they are, complete, can be asked about, and stand in addresses."""
+    page.open(f"/?model=odd&query={LARGE}&seen=1")
+    assert sorted(names(page)) == sorted(ODD)
+    page.click("button.name", names(page).index(key))
+    page.until(lambda: len(page.texts(".similar li")) == len(ODD) - 1)
+    page.click(".acts a")
+    page.until(lambda: page.js("return document.querySelector('#candidate').value") == key)
+    page.settle()
+    assert sorted([*names(page), key]) == sorted(ODD)
+    page.open(page.js("return location.pathname + location.search"))
+    assert page.js("return document.querySelector('#candidate').value") == key
+    assert page.js("return document.querySelectorAll('script, img').length") == 1
+
+
+def test_integers_too_large_for_numbers_stay_as_they_are(page: Page) -> None:
+    page.open("/?model=odd")
+    page.fill("#query", str(LARGE))
+    page.until(lambda: page.texts("[role=option]"))
+    assert page.texts("[role=option]")[0] == str(LARGE)
+    page.press(Keys.ARROW_DOWN, Keys.ENTER)
+    page.until(lambda: page.settle() and names(page))
+    assert page.js("return new URLSearchParams(location.search).get('query')") == str(LARGE)
+
+
+def test_narrow_screens_need_no_sideways_scrolling(page: Page) -> None:
+    page.size(320, 640)
+    paths = {
+        "/?query=vlc&off=vlc-bin&k=30": "button.name",
+        f"/?model=odd&query={LARGE}&seen=1": "button.name",
+        f"/?model=odd&history={'w' * 300}": None,
+        "/?model=topics&text=green": "button.name",
+        "/?model=patients&row.age=50&fpr=0.1": None,
+        "/?query=" + "x" * 200: None,
+    }
+    for path, opened in paths.items():
+        page.open(path)
+        if opened:
+            page.click(opened)
+        wide = page.js("return document.documentElement.scrollWidth")
+        assert wide <= 320, path
+        button = "document.querySelector('form:not([hidden]) button.main')"
+        assert page.js(f"return {button}.getBoundingClientRect().height") >= 40
+
+
+# ---------------------------------------------------------------------------------- the files
+
+
+def files(ending: str) -> dict[str, str]:
+    home = resources.files("rankfold.serve") / "page"
+    found = {
+        entry.name: entry.read_text() for entry in home.iterdir() if entry.name.endswith(ending)
+    }
+    assert found
+    return found
+
+
+def test_nothing_stands_in_the_page_that_its_policy_forbids() -> None:
+    for name, text in files(".html").items():
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|https?:", text), name
+    for name, text in files(".js").items():
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text
+        ), name
+        assert not re.search(r"localStorage|sessionStorage|cookie", text), name
+
+
+def test_colours_have_contrast() -> None:
+    [css] = files(".css").values()
+    blocks = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    assert len(blocks) == 2  # light and dark
+    for block in blocks:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+        for ground in ("paper", "band"):
+            for ink in ("ink", "soft", "good", "bad", "link"):
+                assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+            assert contrast(colours["edge"], colours[ground]) >= 3, ground  # of fields
+        assert contrast(colours["on-link"], colours["link"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,183 @@
+"""A server at a port: bounds on connections and heads, an orderly end, a swap under load."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import exchange, fit_shop
+
+from rankfold.errors import UserError
+from rankfold.serve.limits import Limits
+from rankfold.serve.server import hosts_of, is_loopback, listen
+
+Live = Callable[..., tuple[str, int]]
+ASK = b'{"queries": [1], "k": 2}'
+HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+def test_requests_over_one_connection(live: Live) -> None:
+    place = live(Limits())
+    whole = HEAD + b"content-length: %d\r\n" % len(ASK)
+    last = whole + b"connection: close\r\n\r\n" + ASK
+    answer = exchange(
+        place, whole + b"\r\n" + ASK + last
+    )  # the second before the first is answered
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    chunked = b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    parts = b"".join(b"1\r\n%c\r\n" % byte for byte in ASK) + b"0\r\n\r\n"
+    assert b"HTTP/1.1 200 OK" in exchange(place, HEAD + chunked + parts)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00", 400),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 40_000, 431),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: x\r\n" % n for n in range(5000)), 431),
+        (b"GET /" + b"a" * 40_000, 431),
+        (b"GET / HTTP/1.1\r\nhost: loc", 408),
+        (b"", 408),
+        (HEAD + b"content-length: 100\r\n\r\n{", 408),
+        (HEAD + b"content-length: 99999999\r\n\r\n{", 413),
+        (HEAD + b"content-length: -1\r\n\r\n", 400),
+        (HEAD + b"content-length: 3\r\ncontent-length: 4\r\n\r\n", 400),
+        (HEAD + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400),
+    ],
+)
+def test_broken_requests_end_soon(live: Live, sent: bytes, status: int) -> None:
+    place = live(Limits(arriving=0.4))
+    begin = time.monotonic()
+    answer = exchange(place, sent)
+    assert time.monotonic() - begin < 8
+    assert answer.startswith(b"HTTP/1.1 %d" % status), answer[:100]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert set(json.loads(body)) == {"error", "hint"}
+    assert b"x-content-type-options: nosniff" in head
+    good = exchange(place, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert good.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_idle_connections_are_closed_and_too_many_refused(live: Live) -> None:
+    place = live(Limits(connections=3, arriving=30.0))
+    held = [socket.create_connection(place) for _ in range(3)]
+    time.sleep(0.2)
+    answer = exchange(place, b"")
+    assert answer.startswith(b"HTTP/1.1 503")
+    for connection in held:
+        connection.close()
+    time.sleep(0.2)
+    good = exchange(place, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert good.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    taken = listen("127.0.0.1", 0)
+    taken.listen()
+    with taken, pytest.raises(UserError, match="port") as error:
+        listen("127.0.0.1", taken.getsockname()[1])
+    assert "--port" in error.value.hint
+    with pytest.raises(UserError, match="cannot listen at"):
+        listen("no.such.host.invalid", 0)
+
+
+def test_names_of_this_machine() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.9.1", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
+    assert "localhost" in (hosts_of("127.0.0.1") or ())
+    assert hosts_of("0.0.0.0") is None
+
+
+@contextmanager
+def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``rankfold serve`` as a process of its own, and its address."""
+    command = [sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
+        try:
+            line = running.stdout.readline()
+            found = re.search(r"rankfold serves (http://\S+)", line)
+            assert found, line + running.stderr.read()
+            yield running, found[1]
+        finally:
+            running.kill()
+
+
+def test_a_swap_and_an_end_under_load(tmp_path: Path) -> None:
+    fit_shop(tmp_path / "shop")
+    answers: list[tuple[str, ...]] = []
+    statuses: list[int] = []
+    broken: list[str] = []
+    ending = threading.Event()
+
+    def ask(address: str) -> None:
+        body = {"queries": [3], "k": 20}
+        with httpx.Client(base_url=address, timeout=20) as client:
+            while True:
+                try:
+                    answer = client.post("/search", json=body)
+                except httpx.TransportError as error:
+                    if not ending.is_set():
+                        broken.append(repr(error))
+                    return
+                statuses.append(answer.status_code)
+                (found,) = answer.json()["results"]
+                answers.append(tuple(each["candidate"] for each in found["candidates"]))
+
+    with process(tmp_path / "shop") as (running, address):
+        assert running.stdout is not None
+        card = running.stdout.readline()
+        threads = [threading.Thread(target=ask, args=(address,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        fit_shop(tmp_path / "shop", seed=5)
+        limit = time.monotonic() + 30
+        while len(set(answers)) < 2 and time.monotonic() < limit:
+            time.sleep(0.1)
+        ending.set()
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate(timeout=30)
+        for thread in threads:
+            thread.join(timeout=20)
+    assert running.returncode == 0
+    assert broken == []
+    assert set(statuses) == {200}
+    assert len(set(answers)) == 2  # the old model's and the new one's, nothing between
+    assert card.startswith("  shop: rg2-plain; 120 queries")
+    lines = [json.loads(line) for line in err.splitlines()]
+    events = [line["event"] for line in lines]
+    assert events.count("model loaded") == 2
+    assert events[-1] == "stopped"
+    assert {line["level"] for line in lines} == {"info"}
+
+
+def test_what_is_asked_before_the_end_is_answered(tmp_path: Path) -> None:
+    """A body that is still arriving at the signal is waited for."""
+    fit_shop(tmp_path / "shop")
+    with process(tmp_path / "shop", "--grace", 10) as (running, address):
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(ASK) + ASK[:5])
+            time.sleep(0.5)
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            with pytest.raises(OSError):  # noqa: PT011
+                socket.create_connection((host, int(port)), timeout=2).close()
+            connection.sendall(ASK[5:])
+            answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b"connection: close" in answer
+        assert running.wait(timeout=20) == 0
