@@ -18,7 +18,8 @@ from torch import Tensor
 
 from rankfold import config
 from rankfold.answering import Answers, find_index, takes_texts
-from rankfold.data.folder import check_pairs
+from rankfold.comm import ALONE, connect
+from rankfold.data.folder import check_pairs, part
 from rankfold.data.folder import load as load_data
 from rankfold.data.matching import renumber, rows_of, same_keys
 from rankfold.data.reading import silent
@@ -44,7 +45,7 @@ from rankfold.metrics import (
 )
 from rankfold.metrics.strata import GROUPS
 from rankfold.ranker import Ranker
-from rankfold.types import Dataset, Interactions, Model, Progress, SplitName, Texts
+from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
@@ -117,7 +118,8 @@ def evaluate(
     when test is. Data other than the model's own is matched by key: a query that the model does not
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
     A model that ranks by text knows every query, by the text that the data has of it. Graded rows
-    are held against the metrics of ``metrics/graded.py``, with intervals.
+    are held against the metrics of ``metrics/graded.py``, with intervals. Under torchrun each
+    process ranks for its own queries; all get the values of all.
 
     Args:
         ranker: a model or its folder.
@@ -131,7 +133,8 @@ def evaluate(
         progress: told after each block.
         graded: of graded rows, the fields of ``Certainty``: samples, seed, confidence, calibration.
     """
-    data = data if isinstance(data, Dataset) else load_data(data)
+    comm = connect()
+    data = part(data, comm) if isinstance(data, Dataset) else load_data(data, comm)
     ranker = ranker if isinstance(ranker, Ranker | Grader) else load(ranker)
     if split not in ("validation", "test"):
         raise UserError(f"cannot evaluate on {split!r}", hint="use --split validation or test")
@@ -182,7 +185,11 @@ def evaluate_ranking(
     memory_budget: int,
     progress: Progress,
 ) -> Evaluation:
-    """Rank all candidates for every query with a pair in ``split``; see ``evaluate``."""
+    """Rank all candidates for every query with a pair in ``split``; see ``evaluate``.
+
+    Of several processes each ranks for its own queries; the values of all are then gathered.
+    """
+    comm = connect()
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
@@ -195,17 +202,20 @@ def evaluate_ranking(
     matched = _match(ranker, data, split)
     has_positive, known = matched.truth.counts() > 0, (matched.places >= 0) | by_text
     rows = torch.nonzero(has_positive & known).flatten()
-    if len(rows) == 0:
+    if _in_all(len(rows), comm) == 0:
         raise UserError(
             f"no query of the {split} split is known to the model",
             hint="was the model fitted on other data?",
         )
-    weights = _weights(specs, data, matched, given)
+    counts = _Counts(data, comm)
+    weights = _weights(specs, counts, matched, given)
     answers = Answers(ranker.model, matched.train, memory_budget, data.query_texts, build)
+    if comm.size > 1:
+        answers.popularity = comm.sum(matched.train.candidate_counts())
     places = None if by_text else matched.places
-    whole = _Tally(specs, matched.seen.n_candidates, _ranks(specs, answers), weights)
-    groups = _groups(data) if strata else []
-    parts = [_Part(specs, matched.spread(group.members), weights) for group in groups]
+    whole = _Tally(specs, matched.seen.n_candidates, _ranks(specs, answers), weights, comm)
+    groups = _groups(counts) if strata else []
+    parts = [_Part(specs, matched.spread(group.members), weights, comm) for group in groups]
     tallies: list[_Tally | _Part] = [whole, *parts]
     for block, ids in _lists(answers, matched.seen, rows, specs, places, progress):
         truth = matched.truth.select(block)
@@ -215,16 +225,30 @@ def evaluate_ranking(
     values = {**_means(per_query), **whole.of_all()}
     return Evaluation(
         split=split,
-        queries=len(rows),
-        without_positive=int((~has_positive).sum()),
-        unknown=int((has_positive & ~known).sum()),
-        trained_on=_trained_on(ranker, data, matched),
+        queries=_in_all(len(rows), comm),
+        without_positive=_in_all(int((~has_positive).sum()), comm),
+        unknown=_in_all(int((has_positive & ~known).sum()), comm),
+        trained_on=_in_all(_trained_on(ranker, data, matched), comm),
         metrics={str(spec): values[str(spec)] for spec in specs},
         per_query=per_query,
-        rows=rows.numpy(),
+        rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else given,
         strata=[_stratum(*both) for both in zip(groups, parts, strict=True)],
     )
+
+
+def _in_all(number: int, comm: Comm) -> int:
+    return int(comm.sum(torch.tensor(number)))
+
+
+class Among(NamedTuple):
+    """The processes among which queries are divided, and what the queries of all have chosen."""
+
+    comm: Comm = ALONE
+    popularity: Tensor | None = None  # how many chose each candidate, [N]; None: one has them all
+
+
+ONE = Among()
 
 
 def score(
@@ -237,9 +261,9 @@ def score(
     train: Interactions | None = None,
     texts: Texts | None = None,
     memory_budget: int = 2**30,
-    progress: Progress = silent,
+    among: Among = ONE,
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
-    """The metrics' values for each of ``rows``, and those that have one value for all.
+    """The metrics' values for each of ``rows`` of all processes, and those that have one for all.
 
     Args:
         model: its candidates are the first of the truth's.
@@ -250,11 +274,14 @@ def score(
         train: the pairs that popularity is counted in; None: ``seen``.
         texts: of the queries, for a model that ranks by these.
         memory_budget: bytes for blocks.
-        progress: told after each block.
+        among: the processes among which the queries are divided.
     """
+    comm, popularity = among
     answers = Answers(model, seen if train is None else train, memory_budget, texts)
-    tally = _Tally(specs, seen.n_candidates, _ranks(specs, answers))
-    for block, ids in _lists(answers, seen, rows, specs, None, progress):
+    if popularity is not None:
+        answers.popularity = popularity
+    tally = _Tally(specs, seen.n_candidates, _ranks(specs, answers), comm=comm)
+    for block, ids in _lists(answers, seen, rows, specs, None, silent):
         tally.add(ids, truth.select(block))
     return tally.per_query(), tally.of_all()
 
@@ -286,10 +313,11 @@ class _Tally:
         n_candidates: int,
         ranks: Tensor | None = None,
         weights: Tensor | None = None,
+        comm: Comm = ALONE,
     ) -> None:
         each = [spec for spec in specs if spec.name not in SHOWN_METRICS]
         all_ = [spec for spec in specs if spec.name in SHOWN_METRICS]
-        self.ranks, self.weights = ranks, weights
+        self.ranks, self.weights, self.comm = ranks, weights, comm
         self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.best: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.shown = {spec: torch.zeros(n_candidates, dtype=torch.int64) for spec in all_}
@@ -305,38 +333,44 @@ class _Tally:
             counts += count_shown(ids, spec.k, len(counts))
 
     def per_query(self) -> dict[str, NDArray[np.float32]]:
-        """One value per query, of which the mean is the metric."""
+        """One value per query of all processes, of which the mean is the metric."""
         found = {}
         for spec, parts in self.values.items():
-            best = self.best[spec]
-            scale = float(torch.cat(best).double().mean()) if best else 1.0
-            found[str(spec)] = (torch.cat(parts) / scale).numpy()
+            scaled = _measures(spec).best is not None
+            scale = float(self._gather(self.best[spec]).double().mean()) if scaled else 1.0
+            found[str(spec)] = (self._gather(parts) / scale).numpy()
         return found
 
     def of_all(self) -> dict[str, float]:
         """One value for all queries."""
-        return {str(spec): float(SHOWN_METRICS[spec.name](n)) for spec, n in self.shown.items()}
+        shown = {spec: self.comm.sum(counts) for spec, counts in self.shown.items()}
+        return {str(spec): float(SHOWN_METRICS[spec.name](n)) for spec, n in shown.items()}
+
+    def _gather(self, parts: Sequence[Tensor]) -> Tensor:
+        return self.comm.gather(torch.cat([*parts]) if parts else torch.zeros(0))
 
 
 class _Part:
     """A tally of the queries with a positive among some of the candidates, of these alone."""
 
     def __init__(
-        self, specs: Sequence[MetricSpec], members: Tensor, weights: Tensor | None
+        self, specs: Sequence[MetricSpec], members: Tensor, weights: Tensor | None, comm: Comm
     ) -> None:
         whole = [spec for spec in specs if spec.name not in {*SHOWN_METRICS, "popularity"}]
-        self.tally = _Tally(whole, 0, weights=weights)  # of what looks at the truth
+        self.tally = _Tally(whole, 0, weights=weights, comm=comm)  # of what looks at the truth
         self.members = members
-        self.queries = 0
+        self._queries = 0
 
     def add(self, ids: Tensor, truth: Interactions) -> None:
         truth = within(truth, self.members)
         rows = torch.nonzero(truth.counts() > 0).flatten()
         self.tally.add(ids[rows], truth.select(rows))
-        self.queries += len(rows)
+        self._queries += len(rows)
 
-    def means(self) -> dict[str, float]:
-        return _means(self.tally.per_query()) if self.queries > 0 else {}
+    def means(self) -> tuple[int, dict[str, float]]:
+        """How many queries, and their mean values, if there are any."""
+        queries = _in_all(self._queries, self.tally.comm)
+        return queries, _means(self.tally.per_query()) if queries > 0 else {}
 
 
 def _measures(spec: MetricSpec) -> PropensityMetric:
@@ -367,9 +401,10 @@ class _Matched(NamedTuple):
 
 def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
     truth, seen, train = data.split(split), data.seen(split), data.split("train")
-    places, columns = torch.arange(len(data.queries)), torch.arange(len(data.candidates))
+    n = truth.n_queries
+    places, columns = torch.arange(n) + data.first, torch.arange(len(data.candidates))
     if not same_keys(ranker.queries, data.queries):
-        places = ranker.queries.find(data.queries.keys)
+        places = ranker.queries.find(data.queries.keys.slice(data.first, n))
     if not same_keys(ranker.candidates, data.candidates):
         columns = rows_of(ranker.candidates, data.candidates)
         n = len(ranker.candidates)
@@ -423,15 +458,27 @@ def _ranks(specs: Sequence[MetricSpec], answers: Answers) -> Tensor | None:
     return popularity_rank(answers.popularity) if asked else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What is counted in the training pairs of all processes."""
+
+    data: Dataset
+    comm: Comm
+
+    def candidates(self) -> Tensor:
+        return self.comm.sum(self.data.split("train").candidate_counts())
+
+    def queries(self) -> int:
+        return _in_all(int((self.data.split("train").counts() > 0).sum()), self.comm)
+
+
 def _weights(
-    specs: Sequence[MetricSpec], data: Dataset, matched: _Matched, propensity: Propensity
+    specs: Sequence[MetricSpec], train: _Counts, matched: _Matched, propensity: Propensity
 ) -> Tensor | None:
     """1/p by the truth's columns, if a metric asks for it; counted in all of the data's train."""
     if not any(spec.name in PROPENSITY_METRICS for spec in specs):
         return None
-    train = data.split("train")
-    n_queries = int((train.counts() > 0).sum())
-    return matched.spread(inverse_propensity(train.candidate_counts(), n_queries, propensity))
+    return matched.spread(inverse_propensity(train.candidates(), train.queries(), propensity))
 
 
 class _Group(NamedTuple):
@@ -440,9 +487,9 @@ class _Group(NamedTuple):
     train_pairs: int
 
 
-def _groups(data: Dataset) -> list[_Group]:
+def _groups(train: _Counts) -> list[_Group]:
     """Head, torso and tail, and the unseen if there are any."""
-    counts = data.split("train").candidate_counts()
+    counts = train.candidates()
     group = frequency_groups(counts)
     found = [(name, group == number) for number, name in enumerate(GROUPS)]
     return [
@@ -454,7 +501,7 @@ def _groups(data: Dataset) -> list[_Group]:
 
 def _stratum(group: _Group, part: _Part) -> Stratum:
     candidates = int(group.members.sum())
-    return Stratum(group.name, candidates, group.train_pairs, part.queries, part.means())
+    return Stratum(group.name, candidates, group.train_pairs, *part.means())
 
 
 def _trained_on(ranker: Ranker, data: Dataset, matched: _Matched) -> int:

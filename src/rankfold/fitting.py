@@ -17,21 +17,23 @@ import torch
 from torch import Tensor
 
 from rankfold import config, store
-from rankfold.comm import Alone
+from rankfold.comm import connect, device_of
 from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
-from rankfold.evaluation import score
+from rankfold.evaluation import Among, score
 from rankfold.grader import Grader, load
 from rankfold.index.ann import build_index
+from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
-from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.ranker import Ranker
+from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
+from rankfold.ranker import PER_CANDIDATE, PER_QUERY, Ranker
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.course import Course
 from rankfold.types import (
+    Comm,
     Dataset,
     Graded,
     Interactions,
@@ -41,6 +43,7 @@ from rankfold.types import (
     Run,
     SplitName,
     Step,
+    Vocabulary,
 )
 
 USUAL: dict[Kind, tuple[str, int]] = {  # metric and patience, by the kind of data
@@ -71,18 +74,22 @@ class Fitting:
     checkpoint_seconds: float = 30.0  # between two checkpoints
     seconds: float | None = None  # after these end at the first step that leaves a model to keep
     memory_budget: int = 2**30
+    candidate_memory: int = 2**34  # bytes of a table of all candidates; above, ranks divide it
     report: Report = unreported
+    comm: Any = None  # the processes to fit in, a Comm; None: what torchrun started, if it did
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be fitted."""
+    """What is to be fitted. Of several processes each has the data of its own queries."""
 
     name: str
     method: Method
     settings: Any
     data: Dataset
     how: Fitting
+    comm: Comm
+    given: Any  # what the data was given as: from it, all of it can be had
 
     @property
     def out(self) -> Path | None:
@@ -120,6 +127,9 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         data: prepared data or its folder; or pairs to train on as they are: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
         options: the method's own settings and the fields of ``Fitting``.
+
+    Under torchrun all processes fit one model together. Rank 0 writes it and gets all of it, the
+    others get the rows of their own queries.
     """
     job = plan(method, data, options)
     try:
@@ -135,6 +145,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
 
 def _fit(job: Job) -> Ranker | Grader:
     found = _find_checkpoint(job)
+    job.comm.agree({"step to go on from": None if found is None else int(found.state["number"])})
     if found is None and job.how.resume and job.out is not None and job.out.exists():
         return _finished(job, job.out)
     course = Course() if found is None else found.course
@@ -154,7 +165,16 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     method = find_method(name)
     given = {key: options.pop(key) for key in list(options) if key in Fitting.__slots__}
     how = _checked(config.build(Fitting, given))
-    job = Job(name, method, config.build(method.config, options), as_data(data), how)
+    comm = connect() if how.comm is None else how.comm
+    if comm.size > 1 and not method.divides:
+        able = ", ".join(name for name, method in METHODS.items() if method.divides)
+        raise UserError(
+            f"{name} is fitted by one process, not by {comm.size}",
+            hint=f"start it without torchrun; these can be divided: {able}",
+        )
+    settings, own = config.build(method.config, options), as_data(data, comm)
+    job = Job(name, method, settings, own, how, comm, data)
+    comm.agree({**store.versions(), **job.identity(), "device": how.device, "resume": how.resume})
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
@@ -167,10 +187,10 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
         )
     check_pairs(job.data)
     _check_metric(job)
-    if job.out is not None:
+    if job.out is not None and comm.rank == 0:
         store.check_writable(job.out, "model")
         store.check_writable(checkpoint.path_of(job.out), "checkpoint")
-    elif how.resume:
+    elif job.out is None and how.resume:
         raise UserError("there is nothing to resume without an output folder", hint="give out=")
     return job
 
@@ -184,7 +204,7 @@ def find_method(name: str) -> Method:
 
 
 def _checked(how: Fitting) -> Fitting:
-    for name in ("patience", "validation_queries", "memory_budget"):
+    for name in ("patience", "validation_queries", "memory_budget", "candidate_memory"):
         value = getattr(how, name)
         if value is not None and value < 1:
             raise UserError(f"{name} is {value}", hint="it is at least 1")
@@ -199,6 +219,10 @@ def _checked(how: Fitting) -> Fitting:
 def _check_metric(job: Job) -> None:
     if job.data.kind == "graded":
         parse_graded(job.metric)
+        if job.data.validation is not None:
+            hint = "prepare the data with another --split; 0.9,0,0.1 is without validation"
+            grades = job.data.graded("validation").grades
+            check_two_grades(grades, "rows of the validation split", hint)
     elif parse(job.metric).name not in METRICS.keys() - {"popularity"}:
         raise UserError(f"cannot validate by {job.metric}", hint="use ndcg@10 or the like")
 
@@ -208,7 +232,7 @@ def _find_checkpoint(job: Job) -> Checkpoint | None:
     if job.out is None or not job.how.resume or not checkpoint.path_of(job.out).exists():
         return None
     path = checkpoint.path_of(job.out)
-    found = checkpoint.load(path)
+    found = checkpoint.load(path, job.comm)
     checkpoint.check_same_fit(path, found.identity, job.identity())
     return found
 
@@ -251,19 +275,29 @@ def _run(
             if step.whole:
                 scored = validate is not None and step.model is not None
                 course.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
-            job.how.report(course, step)
-            late = _is_late(job, course, monotonic() - began)
+            if job.comm.rank == 0:
+                job.how.report(course, step)
+            late, due, stop = _decided(
+                job.comm,
+                _is_late(job, course, monotonic() - began),
+                monotonic() - saved >= job.how.checkpoint_seconds,
+                interrupted(),
+            )
             over = step.whole and (late or course.is_over(step, job.patience))
-            if over and not (interrupted() and _goes_on(job, course)):
+            if over and not (stop and _goes_on(job, course)):
                 return
-            due = interrupted() or monotonic() - saved >= job.how.checkpoint_seconds
-            if job.out is not None and due:
+            if job.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
-                now = Checkpoint(identity, course, {**step.state(), **extra})
-                checkpoint.save(checkpoint.path_of(job.out), now)
+                now = Checkpoint(identity, course, {**step.state(), **extra}, step.divided)
+                checkpoint.save(checkpoint.path_of(job.out), now, job.comm)
                 saved = monotonic()
-            if interrupted():
+            if stop:
                 raise KeyboardInterrupt
+
+
+def _decided(comm: Comm, *votes: bool) -> tuple[bool, ...]:
+    """What depends on clocks and signals, decided alike by all processes: one is enough."""
+    return tuple(bool(votes) for votes in comm.sum(torch.tensor(votes, dtype=torch.int32)))
 
 
 def _goes_on(job: Job, course: Course) -> bool:
@@ -313,13 +347,14 @@ def _make_run(job: Job, data: Dataset, state: Mapping[str, Tensor] | None) -> Ru
         rng.set_state(state["rng"])
     return Run(
         rng=rng,
-        device=_device(job.how.device),
-        comm=Alone(),
+        device=device_of(_device(job.how.device).type, job.comm),
+        comm=job.comm,
         resume=state,
         validate=_validator(job, data),
         judge=_judge(job, data),
         build_index=lambda vectors: build_index(vectors, job.how.memory_budget),
         memory_budget=job.how.memory_budget,
+        candidate_memory=job.how.candidate_memory,
     )
 
 
@@ -358,10 +393,13 @@ def _judge(job: Job, data: Dataset) -> _Judge | None:
         return None
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
-    if len(rows) > job.how.validation_queries:
+    counts = job.comm.gather(torch.tensor([len(rows)]))
+    before, n = int(counts[: job.comm.rank].sum()), int(counts.sum())
+    if n > job.how.validation_queries:
         rng = torch.Generator().manual_seed(job.how.seed)
-        sample = torch.randperm(len(rows), generator=rng)[: job.how.validation_queries]
-        rows = rows[sample.sort().values]
+        sample = torch.randperm(n, generator=rng)[: job.how.validation_queries]
+        sample = sample.sort().values - before
+        rows = rows[sample[(sample >= 0) & (sample < len(rows))]]
     return _Judge(rows, truth, data.seen("validation"), parse(job.metric))
 
 
@@ -374,6 +412,9 @@ def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
         return None
     how: dict[str, Any] = {"train": data.split("train"), "texts": data.query_texts}
     how["memory_budget"] = job.how.memory_budget
+    if job.comm.size > 1:
+        popularity = job.comm.sum(data.split("train").candidate_counts())
+        how["among"] = Among(job.comm, popularity)
 
     def validate(model: Model) -> float:
         per_query, _ = score(model, found.truth, found.seen, found.queries, [found.metric], **how)
@@ -414,13 +455,51 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
     if job.method.settle is not None:
         data = job.whole if course.phase == "refit" else job.data
         model = job.method.settle(model, data.split("train").to(_device(job.how.device)))
-    tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
-    model = replace(model, tensors=tensors, notes=notes)
+    model = _collected(replace(model, notes=notes), job)
     ranker = _graded(job, model) if job.data.kind == "graded" else _ranker(job, model)
-    if job.out is not None:
+    if job.out is not None and job.comm.rank == 0:
         ranker.save(job.out)
         checkpoint.remove(checkpoint.path_of(job.out))
+    job.comm.barrier()
     return ranker
+
+
+def _collected(model: Model, job: Job) -> Model:
+    """The model in memory: on rank 0 with the rows of all queries, elsewhere with its own.
+
+    Candidates that were divided are whole on all ranks, as files that no other process sees.
+    """
+    tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
+    for name, tensor in tensors.items():
+        per_candidate = name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
+        if name in PER_QUERY or per_candidate:
+            whole = _all_rows(tensor, job, on_all=per_candidate)
+            tensors[name] = whole if per_candidate or job.comm.rank == 0 else tensor
+    return replace(model, tensors=tensors)
+
+
+def _all_rows(own: Tensor, job: Job, *, on_all: bool) -> Tensor:
+    """The rows of all processes, on rank 0; some at a time, on disk where memory is short."""
+    comm = job.comm
+    here = on_all or comm.rank == 0
+    bring = comm.gather if on_all else comm.collect
+    if comm.size == 1:
+        return own
+    lengths = comm.gather(torch.tensor([len(own)])).tolist()
+    shape, row = (sum(lengths), *own.shape[1:]), own[:1].nbytes
+    whole = own[:0]
+    if here:
+        in_memory = shape[0] * row <= job.how.memory_budget
+        whole = own.new_empty(shape) if in_memory else in_file(shape, own.dtype)
+    step = max(1, job.how.memory_budget // 4 // max(1, row * comm.size))
+    for start in range(0, max(lengths), step):
+        found = bring(own[start : start + step])
+        sizes = [min(max(0, length - start), step) for length in lengths]
+        parts = found.split(sizes) if here else []
+        for rank, part in enumerate(parts):
+            first = sum(lengths[:rank]) + start
+            whole[first : first + len(part)] = part
+    return whole
 
 
 def _graded(job: Job, model: Model) -> Grader:
@@ -438,8 +517,16 @@ def _graded(job: Job, model: Model) -> Grader:
 def _ranker(job: Job, model: Model) -> Ranker:
     """The model with what the data says of its rows; texts only where it ranks by them."""
     data, written = job.data, {}
+    if job.comm.size > 1:
+        data = as_data(job.given) if job.comm.rank == 0 else _own_keys(data)
     if job.method.data_kind == "texts":
         written = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
         written["texts"] = data.query_texts
     seen = replace(data, excluded=None).seen("test")
     return Ranker(model, data.queries, data.candidates, seen, data.excluded, **written)
+
+
+def _own_keys(data: Dataset) -> Dataset:
+    """Data of some of the queries, with the keys of these alone."""
+    n, keys = data.split("train").n_queries, data.queries
+    return replace(data, queries=Vocabulary(n, lambda: keys.keys.slice(data.first, n)), first=0)

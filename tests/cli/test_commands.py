@@ -184,6 +184,15 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
         assert tensors.name in done.err
 
 
+def test_fit_ends_in_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
+    for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):
+        found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
+        assert len(found["notes"]["history"]) == steps
+    done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
+    assert (done.code, "seconds is -1" in done.err) == (2, True)
+
+
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('width = 4\nsolver = "als"\nsweeps = 2\n')
     words = ("fit", "rg2-plain", model.with_name("data"), "--out", tmp_path / "m2", "--json")

@@ -60,6 +60,7 @@ def test_without_what_a_page_needs_the_rest_is_there(
     done = rankfold(*words(home))
     assert done.code == 0
     assert "rankfold[report]" in done.err
+    assert "None" not in done.err
     assert not (home / "out/report.html").exists()
     assert (home / "out/results.json").exists()
 

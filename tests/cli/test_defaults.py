@@ -31,7 +31,7 @@ def test_fit() -> None:
     own = {field.name: field.default for field in fields(Fitting)}
     options = shown(fit.command)
     shared = own.keys() & options.keys() - {"out"}
-    assert shared >= {"seed", "device", "resume", "refit", "metric", "patience"}
+    assert shared >= {"seed", "device", "resume", "refit", "metric", "patience", "seconds"}
     assert {name: options[name] for name in shared} == {name: own[name] for name in shared}
 
 

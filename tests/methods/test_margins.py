@@ -48,7 +48,7 @@ def test_sml_is_its_written_formula() -> None:
         return float(((a - b) ** 2).sum())
 
     expected = []
-    for row, (x, y) in enumerate(zip(*(t.tolist() for t in BATCH), strict=True)):
+    for row, (x, y) in enumerate(zip(*(t.tolist() for t in BATCH[:2]), strict=True)):
         others = [int(j) for j, good in zip(POOL.ids[row], VALID[row], strict=True) if good]
         near = d(p[x], q[y])
         first = [max(0.0, near - d(p[x], q[j]) + float(m[x])) for j in others]
@@ -94,7 +94,7 @@ def test_uib_is_its_written_formula(monkeypatch: pytest.MonkeyPatch) -> None:
 
     expected = [
         phi(-float(scores[x, y])) + sum(phi(float(scores[x, j])) for j in ids[row]) / 4
-        for row, (x, y) in enumerate(zip(*(t.tolist() for t in BATCH), strict=True))
+        for row, (x, y) in enumerate(zip(*(t.tolist() for t in BATCH[:2]), strict=True))
     ]
     assert values.tolist() == pytest.approx(expected, abs=1e-5)
     values.sum().backward()

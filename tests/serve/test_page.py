@@ -449,19 +449,23 @@ def test_a_server_that_is_gone(page: Page) -> None:
 
 def test_late_answers_are_dropped(page: Page) -> None:
     page.open()
-    page.js("""const real = window.fetch; window.late = 0;
+    page.js("""const real = window.fetch; window.begun = window.late = 0;
         window.fetch = async (address, how) => {
             const {signal, ...rest} = how;  // it is not even stopped
-            const found = await real(address, rest);
-            if (how.body?.includes('gimp')) {
-                await new Promise(done => setTimeout(done, 600)); window.late++;
-            }
-            return found }""")
+            const slow = how.body?.includes('gimp');
+            window.begun += slow ? 1 : 0;
+            try {
+                return await real(address, rest);
+            } finally {
+                if (slow) await new Promise(done => setTimeout(done, 600));
+                window.late += slow ? 1 : 0;
+            } }""")
     for key in ("gimp", "vlc"):
         page.fill("#query", key)
         page.press(Keys.ENTER)
+        page.until(lambda: page.js("return window.begun") > 0)
     page.settle()
-    page.until(lambda: page.js("return window.late") == 1)
+    page.until(lambda: page.js("return window.late === window.begun"))
     page.js("return new Promise(done => setTimeout(done, 50))")
     assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"]}))
     assert page.js("return location.search") == "?query=vlc"

@@ -11,14 +11,18 @@ from rankfold.cli import (
     demo,
     diagnose,
     evaluate,
+    export,
     extend,
     fit,
     forget,
+    index,
     info,
     methods,
     predict,
     prepare,
+    ranks,
     search,
+    serve,
     tune,
     verify,
 )
@@ -32,8 +36,11 @@ COMMANDS = {
     "tune": tune,
     "evaluate": evaluate,
     "compare": compare,
+    "index": index,
     "search": search,
     "predict": predict,
+    "serve": serve,
+    "export": export,
     "diagnose": diagnose,
     "extend": extend,
     "forget": forget,
@@ -70,6 +77,8 @@ def options(
 
 def main() -> None:
     """Run a command. Exit codes: 0 good, 2 the user's input, 130 interrupted, 1 a bug."""
+    if ranks.are_several():
+        ranks.run(app)
     try:
         app()
     except UserError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,9 @@ def command(
         typer.Option(metavar="BINS", help="Also how scores and grades agree, of graded rows."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the bootstrap, 0 unless told.")] = None,
-    index: Index = "exact",
+    index: Annotated[
+        str, typer.Option(metavar="NAME", help="What searches vectors, as `search` takes it.")
+    ] = "exact",
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -48,6 +48,16 @@ def command(
     ] = None,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints.")] = 30.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="End at the first step after these.")
+    ] = None,
+    candidate_memory: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            help="Of a table of all candidates; a larger one is divided among ranks (rg2).",
+        ),
+    ] = 2**34,
     track: Annotated[
         str | None,
         typer.Option(
@@ -59,6 +69,8 @@ def command(
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
+    from rankfold.comm import connect
+    from rankfold.errors import UserError
     from rankfold.fitting import find_method, fit
     from rankfold.growing import exists, fit_and_add
     from rankfold.report.tracking import together, tracked
@@ -67,6 +79,8 @@ def command(
     options: dict[str, Any] = settings.read(config) if config else {}
     options |= settings.parse_words(set or [])
     settings.check_names(find_method(method).config, options)
+    if add is not None and connect().size > 1:
+        raise UserError("pairs are added by one process", hint="use --add without torchrun")
     kept = path_of(out)
     say = console(quiet=quiet or json)
     finished = resume and exists(out) and not kept.exists()
@@ -80,7 +94,9 @@ def command(
     try:
         with (
             progress(quiet=quiet or json) as tell,
-            tracked(track, method, asked, metric=metric or "score") as note,
+            tracked(
+                track if connect().rank == 0 else None, method, asked, metric=metric or "score"
+            ) as note,
         ):
             how: dict[str, Any] = {"seed": seed, "device": device, "resume": resume, "refit": refit}
             how |= {
@@ -88,8 +104,8 @@ def command(
                 "patience": patience,
                 "report": together(reporter(tell, metric or "score"), note),
             }
-            how |= {"validation_queries": validation_queries}
-            how |= {"checkpoint_seconds": checkpoint_seconds}
+            how |= {"validation_queries": validation_queries, "candidate_memory": candidate_memory}
+            how |= {"checkpoint_seconds": checkpoint_seconds, "seconds": seconds}
             how |= {"out": out, **options}
             ranker = fit_and_add(method, data, add, **how) if add else fit(method, data, **how)
     except KeyboardInterrupt:

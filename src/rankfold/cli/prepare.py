@@ -119,6 +119,9 @@ def command(
     ] = None,
     seed: int = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse bad rows.")] = False,
+    shards: Annotated[
+        int, typer.Option(help="Write the pairs in so many files, by contiguous queries.")
+    ] = 1,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -156,6 +159,7 @@ def command(
         "split": split,
         "seed": seed,
         "strict": strict,
+        "shards": shards,
     }
     with progress(quiet=quiet or json) as tell:
         data = prepare(*(inputs or []), out=out, progress=tell, **options)

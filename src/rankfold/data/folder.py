@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import torch
 from torch import Tensor
 
 from rankfold import store
+from rankfold.comm import ALONE
 from rankfold.data.texts import n_tokens
 from rankfold.errors import UserError
-from rankfold.types import Columns, Dataset, Features, Graded, Interactions, Texts, Vocabulary
+from rankfold.types import (
+    Columns,
+    Comm,
+    Dataset,
+    Features,
+    Graded,
+    Interactions,
+    Texts,
+    Vocabulary,
+)
 
 PARTS = ("train", "validation", "test", "excluded")
 TOKENIZER = "tokenizer"
 SIDES = {"query": "queries", "candidate": "candidates"}
 
 
-def save(data: Dataset, path: Path) -> None:
-    files: dict[str, store.Content] = {
-        name: to_tensors(part) for name in PARTS if (part := getattr(data, name)) is not None
-    }
+def save(data: Dataset, path: Path, shards: int = 1) -> None:
+    """Write prepared data; pairs and query texts in so many files, by contiguous queries."""
+    files: dict[str, store.Content] = {}
+    for name in PARTS:
+        if (part := getattr(data, name)) is not None:
+            files |= _in_shards(name, part, shards)
     for name in SIDES.values():
         files[name] = to_table(getattr(data, name))
     meta: dict[str, Any] = {
@@ -43,13 +56,33 @@ def save(data: Dataset, path: Path) -> None:
             meta[f"{side}_columns"] = from_columns(features.columns)
         texts: Texts | None = getattr(data, f"{side}_texts")
         if texts is not None:
-            files[f"{side}_texts"] = to_tensors(texts)
+            files |= _in_shards(f"{side}_texts", texts, shards if side == "query" else 1)
             meta["n_tokens"] = data.n_tokens
     if data.tokenizer is not None:
         files[TOKENIZER] = data.tokenizer
     if data.columns is not None:
         meta["columns"] = from_columns(data.columns)
+    if shards > 1:
+        meta["shards"] = shards
     store.write(path, "data", meta, files)
+
+
+def _in_shards(
+    name: str, part: Interactions | Graded | Texts, shards: int
+) -> dict[str, store.Content]:
+    """The files of a part: one of its name, or several, numbered."""
+    if shards == 1:
+        return {name: to_tensors(part)}
+    if isinstance(part, Graded):
+        raise UserError("graded rows are in one file", hint="leave --shards out")
+    n = len(part) if isinstance(part, Texts) else part.n_queries
+    bounds = [n * shard // shards for shard in range(shards + 1)]
+    pairs = enumerate(pairwise(bounds))
+    return {_shard(name, number): to_tensors(part.part(*ends)) for number, ends in pairs}
+
+
+def _shard(name: str, number: int) -> str:
+    return f"{name}_{number:05}"
 
 
 def to_table(vocabulary: Vocabulary) -> pl.DataFrame:
@@ -58,33 +91,40 @@ def to_table(vocabulary: Vocabulary) -> pl.DataFrame:
     return table if vocabulary.texts is None else table.with_columns(text=vocabulary.texts)
 
 
-def load(path: str | Path) -> Dataset:
-    """Open prepared data. Only the manifest and the tokenizer are read before they are used."""
+def load(path: str | Path, comm: Comm = ALONE) -> Dataset:
+    """Open prepared data. Only the manifest and the tokenizer are read before they are used.
+
+    Of several processes each gets the pairs, texts and features of its own queries; of graded rows
+    all. Pairs are shared with the files, not copied, where they come from one of them.
+    """
     folder = store.read(Path(path), "data")
     with store.understood(folder.path):
-        return _dataset(folder)
+        return _dataset(folder, comm)
 
 
-def _dataset(folder: store.Folder) -> Dataset:
+def _dataset(folder: store.Folder, comm: Comm) -> Dataset:
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
     graded = meta["data_kind"] == "graded"
     columns = to_columns(meta["columns"]) if "columns" in meta else None
-    read = partial(from_graded, columns=columns) if graded else from_tensors
-    parts: dict[str, Any] = {
-        name: read(folder.tensors(name), n_candidates) for name in PARTS if name in folder
-    }
+    held = Held(n_queries, (0, n_queries) if graded else comm.share(n_queries), _shards(meta))
+    parts: dict[str, Any] = {}
+    for name in PARTS:
+        if graded and name in folder:
+            parts[name] = from_graded(folder.tensors(name), n_candidates, columns)
+        elif held.file(name) in folder:
+            parts[name] = _pairs(folder, name, n_candidates, held)
     return Dataset(
         kind=meta["data_kind"],
         train=parts["train"],
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
-        query_texts=texts_of(folder, "query_texts", n_queries),
+        query_texts=_query_texts(folder, held),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
         n_tokens=meta.get("n_tokens", 0),
-        query_features=_features(folder, "query", n_queries),
+        query_features=_features(folder, "query", n_queries, held.rows),
         candidate_features=_features(folder, "candidate", n_candidates),
         queries=vocabulary(folder, "queries", n_queries),
         candidates=vocabulary(
@@ -93,10 +133,106 @@ def _dataset(folder: store.Folder) -> Dataset:
         columns=columns,
         summary=meta["summary"],
         fingerprint=meta["fingerprint"],
+        first=held.rows[0],
     )
 
 
-def _features(folder: store.Folder, side: str, n: int) -> Features | None:
+def part(data: Dataset, comm: Comm) -> Dataset:
+    """Of data that is held whole, what ``load`` gives to one of several processes."""
+    if comm.size == 1 or data.kind == "graded":
+        return data
+    start, stop = comm.share(len(data.queries))
+    names = (*PARTS, "query_texts")
+    held = {n: p.part(start, stop) for n in names if (p := getattr(data, n)) is not None}
+    features = data.query_features
+    if features is not None:
+        held["query_features"] = _rows(features, (start, stop))
+    return replace(data, **held, first=start)
+
+
+class Held(NamedTuple):
+    """Which of the queries are held, and in how many files the queries are."""
+
+    n: int  # all of them
+    rows: tuple[int, int]  # start and stop
+    shards: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.rows == (0, self.n)
+
+    def file(self, name: str) -> str:
+        """The first file of a part."""
+        return name if self.shards == 1 else _shard(name, 0)
+
+    def files(self, name: str) -> Iterator[tuple[str, int, int, int]]:
+        """The files that hold some of the rows, how many each has, and from where to where."""
+        for shard in range(self.shards):
+            start, stop = self.n * shard // self.shards, self.n * (shard + 1) // self.shards
+            first, last = max(start, self.rows[0]), min(stop, self.rows[1])
+            if self.rows[0] == self.rows[1]:  # no row: that of any file
+                yield self.file(name), stop, 0, 0
+                return
+            if first < last:
+                file = name if self.shards == 1 else _shard(name, shard)
+                yield file, stop - start, first - start, last - start
+
+
+def _shards(meta: Mapping[str, Any]) -> int:
+    shards = meta.get("shards", 1)
+    if not isinstance(shards, int) or shards < 1:
+        raise ValueError(f"it has {shards!r} shards")
+    return shards
+
+
+def _pairs(folder: store.Folder, name: str, n_candidates: int, held: Held) -> Interactions:
+    parts = []
+    for file, size, start, stop in held.files(name):
+        whole = from_tensors(folder.tensors(file), n_candidates)
+        if whole.n_queries != size:
+            raise ValueError(f"{file} has {whole.n_queries:,} queries, not {size:,}")
+        parts.append(whole if (start, stop) == (0, size) else whole.part(start, stop))
+    return parts[0] if len(parts) == 1 else join(parts)
+
+
+def join(parts: Sequence[Interactions]) -> Interactions:
+    """The rows of one part after the other, in memory."""
+    offsets = _joined([part.offsets for part in parts])
+    grades = [part.grades for part in parts if part.grades is not None]
+    both = torch.cat(grades) if len(grades) == len(parts) else None
+    candidates = torch.cat([part.candidates for part in parts])
+    return Interactions(offsets, candidates, both, parts[0].n_candidates)
+
+
+def _joined(offsets: Sequence[Tensor]) -> Tensor:
+    counts = torch.cat([one.diff() for one in offsets])
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _query_texts(folder: store.Folder, held: Held) -> Texts | None:
+    if held.file("query_texts") not in folder:
+        return None
+    parts = []
+    for file, size, start, stop in held.files("query_texts"):
+        whole = texts_of(folder, file, size)
+        assert whole is not None  # its first file is there, and a missing one is an error
+        parts.append(whole if (start, stop) == (0, size) else whole.part(start, stop))
+    if len(parts) == 1:
+        return parts[0]
+    tokens = torch.cat([part.tokens for part in parts])
+    weights = [part.weights for part in parts if part.weights is not None]
+    both = torch.cat(weights) if len(weights) == len(parts) else None
+    return Texts(_joined([part.offsets for part in parts]), tokens, both)
+
+
+def _rows(features: Features, rows: tuple[int, int]) -> Features:
+    own = slice(*rows)
+    return Features(features.numbers[own], features.categories[own], features.columns)
+
+
+def _features(
+    folder: store.Folder, side: str, n: int, rows: tuple[int, int] | None = None
+) -> Features | None:
     name = f"{side}_features"
     if name not in folder:
         return None
@@ -105,7 +241,7 @@ def _features(folder: store.Folder, side: str, n: int) -> Features | None:
     shapes = [tuple(tensor.shape) for tensor in (features.numbers, features.categories)]
     if shapes != [(n, len(columns.numbers)), (n, len(columns.levels))]:
         raise ValueError(f"the {side} features are of shapes {shapes}")
-    return features
+    return features if rows in (None, (0, n)) else _rows(features, rows or (0, n))
 
 
 def texts_of(folder: store.Folder, name: str, n: int) -> Texts | None:

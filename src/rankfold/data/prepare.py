@@ -15,6 +15,7 @@ import polars as pl
 import torch
 
 from rankfold import config, store
+from rankfold.comm import ALONE
 from rankfold.data import features, folder, graded, memory, sides, split, texts
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.documents import Asked, Documents, open_texts, read_documents
@@ -40,7 +41,7 @@ from rankfold.data.sources import SOURCES
 from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
 from rankfold.data.xc import read_xc
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Interactions, Progress, Vocabulary, from_pairs
+from rankfold.types import Comm, Dataset, Interactions, Progress, Vocabulary, from_pairs
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
@@ -51,6 +52,7 @@ FORMATS = ("table", "adjacency", "texts", "xc", "features")
 OPTIONS = {"candidate": "candidate-column", "time": "time-column", "text": "text-column"}
 OPTIONS |= {"header": "no-header", "query": "query-column", "grade": "grade-column"}
 MOST_PIXELS = 4096  # in height or width of an image
+MOST_SHARDS = 99_999
 OF_SOURCE = ("query", "grade", "train")  # what a source of graded rows knows itself
 FOR_GRADED = ("grades", "drop_columns", "image_size")
 FOR_PAIRS = (
@@ -66,6 +68,7 @@ FOR_PAIRS = (
     "exclude_self",
     "kcore",
     "duplicates",
+    "shards",
 )
 
 
@@ -103,6 +106,7 @@ class Preparation:
     split: str | Sequence[float] | None = None  # None: split.usual
     seed: int = 0
     strict: bool = False  # refuse bad rows instead of leaving them out
+    shards: int = 1  # in how many files the folder has its pairs, by contiguous queries
 
 
 def prepare(
@@ -129,19 +133,21 @@ def prepare(
     if out is None:
         return data
     progress("writing", 0.0)
-    folder.save(data, Path(out))
+    folder.save(data, Path(out), plan.shards)
     return folder.load(out)
 
 
-def as_data(data: Any) -> Dataset:
-    """Prepared data or its folder as it is; any other table or matrix as pairs to train on."""
-    if isinstance(data, Dataset):
-        return data
+def as_data(data: Any, comm: Comm = ALONE) -> Dataset:
+    """Prepared data or its folder as it is; any other table or matrix as pairs to train on.
+
+    Of several processes each gets the rows of its own queries; tables in memory are whole on all.
+    """
     if isinstance(data, str | Path):
-        return folder.load(data)
-    if memory.is_sparse(data):
-        return memory.from_sparse(data)
-    return prepare(data, split=(1.0, 0.0, 0.0))
+        return folder.load(data, comm)
+    if not isinstance(data, Dataset):
+        is_sparse = memory.is_sparse(data)
+        data = memory.from_sparse(data) if is_sparse else prepare(data, split=(1.0, 0.0, 0.0))
+    return folder.part(data, comm)
 
 
 def _checked(plan: Preparation) -> Preparation:
@@ -160,6 +166,9 @@ def _checked(plan: Preparation) -> Preparation:
     for name, number_ in (("seed", plan.seed), ("kcore", plan.kcore)):
         if not isinstance(number_, int) or number_ < 0:
             raise UserError(f"{name} is {number_}", hint="it is a whole number, 0 or more")
+    if not isinstance(plan.shards, int) or not 1 <= plan.shards <= MOST_SHARDS:
+        hint = f"it is a number of files, {MOST_SHARDS:,} at most"
+        raise UserError(f"shards is {plan.shards}", hint=hint)
     if plan.vocabulary is not None and plan.vocabulary < 1:
         raise UserError(f"the vocabulary is {plan.vocabulary}", hint="it is a number of tokens")
     if plan.min_grade is not None and not math.isfinite(plan.min_grade):

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
+from rankfold.encoders.shard import Shard
+
 SPREAD = 0.1  # standard deviation of a coordinate at the start
+BLOCK = 2**16  # rows drawn at a time where not all are kept
 
 
 class Tables(nn.Module):
     """Two tables of vectors.
 
-    With ``sparse`` gradients a step costs as much as its batch, rather than the tables.
+    With ``sparse`` gradients a step costs as much as its batch, rather than the tables. ``own``:
+    the only queries that are held, from where to where. ``shard``: of the candidates, likewise, and
+    where the others are had from.
     """
 
     def __init__(
-        self, sizes: tuple[int, int], width: int, rng: torch.Generator, *, sparse: bool = False
+        self,
+        sizes: tuple[int, int],
+        width: int,
+        rng: torch.Generator,
+        *,
+        sparse: bool = False,
+        own: tuple[int, int] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         super().__init__()
-        self.queries, self.candidates = (table(size, width, rng, sparse=sparse) for size in sizes)
+        held = None if shard is None else (shard.start, shard.stop)
+        self.queries = table(sizes[0], width, rng, sparse=sparse, own=own)
+        self.candidates = table(sizes[1], width, rng, sparse=sparse, own=held)
+        self.shard = shard
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
         return look_up(self.queries, rows)
 
     def of_candidates(self, rows: Tensor | None) -> Tensor:
+        if self.shard is not None:
+            assert rows is not None
+            return self.shard.look_up(self.candidates, rows)
         return look_up(self.candidates, rows)
 
 
@@ -33,8 +53,30 @@ def look_up(table: nn.Embedding, rows: Tensor | None) -> Tensor:
     return found
 
 
-def table(size: int, width: int, rng: torch.Generator, *, sparse: bool = False) -> nn.Embedding:
-    """Random vectors, the same on every device."""
-    return nn.Embedding(
-        size, width, sparse=sparse, _weight=torch.randn(size, width, generator=rng) * SPREAD
-    )
+def table(
+    size: int,
+    width: int,
+    rng: torch.Generator,
+    *,
+    sparse: bool = False,
+    own: tuple[int, int] | None = None,
+) -> nn.Embedding:
+    """Random vectors, the same on every device; with ``own``, these rows of them."""
+    drawn = _drawn(size, width, rng, own or (0, size)) * SPREAD
+    return nn.Embedding(len(drawn), width, sparse=sparse, _weight=drawn)
+
+
+def _drawn(size: int, width: int, rng: torch.Generator, own: tuple[int, int]) -> Tensor:
+    """Some rows of ``torch.randn(size, width)``, which is drawn in blocks if they are not all.
+
+    It fills sixteen numbers at a time, so that blocks of whole sixteens make the same numbers; the
+    last block is the longer one, since it may not have fewer.
+    """
+    if own == (0, size):
+        return torch.randn(size, width, generator=rng)
+    starts = [block * BLOCK for block in range(max(1, size // BLOCK))]
+    kept = []
+    for start, stop in pairwise([*starts, size]):
+        block = torch.randn(stop - start, width, generator=rng)
+        kept.append(block[max(0, own[0] - start) : max(0, own[1] - start)].clone())
+    return torch.cat(kept)

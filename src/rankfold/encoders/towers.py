@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
+from rankfold.comm import ALONE
 from rankfold.encoders.tables import SPREAD, look_up, table
-from rankfold.types import Features
+from rankfold.types import Comm, Features
 
 HIDDEN = 2  # times the width
+
+
+class Held(NamedTuple):
+    """The rows that a process has of a side that is divided."""
+
+    size: int  # of all processes
+    own: tuple[int, int]  # from where to where
+    comm: Comm
 
 
 class Towers(nn.Module):
@@ -22,13 +33,15 @@ class Towers(nn.Module):
         features: tuple[Features | None, Features | None] = (None, None),
         *,
         sparse: bool = False,
+        held: Held | None = None,
     ) -> None:
-        """``seen`` [M], [N] bool: which rows have pairs to learn a vector of their own from."""
+        """``seen`` [M], [N] bool: which rows have pairs to learn a vector of their own from.
+
+        Of several processes each holds some of the queries; ``seen`` and features are of these.
+        """
         super().__init__()
-        self.queries, self.candidates = (
-            Tower(rows, width, rng, known, sparse=sparse)
-            for rows, known in zip(seen, features, strict=True)
-        )
+        self.queries = Tower(seen[0], width, rng, features[0], sparse=sparse, held=held)
+        self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse)
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
         found: Tensor = self.queries(rows)
@@ -57,11 +70,13 @@ class Tower(nn.Module):
         features: Features | None,
         *,
         sparse: bool = False,
+        held: Held | None = None,
     ) -> None:
         super().__init__()
-        self.own = table(len(seen), width, rng, sparse=sparse)
+        size, own, comm = held or (len(seen), None, ALONE)
+        self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
-        self.known = None if features is None else Known(features, width, rng)
+        self.known = None if features is None else Known(features, width, rng, comm)
         self.layers = nn.Sequential(
             small_linear(width, HIDDEN * width, rng),
             nn.ReLU(),
@@ -85,7 +100,8 @@ class Tower(nn.Module):
 class Known(nn.Module):
     """Features of all rows, and what they add to a row's vector.
 
-    Numbers are scaled by their mean and deviation over the rows at hand; a missing one is the mean.
+    Numbers are scaled by their mean and deviation over the rows at hand, those of all processes; a
+    missing one is the mean.
     """
 
     numbers: Tensor
@@ -94,11 +110,13 @@ class Known(nn.Module):
     scale: Tensor
     first: Tensor
 
-    def __init__(self, features: Features, width: int, rng: torch.Generator) -> None:
+    def __init__(
+        self, features: Features, width: int, rng: torch.Generator, comm: Comm = ALONE
+    ) -> None:
         super().__init__()
         levels = [len(values) for values in features.columns.levels.values()]
         first = torch.tensor([0, *levels]).cumsum(0)  # of each category in one table of levels
-        mean, scale = moments(features.numbers)
+        mean, scale = moments(features.numbers, comm)
         for name, tensor in (("mean", mean), ("scale", scale), ("first", first[:-1])):
             self.register_buffer(name, tensor)
         for name in ("numbers", "categories"):  # data, not state
@@ -120,13 +138,13 @@ class Known(nn.Module):
         return found
 
 
-def moments(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def moments(numbers: Tensor, comm: Comm = ALONE) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each column, 0 and 1 where there is nothing to measure."""
     there = ~numbers.isnan()
-    count = there.sum(dim=0).clamp(min=1)
+    count = comm.sum(there.sum(dim=0)).clamp(min=1)
     values = numbers.nan_to_num(0.0).double()
-    mean = values.sum(dim=0) / count
-    spread = (torch.where(there, values - mean, 0.0) ** 2).sum(dim=0) / count
+    mean = comm.sum(values.sum(dim=0)) / count
+    spread = comm.sum((torch.where(there, values - mean, 0.0) ** 2).sum(dim=0)) / count
     return mean.float(), torch.where(spread > 0, spread.rsqrt(), 1.0).float()
 
 

@@ -76,8 +76,8 @@ def transposed(rows: Interactions, memory_budget: int) -> Interactions:
         return rows.transpose()
     counts = rows.candidate_counts()
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    queries = _in_file(rows.n_pairs, rows.candidates.dtype)
-    grades = None if rows.grades is None else _in_file(rows.n_pairs, rows.grades.dtype)
+    queries = in_file((rows.n_pairs,), rows.candidates.dtype)
+    grades = None if rows.grades is None else in_file((rows.n_pairs,), rows.grades.dtype)
     found = Interactions(offsets, queries, grades, rows.n_queries)
     for first, last in blocks(found, rows.n_candidates, most):
         part = _of_candidates(rows, first, last, most).transpose()
@@ -101,11 +101,11 @@ def _of_candidates(rows: Interactions, first: int, last: int, most: int) -> Inte
     return from_pairs(queries, candidates, grades[0] if grades else None, shape)
 
 
-def _in_file(size: int, dtype: torch.dtype) -> Tensor:
+def in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Numbers that the system may keep on disk."""
     with TemporaryFile() as file:
         kind = torch.empty(0, dtype=dtype).numpy().dtype
-        return torch.from_numpy(np.memmap(file, kind, "w+", shape=(size,)))
+        return torch.from_numpy(np.memmap(file, kind, "w+", shape=shape))
 
 
 def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tuple[int, int]]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
 from rankfold.methods.spectral import (
@@ -24,7 +25,14 @@ from rankfold.methods.spectral import (
 )
 from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.implicit import ials, wrmf
-from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
+from rankfold.objectives.quadratic import (
+    Half,
+    Objective,
+    candidate_half,
+    in_all,
+    query_half,
+    value,
+)
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx, rgx_sampled
 from rankfold.solvers.als import (
@@ -35,7 +43,7 @@ from rankfold.solvers.als import (
     sweep,
 )
 from rankfold.solvers.spectral import Target, decompose
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Comm, Dataset, Interactions, Method, Model, Run, Step
 
 FOLD_STEPS = 20  # of conjugate gradients, for the vectors that are kept and for new queries
 
@@ -113,8 +121,10 @@ class Problem(NamedTuple):
     candidate_half: Callable[[Interactions], Half]  # of the transposed pairs
 
 
-Make = Callable[[Interactions, Any], Problem]
-"""The problem of a method, for pairs and settings."""
+class Make(Protocol):
+    """The problem of a method, for pairs and settings."""
+
+    def __call__(self, rows: Interactions, config: Any, comm: Comm = ALONE) -> Problem: ...
 
 
 def exact(o: Objective) -> Problem:
@@ -126,43 +136,43 @@ def released(o: Objective, reg: float, beta: float) -> Problem:
     return Problem(o, half, lambda columns: released_candidate_half(o, columns, beta))
 
 
-def make_ials(rows: Interactions, config: IalsConfig) -> Problem:
-    return exact(ials(rows, config.reg, config.background, config.nu))
+def make_ials(rows: Interactions, config: IalsConfig, comm: Comm = ALONE) -> Problem:
+    return exact(ials(rows, config.reg, config.background, config.nu, comm))
 
 
-def make_wrmf(rows: Interactions, config: WrmfConfig) -> Problem:
-    return exact(wrmf(rows, config.reg, config.alpha, config.nu))
+def make_wrmf(rows: Interactions, config: WrmfConfig, comm: Comm = ALONE) -> Problem:
+    return exact(wrmf(rows, config.reg, config.alpha, config.nu, comm))
 
 
-def make_rg2_weighted(rows: Interactions, config: WeightedConfig) -> Problem:
-    o = _weighted(rows, config)
+def make_rg2_weighted(rows: Interactions, config: WeightedConfig, comm: Comm = ALONE) -> Problem:
+    o = _weighted(rows, config, comm)
     return exact(o) if config.variant == "exact" else released(o, config.reg, config.beta)
 
 
-def make_rgx(rows: Interactions, config: WeightedConfig) -> Problem:
-    o = rgx(_weighted(rows, config))
+def make_rgx(rows: Interactions, config: WeightedConfig, comm: Comm = ALONE) -> Problem:
+    o = rgx(_weighted(rows, config, comm))
     return exact(o) if config.variant == "exact" else released(o, config.reg, config.beta)
 
 
-def _weighted(rows: Interactions, config: WeightedConfig) -> Objective:
-    regulariser, nu = config.regulariser, config.nu
-    return rg2_weighted(rows, config.reg, config.alpha, regulariser=regulariser, nu=nu)
+def _weighted(rows: Interactions, config: WeightedConfig, comm: Comm) -> Objective:
+    how: dict[str, Any] = {"regulariser": config.regulariser, "nu": config.nu, "comm": comm}
+    return rg2_weighted(rows, config.reg, config.alpha, **how)
 
 
-def make_rg2_sampled(rows: Interactions, config: SampledConfig) -> Problem:
-    return exact(rg2_sampled(rows, config.reg, config.negatives))
+def make_rg2_sampled(rows: Interactions, config: SampledConfig, comm: Comm = ALONE) -> Problem:
+    return exact(rg2_sampled(rows, config.reg, config.negatives, comm))
 
 
-def make_rgx_sampled(rows: Interactions, config: SampledConfig) -> Problem:
+def make_rgx_sampled(rows: Interactions, config: SampledConfig, comm: Comm = ALONE) -> Problem:
     if rows.grades is not None:
         raise UserError(
             "rgx-sampled knows no grades", hint="leave weights=none, or fit rg2-sampled"
         )
-    return exact(rgx_sampled(rows, config.reg, config.negatives))
+    return exact(rgx_sampled(rows, config.reg, config.negatives, comm))
 
 
-def make_plain(rows: Interactions, config: Any) -> Problem:
-    return exact(rg2(rows, config.reg))
+def make_plain(rows: Interactions, config: Any, comm: Comm = ALONE) -> Problem:
+    return exact(rg2(rows, config.reg, comm=comm))
 
 
 def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: str) -> Method:
@@ -186,13 +196,14 @@ def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: s
         fold_in=fold_in,
         paper=paper,
         settle=settle,
+        divides=True,
     )
 
 
 def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) -> Iterator[Step]:
     """Sweep until ``config.sweeps``, yielding after each; the query step comes last."""
     rows = training_rows(data, config.weights, run.device)
-    problem = make(rows, config)
+    problem = make(rows, config, run.comm)
     halves = problem.query_half, problem.candidate_half(transposed(rows, run.memory_budget))
     solve = _solve(config, config.steps)
     if run.resume is None:
@@ -206,12 +217,14 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
     while number < config.sweeps:
         began = perf_counter()
         queries, candidates = sweep(halves, queries, candidates, solve)
-        loss = value(problem.objective, queries, candidates) / max(1, rows.n_pairs)
+        n_pairs = in_all(rows.n_pairs, run.comm)
+        loss = value(problem.objective, queries, candidates) / max(1, n_pairs)
         tensors = {"queries": queries, "candidates": candidates}
         number += 1
         seconds, final = perf_counter() - began, number == config.sweeps
         model = Model(name, asdict(config), tensors)
-        yield Step(number, loss, seconds, model, tensors.copy, final)
+        divided = ("queries",)
+        yield Step(number, loss, seconds, model, tensors.copy, final, divided=divided)
 
 
 def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
@@ -220,14 +233,16 @@ def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
     Both sides take the square root of a pair's target, pull / (extra + a): were one side too short,
     the regularisers would hold the scores down until the sides have the same length.
     """
-    wanted: float = float(o.pull.mean() / (o.extra + o.query_weight.mean()))
+    n = in_all(o.rows.n_queries, o.comm)
+    pull, weight = (in_all(one.sum(), o.comm) / n for one in (o.pull, o.query_weight))
+    wanted: float = pull / (o.extra + weight)
     length = max(wanted, 0.0) ** 0.5
     if config.start == "random":
         scale = torch.tensor(0.1 * length / config.width**0.5)
         random = torch.randn(o.rows.n_candidates, config.width, generator=run.rng)
         return (random * scale).to(run.device)
     exponents = {"exponent": QUERY_EXPONENT, "candidate_exponent": CANDIDATE_EXPONENT}
-    separable = rg2(o.rows, 0.0, **exponents)
+    separable = rg2(o.rows, 0.0, **exponents, comm=o.comm)
     target = Target(separable, run.memory_budget)
     passes = decompose(target, config.width, run.rng, tolerance=TOLERANCE)
     *_, found = passes

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from rankfold.losses.full import FULL_LOSSES
-from rankfold.methods.gradient import Encoding, encode_candidates, model_of, trained_encoder
+from rankfold.methods.gradient import (
+    Encoding,
+    encode_candidates,
+    model_of,
+    sides_of,
+    trained_encoder,
+)
 from rankfold.methods.weighing import training_rows
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, train
@@ -46,10 +52,11 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
 
     task = Task(
         module=encoder,
-        batches=QueryBatches(rows, config.batch_size),
+        batches=QueryBatches(rows, config.batch_size, run.comm),
         losses=losses,
         export=lambda: model_of(name, config, encoder, data, rows),
         weights=lambda batch: batch.weights,
+        sides=sides_of(encoder),
     )
     return train(task, config, run)
 
@@ -69,6 +76,7 @@ def method(
         start,
         encode_candidates=encode_candidates,
         paper=paper,
+        divides=True,
     )
 
 

@@ -12,15 +12,26 @@ from rankfold.errors import UserError
 from rankfold.methods.gradient import (
     encode_candidates,
     model_of,
+    shard_of,
+    sides_of,
     tower_vectors,
     trained_encoder,
     vectors,
 )
-from rankfold.methods.sampled import UniformConfig, against, encode, score_pool, setting, usable
+from rankfold.methods.sampled import (
+    Pools,
+    UniformConfig,
+    against,
+    encode,
+    score_pool,
+    setting,
+    usable,
+)
 from rankfold.methods.weighing import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, Training, train
+from rankfold.training.sharing import Sides
 from rankfold.types import Batch, Dataset, Features, Interactions, Method, Model, Pool, Run, Step
 
 
@@ -55,13 +66,15 @@ def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     module = nn.Module()
-    module.encoder = encoder = trained_encoder(data, rows, config, run)
+    module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
     nn.init.zeros_(boundary.weight)
-    sampler = SAMPLERS["uniform"](setting(rows, config))
+    sides = sides_of(encoder)
+    sampler = SAMPLERS["uniform"](setting(rows, config, run.comm))
+    pools = Pools(sampler, shard_of(encoder))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
-        pool = sampler.propose(batch, rng)
+        pool = pools.propose(batch, rng)
         queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
         chosen, others = encode(encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
@@ -71,9 +84,11 @@ def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
 
     task = Task(
         module=module,
-        batches=PairBatches(rows, config.batch_size, config.weights),
+        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
         export=lambda: model_of("uib", config, encoder, data, rows),
+        sides=Sides((*sides.divided, boundary), sides.per_candidate),
+        met=pools.met,
     )
     return train(task, config, run)
 
@@ -89,6 +104,11 @@ class Balls(nn.Module):
             nn.Embedding(size, 1, _weight=torch.zeros(size, 1)).to(run.device) for size in sizes
         )
 
+    @property
+    def sides(self) -> Sides:
+        divided, whole = sides_of(self.encoder)
+        return Sides((*divided, self.query_margins), (*whole, self.candidate_margins))
+
     def of_queries(self, rows: Tensor | None) -> Tensor:
         return within(self.encoder.of_queries(rows))
 
@@ -98,7 +118,7 @@ class Balls(nn.Module):
     def margins(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """m_x and n_y; [B] each."""
         of_queries: Tensor = self.query_margins(batch.queries)[:, 0]
-        of_candidates: Tensor = self.candidate_margins(batch.candidates)[:, 0]
+        of_candidates: Tensor = self.candidate_margins(batch.chosen)[:, 0]
         return of_queries.sigmoid(), of_candidates.sigmoid()
 
     def losses(self, batch: Batch, pool: Pool, valid: Tensor | None, config: SmlConfig) -> Tensor:
@@ -137,18 +157,21 @@ def fit_sml(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     balls = Balls(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](setting(rows, config))
+    sampler = SAMPLERS["uniform"](setting(rows, config, run.comm))
+    pools = Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
-        pool = sampler.propose(batch, rng)
+        pool = pools.propose(batch, rng)
         valid = usable(config.mask, batch, pool, rows)
         return balls.losses(batch, pool, valid, config)
 
     task = Task(
         module=balls,
-        batches=PairBatches(rows, config.batch_size, config.weights),
+        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
         export=lambda: exported(config, balls, data, rows),
+        sides=balls.sides,
+        met=pools.met,
     )
     return train(task, config, run)
 
@@ -181,6 +204,7 @@ UIB = Method(
     fit_uib,
     encode_candidates=encode_candidates,
     paper="zhuo2022",
+    divides=True,
 )
 SML = Method(
     "near what was chosen, far from random candidates, by margins that are learnt",
@@ -189,4 +213,5 @@ SML = Method(
     fit_sml,
     encode_candidates=encode_new,
     paper="li2020",
+    divides=True,
 )

@@ -21,7 +21,7 @@ from rankfold.methods.spectral import (
 )
 from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.implicit import puresvd
-from rankfold.objectives.quadratic import Objective, value
+from rankfold.objectives.quadratic import Objective, in_all, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.spectral import Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
@@ -56,13 +56,15 @@ def fit_plain(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     if config.solver == "als":
         yield from alternate("rg2-plain", make_plain, data, config, run)
         return
-    objective = rg2(training_rows(data, config.weights, run.device), config.reg)
-    total = float(objective.query_weight.sum() * objective.candidate_weight.sum())
+    rows = training_rows(data, config.weights, run.device)
+    objective = rg2(rows, config.reg, comm=run.comm)
+    total = in_all(objective.query_weight.sum(), run.comm)
+    total *= float(objective.candidate_weight.sum())
     yield from _fit("rg2-plain", objective, config.reg * total**0.5, config, run)
 
 
 def fit_puresvd(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
-    objective = puresvd(training_rows(data, config.weights, run.device))
+    objective = puresvd(training_rows(data, config.weights, run.device), run.comm)
     yield from _fit("puresvd", objective, 0.0, config, run)
 
 
@@ -82,6 +84,7 @@ PLAIN = Method(
     fit=fit_plain,
     fold_in=fold_in,
     paper="rg2",
+    divides=True,
 )
 PURESVD = Method(
     summary="the truncated singular value decomposition of the pairs",
@@ -90,6 +93,7 @@ PURESVD = Method(
     fit=fit_puresvd,
     fold_in=fold_in,
     paper="cremonesi2010",
+    divides=True,
 )
 
 
@@ -112,7 +116,8 @@ def _fit(
             continue
         solution = factors(objective, found.values, found.vectors, tau)
         queries = _fold(name, solution, rows)
-        loss = value(objective, queries, solution.candidates) / max(1, rows.n_pairs)
+        n_pairs = in_all(rows.n_pairs, run.comm)
+        loss = value(objective, queries, solution.candidates) / max(1, n_pairs)
         tensors = {"queries": queries, **to_tensors(solution)}
         notes = {"residual": found.residual, "columns": found.columns}
         model = Model(name, asdict(config), tensors, notes)

@@ -14,13 +14,13 @@ class PopularityConfig:
     """Nothing to choose."""
 
 
-def fit(data: Dataset, _config: PopularityConfig, _run: Run) -> Iterator[Step]:
+def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
     """The score of a candidate is the number of queries that chose it."""
     began = perf_counter()
     train = data.split("train")
     tensors = {
         "queries": torch.ones(train.n_queries, 1),
-        "candidates": train.candidate_counts().float()[:, None],
+        "candidates": run.comm.sum(train.candidate_counts()).float()[:, None],
     }
     model = Model("popularity", {}, tensors)
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
@@ -37,4 +37,5 @@ METHOD = Method(
     data_kind="interactions",
     fit=fit,
     fold_in=fold_in,
+    divides=True,
 )

@@ -27,9 +27,10 @@ from rankfold.methods.spectral import (
     to_tensors,
 )
 from rankfold.methods.weighing import training_rows, weighed
-from rankfold.objectives.quadratic import Objective
+from rankfold.objectives.quadratic import Objective, in_all
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores
+from rankfold.solvers.shards import Shards
 from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step
 
@@ -88,6 +89,15 @@ class Entry(NamedTuple):
     error: float = 0.0  # standard error of the score
 
 
+class Asked(NamedTuple):
+    """Queries to be ranked, and those of them that this process is to judge."""
+
+    vectors: Tensor  # [B, K]
+    hidden: Tensor  # 0, or -inf for candidates not to be returned, [B, whole blocks]
+    queries: Tensor  # of this process, rows of the data
+    places: Tensor  # where they stand among the B
+
+
 class Solved(NamedTuple):
     """One decomposition and the path that it gives."""
 
@@ -115,7 +125,10 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                 share = (place + expected_share(found.columns, config.width)) / len(
                     search.exponents
                 )
-                yield Step(number, found.residual, seconds, None, state.copy, False, share)
+                yield Step(
+                    number, found.residual, seconds, None, state.copy, False, share,
+                    divided=() if search.shards is None else ("space", "outside"),
+                )  # fmt: skip
                 began = perf_counter()
         search.take(place, found)
         inside = None
@@ -139,6 +152,7 @@ METHOD = Method(
     fold_in=fold_in,
     paper="rg2",
     selects_itself=True,
+    divides=True,
 )
 
 
@@ -149,17 +163,18 @@ class Search:
         self.rows, self.run = rows, run
         self.config = config if run.judge is not None else _with_defaults(config)
         self.defaulted = self.config != config
-        self.counts = rows.candidate_counts().clamp(min=1).double()
+        self.counts = run.comm.sum(rows.candidate_counts()).clamp(min=1).double()
         self.exponents = _exponents(self.config)
+        self.shards = _shards(rows, self.config, run)
         self.entries: list[Entry] = []
         self.solved: list[Solved] = []  # the best two
 
     def objective(self, place: int) -> Objective:
         e, beta = self.exponents[place]
-        return rg2(self.rows, 0.0, exponent=e, candidate_exponent=beta)
+        return rg2(self.rows, 0.0, exponent=e, candidate_exponent=beta, comm=self.run.comm)
 
     def passes(self, place: int, inside: Mapping[str, Tensor] | None) -> Iterator[Decomposition]:
-        target = Target(self.objective(place), self.run.memory_budget)
+        target = Target(self.objective(place), self.run.memory_budget, self.shards)
         rng = torch.Generator().manual_seed(self.run.rng.initial_seed() + place)
         tolerance = self.config.tolerance
         return decompose(target, self.config.width, rng, tolerance=tolerance, resume=inside)
@@ -203,30 +218,63 @@ class Search:
         """The metric of every one of the queries at every point."""
         assert found.vectors is not None
         objective = self.objective(place)
-        target = Target(objective, self.run.memory_budget)
+        target = Target(objective, self.run.memory_budget, self.shards)
         scale = objective.candidate_weight.rsqrt() * self.counts**-discount
-        candidates = found.vectors * scale.float()[:, None]
+        candidates = found.vectors * self.here(scale).float()[:, None]
         singular = found.values.to(candidates.device)
         values: dict[Point, list[Tensor]] = {point: [] for point in points}
-        here = queries.to(candidates.device)
-        products = target.times(found.vectors, self.rows.select(here), here)
-        for some, left in zip(queries.split(QUERIES), products.split(QUERIES), strict=True):
-            hidden = _hidden(judge.hidden(some).to(candidates.device))
-            for point, scores in path_scores(left, singular, candidates, points, hidden):
-                ids = top_k(scores, min(judge.depth, len(candidates))).ids
-                values[point].append(judge.values(some, ids))
-        return {point: torch.cat(parts) for point, parts in values.items()}
+        products = target.of_queries(found.vectors, queries.to(candidates.device))
+        for asked in self.asked(judge, queries, products):
+            for point, scores in path_scores(
+                asked.vectors, singular, candidates, points, asked.hidden
+            ):
+                values[point].append(self.judged(judge, asked, scores))
+        return {point: self.of_all(parts) for point, parts in values.items()}
+
+    def here(self, numbers: Tensor) -> Tensor:
+        """Of a number per candidate, those of the candidates that this process has."""
+        return numbers if self.shards is None else numbers[self.shards.rows]
+
+    def asked(self, judge: Judge, queries: Tensor, vectors: Tensor) -> Iterator[Asked]:
+        """Some queries of this process at a time or, where candidates are divided, of all."""
+        seen, own = judge.hidden(queries), torch.arange(len(queries))
+        if self.shards is not None:
+            counts = self.shards.comm.gather(torch.tensor([len(queries)]))
+            own += counts[: self.shards.comm.rank].sum()
+            seen, vectors = self.shards.seen(seen), self.shards.comm.gather(vectors)
+        for start in range(0, len(vectors), QUERIES):
+            stop = min(start + QUERIES, len(vectors))
+            mine = (own >= start) & (own < stop)
+            hidden = _hidden(seen.part(start, stop).to(vectors.device))
+            yield Asked(vectors[start:stop], hidden, queries[mine], own[mine] - start)
+
+    def judged(self, judge: Judge, asked: Asked, scores: Tensor) -> Tensor:
+        """The metric of those of the queries that are of this process."""
+        n = len(self.counts) if self.shards is None else self.shards.size
+        best = top_k(scores, min(judge.depth, n))
+        if self.shards is not None:
+            best = self.shards.merge(best, min(judge.depth, len(self.counts)))
+        return judge.values(asked.queries, best.ids[asked.places.to(best.ids.device)])
+
+    def of_all(self, values: list[Tensor]) -> Tensor:
+        """The values of the queries of all processes, as one would have them."""
+        return self.run.comm.gather(torch.cat(values) if values else torch.zeros(0))
 
     def sample(self, judge: Judge) -> Tensor:
         """The validation queries that score the path, evenly from all."""
-        step = max(1, len(judge.queries) // self.config.path_queries)
-        return judge.queries[step // 2 :: step]
+        return self.evenly(judge.queries, self.config.path_queries)
 
     def further(self, judge: Judge) -> Tensor:
         """More of them, evenly from the rest."""
         rest = judge.queries[~torch.isin(judge.queries, self.sample(judge))]
-        step = max(1, len(rest) // (FURTHER * self.config.path_queries))
-        return rest[step // 2 :: step]
+        return self.evenly(rest, FURTHER * self.config.path_queries)
+
+    def evenly(self, queries: Tensor, n: int) -> Tensor:
+        """About n of the queries of all processes: those that are here."""
+        counts = self.run.comm.gather(torch.tensor([len(queries)]))
+        before = int(counts[: self.run.comm.rank].sum())
+        step = max(1, int(counts.sum()) // n)
+        return queries[(step // 2 - before) % step :: step]
 
     def closest(self, judge: Judge) -> Solved:
         """The best by the sample and, where others come close to it, by more queries.
@@ -241,7 +289,8 @@ class Search:
             close = [point for point, (gap, error) in gaps.items() if gap <= DOUBT * error]
             found.append((solved, close))
         queries = self.further(judge)
-        if sum(len(close) for _, close in found) == 1 or len(queries) == 0:
+        n_queries = in_all(len(queries), self.run.comm)
+        if sum(len(close) for _, close in found) == 1 or n_queries == 0:
             return leader
         raced = [self.race(solved, close, judge, queries) for solved, close in found if close]
         return max(raced, key=lambda solved: solved.best.score)
@@ -258,23 +307,30 @@ class Search:
 
     def discounted(self, solved: Solved, judge: Judge) -> Entry:
         """The best discount at the best point of a path: it only scales the scores' columns."""
-        solution, n = self.solution(solved.best, solved.found), len(self.counts)
+        solution = self.solution(solved.best, solved.found)
         e, _ = self.exponents[solved.best.place]
         values: dict[float, list[Tensor]] = {discount: [] for discount in self.discounts()}
-        for some in self.sample(judge).split(QUERIES):
-            vectors = _fold(solution, self.rows.select(some.to(self.rows.offsets.device)), e)
-            scores = _hidden(judge.hidden(some).to(vectors.device))
-            scores[:, :n].addmm_(vectors, solution.candidates.T)
+        queries, n = self.sample(judge), len(solution.candidates)
+        vectors = self.fold(solution, queries.to(self.rows.offsets.device), e)
+        for asked in self.asked(judge, queries, vectors):
+            scores = asked.hidden
+            scores[:, :n].addmm_(asked.vectors, solution.candidates.T)
             for discount, parts in values.items():
-                now = scores.clone()
-                now[:, :n] *= (self.counts ** (solved.best.discount - discount)).float()
-                parts.append(judge.values(some, top_k(now, min(judge.depth, n)).ids))
+                now, over = scores.clone(), solved.best.discount - discount
+                now[:, :n] *= self.here(self.counts**over).float()
+                parts.append(self.judged(judge, asked, now))
         entries = [
-            Entry(*solved.best[:3], discount, *_mean(torch.cat(parts)))
+            Entry(*solved.best[:3], discount, *_mean(self.of_all(parts)))
             for discount, parts in values.items()
         ]
         self.entries += [one for one in entries if one.discount != solved.best.discount]
         return max(entries, key=lambda entry: entry.score)
+
+    def fold(self, solution: Factors, queries: Tensor, exponent: float) -> Tensor:
+        """Vectors of some queries of this process."""
+        if self.shards is not None:
+            return _fold(solution, self.rows, exponent, self.shards)[queries]
+        return _fold(solution, self.rows.select(queries), exponent)
 
     def best(self) -> Model:
         """The model of the best point, at its best discount."""
@@ -291,7 +347,7 @@ class Search:
         values, vectors = found.values[: entry.rank], found.vectors[:, : entry.rank]
         tau = entry.threshold * float(values[-1:].sum())
         over = self.counts**entry.discount
-        return factors(self.objective(entry.place), values, vectors, tau, over)
+        return factors(self.objective(entry.place), values, vectors, tau, over, self.shards)
 
     def model(self, entry: Entry, found: Decomposition) -> Model:
         solution = self.solution(entry, found)
@@ -310,7 +366,8 @@ class Search:
             notes |= {"chosen_by": "validation", "path": path}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
-        tensors = {"queries": _fold(solution, self.rows, e), **to_tensors(solution)}
+        queries = _fold(solution, self.rows, e, self.shards)
+        tensors = {"queries": queries, **to_tensors(solution)}
         return Model("rg2", asdict(chosen), tensors, notes)
 
     def note(self, entry: Entry) -> dict[str, Any]:
@@ -337,9 +394,19 @@ def _exponents(config: Config) -> list[tuple[float, float]]:
     return free or [(whole.query_exponent, whole.candidate_exponent)]
 
 
-def _fold(found: Factors, rows: Interactions, exponent: float) -> Tensor:
+def _shards(rows: Interactions, config: Config, run: Run) -> Shards | None:
+    """How candidates are divided, if a table of them is more than a process should hold."""
+    row = 4 * min(config.width, rows.n_candidates)
+    if run.comm.size == 1 or rows.n_candidates * row <= run.candidate_memory:
+        return None
+    return Shards(rows, run.comm, min(run.memory_budget, run.candidate_memory) // row)
+
+
+def _fold(
+    found: Factors, rows: Interactions, exponent: float, shards: Shards | None = None
+) -> Tensor:
     slope, power = target_line(row_sizes(rows), rows.n_candidates, exponent)
-    return fold(found, rows, slope, -power)
+    return fold(found, rows, slope, -power, shards)
 
 
 def _mean(values: Tensor) -> tuple[float, float]:

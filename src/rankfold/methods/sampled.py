@@ -13,20 +13,41 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
+from rankfold.encoders.shard import Shard
 from rankfold.errors import UserError
 from rankfold.kernels.one_positive import ONE_POSITIVE
 from rankfold.losses import LOSSES
-from rankfold.methods.gradient import Encoding, encode_candidates, model_of, trained_encoder
+from rankfold.methods.gradient import (
+    Encoding,
+    encode_candidates,
+    model_of,
+    shard_of,
+    sides_of,
+    trained_encoder,
+)
 from rankfold.methods.weighing import drawn_counts, training_rows
+from rankfold.objectives.quadratic import in_all
 from rankfold.samplers import SAMPLERS, Setting
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.hits import hits, own
 from rankfold.samplers.popularity import Mode
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
-from rankfold.types import Batch, Dataset, Encoder, Interactions, Method, Pool, Run, Sampler, Step
+from rankfold.types import (
+    Batch,
+    Comm,
+    Dataset,
+    Encoder,
+    Interactions,
+    Method,
+    Pool,
+    Run,
+    Sampler,
+    Step,
+)
 
 Mask = Literal["none", "own", "all"]
 Resampled = Literal["released", "appendix", "sir"]
@@ -112,17 +133,41 @@ class Parts(NamedTuple):
     bias: bool = False  # whether candidates have one: where scores are odds, not only ranks
 
 
+class Pools:
+    """What a sampler proposes for the rows of this process, and whom the rows of all meet."""
+
+    def __init__(self, sampler: Sampler, shard: Shard | None = None) -> None:
+        self.sampler, self.shard = sampler, shard
+        self.last: Tensor | None = None  # candidates of the last batch
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
+        """The pool of the batch; a row per query for its own rows alone."""
+        pool = self.sampler.propose(batch, rng)
+        if batch.own is None:
+            return pool
+        others = [] if pool.holds_batch else [batch.candidates]
+        self.last = torch.cat([*others, pool.ids.flatten()]).unique()
+        if self.shard is not None:
+            self.shard.met = self.last
+        return pool.cut(batch.own)
+
+    def met(self) -> Tensor | None:
+        """The candidates of the last batch, ascending; [n], None where all rows are here."""
+        return self.last
+
+
 class Comparison:
     """A batch's losses, by the parts of a method."""
 
     def __init__(self, encoder: Encoder, sampler: Sampler, parts: Parts, config: Any) -> None:
         self.encoder, self.sampler, self.parts = encoder, sampler, parts
+        self.pools = Pools(sampler, shard_of(encoder))
         self.mask: Mask = config.mask
         self.correction: str | None = getattr(config, "correction", None)
 
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """Of each pair against its pool; [B]."""
-        pool = self.sampler.propose(batch, rng)
+        pool = self.pools.propose(batch, rng)
         queries = self.encoder.of_queries(batch.queries)
         chosen, others = encode(self.encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
@@ -147,15 +192,15 @@ class Comparison:
 
 
 def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Vectors of the batch's candidates [B, D] and of the pool, [C, D] or [B, C, D]; each once."""
-    size = len(batch.candidates)
+    """Vectors of what is chosen [B, D] and of the pool, [C, D] or [B, C, D]; each once."""
+    size = len(batch.queries)
     if pool.holds_batch:
         found = encoder.of_candidates(pool.ids)
-        return found[:size], found
+        return found[:size] if batch.own is None else found[batch.own.places], found
     if pool.ids.dim() == 1:
-        found = encoder.of_candidates(torch.cat([batch.candidates, pool.ids]))
+        found = encoder.of_candidates(torch.cat([batch.chosen, pool.ids]))
         return found[:size], found[size:]
-    found = encoder.of_candidates(torch.cat([batch.candidates[:, None], pool.ids], dim=1))
+    found = encoder.of_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
     return found[:, 0], found[:, 1:]
 
 
@@ -194,33 +239,36 @@ def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -
 def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Train the encoder on the pairs."""
     rows = training_rows(data, config.weights, run.device)
-    encoder: Scaled | Biased = trained_encoder(data, rows, config, run)
+    encoder: Scaled | Biased = trained_encoder(data, rows, config, run, candidates="divisible")
     if parts.bias:
-        encoder = Biased(encoder, odds(rows, config.negatives)).to(run.device)
-    sampler = SAMPLERS[parts.sampler](setting(rows, config))
+        encoder = Biased(encoder, odds(rows, config.negatives, run.comm)).to(run.device)
+    sampler = SAMPLERS[parts.sampler](setting(rows, config, run.comm))
     comparison = Comparison(encoder, sampler, parts, config)
     task = Task(
         module=encoder,
-        batches=PairBatches(rows, config.batch_size, config.weights),
+        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=lambda batch, rng: comparison.losses(batch, rng, rows),
         export=lambda: model_of(name, config, encoder, data, rows),
         memory=sampler,
+        sides=sides_of(encoder),
+        met=comparison.pools.met,
     )
     return train(task, config, run)
 
 
-def setting(rows: Interactions, config: Any) -> Setting:
+def setting(rows: Interactions, config: Any, comm: Comm = ALONE) -> Setting:
     """What a sampler is told: of the settings, those that there are."""
     names = ("negatives", "popularity", "cache_share", "draw")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    batch_size = min(config.batch_size, max(1, rows.n_pairs))
-    return Setting(drawn_counts(rows), batch_size, **given)
+    batch_size = min(config.batch_size, max(1, int(in_all(rows.n_pairs, comm))))
+    return Setting(drawn_counts(rows, comm), batch_size, **given, comm=comm)
 
 
-def odds(rows: Interactions, negatives: int) -> Tensor:
+def odds(rows: Interactions, negatives: int, comm: Comm = ALONE) -> Tensor:
     """The log of how many times as often a candidate is a positive as it is a negative; [N]."""
-    counts = drawn_counts(rows).clamp(min=0.5)
-    return (counts * (rows.n_candidates / (max(1, rows.n_pairs) * negatives))).log().float()
+    counts = drawn_counts(rows, comm).clamp(min=0.5)
+    n_pairs = max(1, int(in_all(rows.n_pairs, comm)))
+    return (counts * (rows.n_candidates / (n_pairs * negatives))).log().float()
 
 
 def method(
@@ -239,6 +287,7 @@ def method(
         start,
         encode_candidates=encode_candidates,
         paper=paper,
+        divides=True,
     )
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective
+from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.solvers.shards import Shards
 from rankfold.types import Interactions
 
 ROWS, PAIRS = 2**16, 2**22  # folded in at a time
@@ -36,6 +37,7 @@ def factors(
     vectors: Tensor,
     tau: float,
     discount: Tensor | None = None,
+    shards: Shards | None = None,
 ) -> Factors:
     """The candidate vectors of the minimiser at threshold tau.
 
@@ -49,6 +51,7 @@ def factors(
         vectors: V, [N, K].
         tau: the threshold, reg sqrt(A B).
         discount: [N], None: all 1.
+        shards: where the vectors are those of some of the candidates.
     """
     kept = values > tau
     if len(values) == 0 or values[0] == 0:  # all or nothing was chosen: there is no order
@@ -58,14 +61,18 @@ def factors(
         raise UserError("reg leaves nothing of the data", hint="try a smaller reg")
     values, vectors = values[kept].double().to(vectors.device), vectors[:, kept]
     b = objective.candidate_weight.to(vectors.device)
-    ratio = float(objective.query_weight.sum() / b.sum())
+    ratio = in_all(objective.query_weight.sum(), objective.comm) / float(b.sum())
     columns = ratio**-0.25 * (values - tau).sqrt()
     over = torch.ones_like(b) if discount is None else discount.double()
+    if shards is not None:
+        b, over = b[shards.rows], over[shards.rows]
     candidates = vectors * (b.rsqrt() / over)[:, None].float() * columns.float()
     return Factors(candidates, (b * over).float(), (ratio**0.5 / values).float())
 
 
-def fold(found: Factors, rows: Interactions, slope: Tensor, line: Tensor) -> Tensor:
+def fold(
+    found: Factors, rows: Interactions, slope: Tensor, line: Tensor, shards: Shards | None = None
+) -> Tensor:
     """Query vectors from their pairs and the candidate vectors, block by block; [M, D].
 
         P_x = scale ( slope_x sum_{y in I_x} r_xy b_y Q_y + line_x sum_y b_y Q_y )
@@ -75,9 +82,14 @@ def fold(found: Factors, rows: Interactions, slope: Tensor, line: Tensor) -> Ten
         rows: R, [M, N].
         slope: pull_x / a_x, [M].
         line: l_x / a_x, [M].
+        shards: of these rows, where the candidates are divided.
     """
     weighted = found.candidates * found.weights[:, None]
-    whole = weighted.sum(dim=0, dtype=torch.float64).float()
+    whole = weighted.sum(dim=0, dtype=torch.float64)
+    if shards is not None:
+        line_all = line[:, None].float() * shards.comm.sum(whole).float()
+        return (slope[:, None].float() * shards.sums(weighted) + line_all).mul_(found.scale)
+    whole = whole.float()
     result = weighted.new_empty(rows.n_queries, weighted.shape[1])
     for start, stop in blocks(rows, ROWS, PAIRS):
         part, own = rows.part(start, stop), slice(start, stop)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Interactions
+from rankfold.types import Comm, Dataset, Interactions
 
 
 def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
@@ -24,12 +25,14 @@ def weighed(rows: Interactions, weights: str) -> Interactions:
     return replace(rows, grades=None)
 
 
-def drawn_counts(rows: Interactions) -> Tensor:
-    """How often an epoch draws each candidate, on average; [N]."""
+def drawn_counts(rows: Interactions, comm: Comm = ALONE) -> Tensor:
+    """How often an epoch draws each candidate, on average and by all processes; [N]."""
+    counts = comm.sum(rows.candidate_counts())
     if rows.grades is None:
-        return rows.candidate_counts()
+        return counts
     sums = torch.bincount(rows.candidates, rows.grades.double(), minlength=rows.n_candidates)
-    return sums * (rows.n_pairs / sums.sum())
+    sums = comm.sum(sums)
+    return sums * (int(counts.sum()) / sums.sum())
 
 
 def check_grades(rows: Interactions) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rankfold.objectives.quadratic import Objective
+from rankfold.comm import ALONE
+from rankfold.objectives.quadratic import Objective, in_all
 from rankfold.objectives.rg import column_sizes, row_sizes
-from rankfold.types import Interactions
+from rankfold.types import Comm, Interactions
 
 
-def wrmf(rows: Interactions, reg: float, alpha: float, nu: float = 0.0) -> Objective:
+def wrmf(
+    rows: Interactions, reg: float, alpha: float, nu: float = 0.0, comm: Comm = ALONE
+) -> Objective:
     """Weight 1 + alpha r and target 1 on the pairs, weight 1 and target 0 elsewhere; [hu2008].
 
         sum_xy (1 + alpha r_xy) (o_xy - [r_xy > 0])^2 + regulariser
 
     with reg |P_x|^2 for a query (nu = 0), or reg times the sum of its weights to the power nu.
     """
-    sums = alpha * row_sizes(rows), alpha * column_sizes(rows)
+    sums = alpha * row_sizes(rows), alpha * column_sizes(rows, comm)
     graded = rows.grades is not None and alpha > 0  # without alpha grades have no effect
     return Objective(
         rows if graded else ungraded(rows),
@@ -26,14 +29,17 @@ def wrmf(rows: Interactions, reg: float, alpha: float, nu: float = 0.0) -> Objec
         background=_full(sums[0], 0.0),
         pull=_full(sums[0], alpha if graded else 1 + alpha),
         query_reg=reg * (rows.n_candidates + sums[0]) ** nu,
-        candidate_reg=reg * (rows.n_queries + sums[1]) ** nu,
+        candidate_reg=reg * (in_all(rows.n_queries, comm) + sums[1]) ** nu,
         extra=alpha,
         offset=1 / alpha if graded else 0.0,
-        constant=rows.n_pairs + float(sums[0].sum()),
+        constant=in_all(rows.n_pairs, comm) + in_all(sums[0].sum(), comm),
+        comm=comm,
     )
 
 
-def ials(rows: Interactions, reg: float, background: float, nu: float = 1.0) -> Objective:
+def ials(
+    rows: Interactions, reg: float, background: float, nu: float = 1.0, comm: Comm = ALONE
+) -> Objective:
     """A square for each pair and a small one for all; [rendle2022].
 
         sum_D r_xy (o_xy - 1)^2 + a0 sum_xy o_xy^2
@@ -41,7 +47,7 @@ def ials(rows: Interactions, reg: float, background: float, nu: float = 1.0) -> 
 
     ``background`` is a0.
     """
-    rowwise, columnwise = row_sizes(rows), column_sizes(rows)
+    rowwise, columnwise = row_sizes(rows), column_sizes(rows, comm)
     return Objective(
         rows,
         query_weight=_full(rowwise, background),
@@ -49,13 +55,14 @@ def ials(rows: Interactions, reg: float, background: float, nu: float = 1.0) -> 
         background=_full(rowwise, 0.0),
         pull=_full(rowwise, 1.0),
         query_reg=reg * (background * rows.n_candidates + rowwise) ** nu,
-        candidate_reg=reg * (background * rows.n_queries + columnwise) ** nu,
+        candidate_reg=reg * (background * in_all(rows.n_queries, comm) + columnwise) ** nu,
         extra=1.0,
-        constant=float(rowwise.sum()),
+        constant=in_all(rowwise.sum(), comm),
+        comm=comm,
     )
 
 
-def puresvd(rows: Interactions) -> Objective:
+def puresvd(rows: Interactions, comm: Comm = ALONE) -> Objective:
     """|P Q^T - R|^2: the best approximation of R itself; [cremonesi2010]."""
     rowwise, columnwise = row_sizes(rows), column_sizes(rows)
     squares = rows.n_pairs if rows.grades is None else float((rows.grades.double() ** 2).sum())
@@ -67,7 +74,8 @@ def puresvd(rows: Interactions) -> Objective:
         pull=_full(rowwise, 1.0),
         query_reg=_full(rowwise, 0.0),
         candidate_reg=_full(columnwise, 0.0),
-        constant=float(squares),
+        constant=in_all(squares, comm),
+        comm=comm,
     )
 
 

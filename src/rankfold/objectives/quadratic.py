@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
-from rankfold.types import Interactions
+from rankfold.types import Comm, Interactions
 
 ROWS = 8192  # whose vectors are worked on at a time
 
@@ -29,7 +30,8 @@ class Objective:
             - centre sum_x a_x (sum_y o_xy)^2  -  2 cross sum_x (sum_{y in I_x} o_xy)(sum_y o_xy)
             + sum_x query_reg_x |P_x|^2  +  sum_y candidate_reg_y |Q_y|^2  +  constant
 
-    ``centre`` and ``cross`` (RGx) go with b_y = 1 and without grades.
+    ``centre`` and ``cross`` (RGx) go with b_y = 1 and without grades. Of several processes each has
+    the rows of its own queries, and what is known of all candidates.
     """
 
     rows: Interactions  # D; its grades weigh the pairs, None: all 1
@@ -44,6 +46,7 @@ class Objective:
     centre: float = 0.0
     cross: float = 0.0
     constant: float = 0.0
+    comm: Comm = ALONE  # among which the queries are divided
 
 
 def value(objective: Objective, queries: Tensor, candidates: Tensor) -> float:
@@ -53,7 +56,9 @@ def value(objective: Objective, queries: Tensor, candidates: Tensor) -> float:
     b = o.candidate_weight.double()
     gram = q.T @ (q * b[:, None])
     weighted_sum, plain_sum = q.T @ b, q.sum(dim=0)
-    total = o.constant + float(o.candidate_reg.double() @ (q**2).sum(dim=1))
+    total = 0.0
+    if o.comm.rank == 0:  # what is not of queries counts once
+        total = o.constant + float(o.candidate_reg.double() @ (q**2).sum(dim=1))
     for start, stop in blocks(o.rows, ROWS, 2**22):
         part, p = o.rows.part(start, stop), queries[start:stop].double()
         a, pull = o.query_weight[start:stop].double(), o.pull[start:stop].double()
@@ -63,7 +68,12 @@ def value(objective: Objective, queries: Tensor, candidates: Tensor) -> float:
         penalty = (p**2).sum(dim=1) @ o.query_reg[start:stop].double()
         total += float(squares - 2 * line - centred + penalty)
         total += _of_pairs(o, part, p, pull, candidates, plain_sum)
-    return total
+    return in_all(total, o.comm)
+
+
+def in_all(number: float | Tensor, comm: Comm) -> float:
+    """The sum of a number over all processes."""
+    return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
 
 
 def _of_pairs(
@@ -106,13 +116,16 @@ class Half:
     offset: float
     centre: float
     cross: float
+    comm: Comm = ALONE  # among which the rows of the other side are divided
+    pairs: Comm = ALONE  # among which the pairs are: by the rows of this side or of the other
 
 
 def query_half(o: Objective) -> Half:
     a, b = o.query_weight, o.candidate_weight
     return Half(
-        o.rows, a, b, o.background, b, o.pull, b, o.query_reg, o.extra, o.offset, o.centre, o.cross
-    )
+        o.rows, a, b, o.background, b, o.pull, b, o.query_reg, o.extra, o.offset, o.centre, o.cross,
+        pairs=o.comm,
+    )  # fmt: skip
 
 
 def candidate_half(o: Objective, columns: Interactions) -> Half:
@@ -120,7 +133,7 @@ def candidate_half(o: Objective, columns: Interactions) -> Half:
     a, b = o.query_weight, o.candidate_weight
     return Half(
         columns, b, a, b, o.background, b, o.pull, o.candidate_reg, o.extra, o.offset, o.centre,
-        o.cross,
+        o.cross, o.comm, o.comm,
     )  # fmt: skip
 
 

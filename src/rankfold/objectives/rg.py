@@ -2,7 +2,8 @@
 
 Throughout |I_x| is the number of a query's pairs, or the sum of their grades where these count,
 c_y likewise for a candidate, and |D| their sum. A query without pairs has weight 0; a candidate
-without pairs counts as one with one wherever c_y is a divisor.
+without pairs counts as one with one wherever c_y is a divisor. Of several processes (``comm``)
+each has the rows of its own queries: what is summed over queries is summed over all of them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective
-from rankfold.types import Interactions
+from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.types import Comm, Interactions
 
 PAIRS = 2**22  # summed at a time
 
 
 def rg2(
-    rows: Interactions, reg: float, *, exponent: float = -0.5, candidate_exponent: float = 0.0
+    rows: Interactions,
+    reg: float,
+    *,
+    exponent: float = -0.5,
+    candidate_exponent: float = 0.0,
+    comm: Comm = ALONE,
 ) -> Objective:
     """RG2 with separable weights; [rg2], Eq. 16 at the default exponents.
 
@@ -36,7 +43,7 @@ def rg2(
     Eqs. 36-39 have this one.
     """
     sizes, n = row_sizes(rows), rows.n_candidates
-    b = column_sizes(rows).clamp(min=1) ** (-2 * candidate_exponent)
+    b = column_sizes(rows, comm).clamp(min=1) ** (-2 * candidate_exponent)
     slope, power = target_line(sizes, n, exponent)
     grades, squared = row_totals(rows, b)
     constant = (sizes * power**2).sum() * b.sum()
@@ -48,8 +55,9 @@ def rg2(
         background=-sizes * power,
         pull=sizes * slope,
         query_reg=reg * b.sum() * sizes,
-        candidate_reg=reg * sizes.sum() * b,
-        constant=float(constant),
+        candidate_reg=reg * comm.sum(sizes.sum()) * b,
+        constant=in_all(constant, comm),
+        comm=comm,
     )
 
 
@@ -60,6 +68,7 @@ def rg2_weighted(
     *,
     regulariser: str = "weighted",
     nu: float = 1.0,
+    comm: Comm = ALONE,
 ) -> Objective:
     """RG2 with extra weight on the pairs: what the authors' experiments optimise; [rg2], Eq. 31.
 
@@ -75,17 +84,21 @@ def rg2_weighted(
         plain       reg sum_x |P_x|^2 + reg sum_y |Q_y|^2
         matrix      reg |P Q^T|^2; [rg2], appendix A.6, whose lambda is 2N times this reg
     """
-    sizes, columns, n = row_sizes(rows), column_sizes(rows), rows.n_candidates
-    a, mass = sizes / (2 * n), float(sizes.sum()) / (2 * n)
+    sizes, columns, n = row_sizes(rows), column_sizes(rows, comm), rows.n_candidates
+    total, n_queries = in_all(sizes.sum(), comm), in_all(rows.n_queries, comm)
+    a, mass = sizes / (2 * n), total / (2 * n)
     ones = torch.ones_like
     query_reg, candidate_reg = {
-        "weighted": (sizes / 2 + alpha * n * (sizes > 0), (mass + alpha * len(a)) * ones(columns)),
+        "weighted": (
+            sizes / 2 + alpha * n * (sizes > 0),
+            (mass + alpha * n_queries) * ones(columns),
+        ),
         "frequency": ((sizes / 2 + alpha * sizes) ** nu, (mass + alpha * columns) ** nu),
         "plain": (ones(sizes), ones(columns)),
         "matrix": (0 * sizes, 0 * columns),
     }[regulariser]
     added = reg if regulariser == "matrix" else 0.0
-    constant = rg2(rows, 0.0).constant / (2 * n) + alpha * float(sizes.sum())
+    constant = rg2(rows, 0.0, comm=comm).constant / (2 * n) + alpha * total
     return Objective(
         rows,
         query_weight=a + added,
@@ -96,6 +109,7 @@ def rg2_weighted(
         candidate_reg=reg * candidate_reg,
         extra=alpha,
         constant=constant,
+        comm=comm,
     )
 
 
@@ -110,7 +124,7 @@ def rgx(objective: Objective) -> Objective:
     return replace(objective, centre=1 / objective.rows.n_candidates)
 
 
-def rg2_sampled(rows: Interactions, reg: float, negatives: int) -> Objective:
+def rg2_sampled(rows: Interactions, reg: float, negatives: int, comm: Comm = ALONE) -> Objective:
     """RG2 of the sampled softmax with n uniform negatives, in expectation; [rg2], Eqs. 18-19.
 
     With w_neg = |I_x| n/((n+1) N), w_pos = 1/(n+1) + w_neg::
@@ -134,13 +148,14 @@ def rg2_sampled(rows: Interactions, reg: float, negatives: int) -> Objective:
         background=-a,
         pull=torch.full_like(a, negatives / m),
         query_reg=reg * sizes,
-        candidate_reg=torch.full_like(column_sizes(rows), reg * float(sizes.sum()) / n),
+        candidate_reg=torch.full_like(column_sizes(rows), reg * in_all(sizes.sum(), comm) / n),
         extra=1 / m,
-        constant=float(n * a.sum() + (w_pos * targets**2 - w_neg).sum()),
+        constant=in_all(n * a.sum() + (w_pos * targets**2 - w_neg).sum(), comm),
+        comm=comm,
     )
 
 
-def rgx_sampled(rows: Interactions, reg: float, negatives: int) -> Objective:
+def rgx_sampled(rows: Interactions, reg: float, negatives: int, comm: Comm = ALONE) -> Objective:
     """RGx of the sampled softmax with n uniform negatives, in expectation.
 
     RG2's, less the expected square of the pool's sum of scores over (n+1)^2, per query::
@@ -152,7 +167,7 @@ def rgx_sampled(rows: Interactions, reg: float, negatives: int) -> Objective:
     """
     if rows.grades is not None:
         raise ValueError("the sampled RGx knows no grades")
-    o, n, m = rg2_sampled(rows, reg, negatives), rows.n_candidates, negatives + 1
+    o, n, m = rg2_sampled(rows, reg, negatives, comm), rows.n_candidates, negatives + 1
     weight = row_sizes(rows) * negatives**2 / (n * m**2)  # w_neg less |I_x| n/N (n+1)^-2
     return replace(
         o,
@@ -193,11 +208,12 @@ def row_totals(rows: Interactions, weights: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def column_sizes(rows: Interactions) -> Tensor:
-    """c_y, or the sum of the grades; [N] float64."""
+def column_sizes(rows: Interactions, comm: Comm = ALONE) -> Tensor:
+    """c_y, or the sum of the grades, over the queries of all processes; [N] float64."""
     if rows.grades is None:
-        return rows.candidate_counts().double()
-    return torch.bincount(rows.candidates, rows.grades.double(), minlength=rows.n_candidates)
+        return comm.sum(rows.candidate_counts()).double()
+    grades = rows.grades.double()
+    return comm.sum(torch.bincount(rows.candidates, grades, minlength=rows.n_candidates))
 
 
 def pair_grades(rows: Interactions) -> Tensor:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.samplers.cached import Xir
 from rankfold.samplers.drawing import DRAWS
 from rankfold.samplers.in_batch import InBatch
@@ -14,7 +15,7 @@ from rankfold.samplers.resampled import Bir
 from rankfold.samplers.shared import Shared
 from rankfold.samplers.streaming import Streaming
 from rankfold.samplers.uniform import Uniform
-from rankfold.types import Sampler
+from rankfold.types import Comm, Sampler
 
 
 class Setting(NamedTuple):
@@ -26,6 +27,7 @@ class Setting(NamedTuple):
     popularity: Mode = "count"
     cache_share: float = 0.0  # lambda, the weight of the cache's half of the loss
     draw: str = "systematic"  # of DRAWS, how resamplers pick
+    comm: Comm = ALONE  # counts and batches are those of all processes
 
     @property
     def pop(self) -> Tensor:
@@ -44,5 +46,5 @@ SAMPLERS: dict[str, Callable[[Setting], Sampler]] = {
     "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),
     "streaming": lambda s: Streaming(s.counts.device),
     "bir": lambda s: Bir(s.log_pop, s.batch_size, DRAWS[s.draw]),
-    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share, DRAWS[s.draw]),
+    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share, DRAWS[s.draw], s.comm),
 }

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.samplers.drawing import Draw, draw, systematic
 from rankfold.samplers.resampled import pick_weights
-from rankfold.types import Batch, Drawn, Picks, Pool
+from rankfold.types import Batch, Comm, Drawn, Picks, Pool
 
 
 class Xir:
@@ -24,16 +25,23 @@ class Xir:
     and the first cache is uniform: the same rule, as if everything had been picked once. The draw
     waits for the next ``propose``, so all randomness comes from its ``rng`` and what is kept
     between steps is o and the distinct candidates. A step in which nothing could be picked
-    leaves both as they were.
+    leaves both as they were. Of several processes all have the same cache: picks are counted over
+    the queries of all.
     """
 
     def __init__(
-        self, log_pop: Tensor, batch_size: int, lam: float, draw: Draw = systematic
+        self,
+        log_pop: Tensor,
+        batch_size: int,
+        lam: float,
+        draw: Draw = systematic,
+        comm: Comm = ALONE,
     ) -> None:
         self.log_pop = log_pop  # [N]
         self.batch_size = batch_size
         self.shares = (1 - lam, lam)
         self.draw = draw
+        self.comm = comm
         self.draws = max(batch_size // 2, 1)
         self.occurrences = torch.ones_like(log_pop, dtype=torch.int64)  # o
         self.distinct = torch.arange(len(log_pop), device=log_pop.device)
@@ -48,12 +56,12 @@ class Xir:
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
     ) -> Drawn:
-        border = len(scores)  # the batch has one candidate per query
+        border = len(pool.ids) - self.batch_size
         groups = []
         for part, share in zip((slice(border), slice(border, None)), self.shares, strict=True):
             its = None if valid is None else valid[:, part]
             weights = pick_weights(scores[:, part], pool.log_q[part], its)
-            groups.append(Picks(self.draw(weights, self.draws, rng), weights, share))
+            groups.append(Picks(self.draw(weights, self.draws, rng, pool.own), weights, share))
         return Drawn(tuple(groups), self.draws)
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
@@ -61,6 +69,7 @@ class Xir:
             return
         exact = torch.float32 if self.draws * len(batch.queries) < 2**24 else torch.float64
         times = torch.cat([group.times.sum(dim=0, dtype=exact) for group in drawn.groups]).long()
+        times = self.comm.sum(times)
         picked = pool.ids[times > 0].unique()
         if len(picked):
             self.occurrences.index_add_(0, pool.ids, times)

@@ -1,19 +1,27 @@
 """Draws with replacement from many small distributions at once, one per row."""
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-Draw = Callable[[Tensor, int, torch.Generator], Tensor]
-"""How often each column of ``weights`` [B, C] is picked in so many picks, by a generator; [B, C].
-
-A pick takes a column with probability in proportion to its weight. A row of zeros has nothing to
-pick: its times are 0.
-"""
+from rankfold.types import Own
 
 
-def systematic(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+class Draw(Protocol):
+    """How often each column of ``weights`` [B, C] is picked in so many picks; [B, C].
+
+    A pick takes a column with probability in proportion to its weight. A row of zeros has nothing
+    to pick: its times are 0. Where the rows are some of a batch alone, what is random is drawn for
+    all of it.
+    """
+
+    def __call__(
+        self, weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+    ) -> Tensor: ...
+
+
+def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None) -> Tensor:
     """Picks at even distances, from a random start: one uniform number u per row.
 
     With W_c the sum of all weights up to column c over their total, column c is picked
@@ -21,7 +29,7 @@ def systematic(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
     more away from that. No search, and less noise than independent picks have.
     """
     ends, total = _ends(weights)
-    start = torch.rand(total.shape, generator=rng, dtype=total.dtype, device=total.device)
+    start = _uniforms(1, weights, rng, own)
     scale = torch.where(total > 0, draws / total, 0.0)
     reached = ends.mul_(scale).add_(start).floor_().clamp_(max=draws)
     times = reached.clone()
@@ -29,14 +37,16 @@ def systematic(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
     return times
 
 
-def multinomial(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+def multinomial(
+    weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+) -> Tensor:
     """Independent picks: the inverse of the distribution function at uniform numbers.
 
     Exact up to the rounding of sums in the weights' dtype. The numbers come in ascending order, and
     each column looks up how many of them lie below its end.
     """
     ends, total = _ends(weights)
-    places = _sorted_uniforms(len(weights), draws, weights, rng).mul_(total)
+    places = _sorted_uniforms(draws, weights, rng, own).mul_(total)
     # below the total even after rounding, so that no column of weight 0 is ever found
     places = torch.minimum(places, total.nextafter(torch.zeros_like(total)))
     below = torch.searchsorted(places, ends, out_int32=True)
@@ -60,13 +70,19 @@ def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:
     return ends, ends[:, -1:].clone()
 
 
-def _sorted_uniforms(rows: int, draws: int, like: Tensor, rng: torch.Generator) -> Tensor:
+def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
+    """Uniform numbers for each of the rows, the same whoever has the row; [B, columns]."""
+    size = len(rows) if own is None else own.of
+    drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
+    return drawn if own is None else drawn[own.places]
+
+
+def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
     """``draws`` ascending uniform numbers per row, from exponential gaps: nothing is sorted.
 
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are
     distributed as n uniform numbers in order.
     """
-    shape = (rows, draws + 1)
-    gaps = torch.rand(shape, generator=rng, dtype=like.dtype, device=like.device)
+    gaps = _uniforms(draws + 1, rows, rng, own)
     ends = gaps.neg_().log1p_().neg_().cumsum(dim=1)
     return ends[:, :-1] / ends[:, -1:]

@@ -20,7 +20,7 @@ def hits(pairs: Interactions, queries: Tensor, ids: Tensor) -> Tensor:
 
 def own(batch: Batch, ids: Tensor) -> Tensor:
     """True where the pool's candidate is the row's own positive; [B, C]."""
-    return batch.candidates[:, None] == ids
+    return batch.chosen[:, None] == ids
 
 
 def hits_by_loops(pairs: Interactions, queries: Tensor, ids: Tensor) -> Tensor:

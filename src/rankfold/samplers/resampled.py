@@ -27,7 +27,7 @@ class Bir(Stateless):
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
     ) -> Drawn:
         weights = pick_weights(scores, pool.log_q, valid)
-        times = self.draw(weights, self.draws, rng)
+        times = self.draw(weights, self.draws, rng, pool.own)
         return Drawn((Picks(times, weights, 1.0),), self.draws)
 
 

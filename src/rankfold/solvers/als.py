@@ -4,16 +4,23 @@ In the basis in which the Gram matrix that all rows share is diagonal, a row's s
 plus the Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division.
 With it, conjugate gradients preconditioned by the diagonal need a few steps, each of them two
 sparse products for a whole block of rows. Cholesky's factorisation per row is the reference.
+
+Of several processes each has the vectors of its own queries and of all candidates. The query step
+is local. In the candidate step a candidate's pairs are spread over all of them, and every product
+with its system is a sum over processes: a sweep with s steps of conjugate gradients sums s + 1
+blocks of [N, D], one with Cholesky D + 1. Blocks have the same rows everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.objectives.quadratic import (
     Half,
@@ -22,7 +29,7 @@ from rankfold.objectives.quadratic import (
     in_dtype,
     query_half,
 )
-from rankfold.types import Interactions
+from rankfold.types import Comm, Interactions
 
 ENTRIES = {"cpu": 2**18}  # of a block of vectors: a few of them stay in a CPU's cache
 PAIRS = {"cpu": 2**16}  # of a block, likewise
@@ -47,20 +54,29 @@ class System(NamedTuple):
     extra: float
     cross: float
     whole: Tensor  # sum_j Y_j, [D]
+    comm: Comm  # among which the others, and so the pairs, are divided
+
+    def sums(self, weights: Tensor | None = None) -> Tensor:
+        """The sum of each row's Y_j, weighted by pair; [B, D]."""
+        return self.comm.sum(row_sums(self.rows, self.others, weights))
+
+    def counts(self) -> Tensor:
+        """How many pairs each row has; [B]."""
+        return self.comm.sum(self.rows.counts())
 
     def right(self) -> Tensor:
         """The right sides; [B, D]."""
-        return row_sums(self.rows, self.others, self.pulls).add_(self.line)
+        return self.sums(self.pulls).add_(self.line)
 
     def product(self, x: Tensor) -> Tensor:
         """The systems' matrices times the rows of x [B, D]."""
-        result = row_sums(self.rows, self.others, self._weights(x)).addcmul_(self.diagonal, x)
+        result = self.sums(self._weights(x)).addcmul_(self.diagonal, x)
         return result if self.cross == 0 else result.sub_(self._crossed(x))
 
     def residual(self, x: Tensor) -> Tensor:
         """``right() - product(x)``, with one sum over the pairs; [B, D]."""
         weights = self.pulls - self._weights(x)
-        result = row_sums(self.rows, self.others, weights).add_(self.line)
+        result = self.sums(weights).add_(self.line)
         result.addcmul_(self.diagonal, x, value=-1)
         return result if self.cross == 0 else result.add_(self._crossed(x))
 
@@ -69,7 +85,7 @@ class System(NamedTuple):
         return weights if self.rows.grades is None else weights.mul_(self.rows.grades)
 
     def _crossed(self, x: Tensor) -> Tensor:
-        sums = row_sums(self.rows, self.others)
+        sums = self.sums()
         along: Tensor = torch.linalg.vecdot(sums, x)[:, None]
         return (sums * (x @ self.whole)[:, None] + along * self.whole) * self.cross
 
@@ -141,14 +157,15 @@ def _turned_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Block by block; the rows' vectors and the others' in the basis, and the basis [D, D]."""
     half = in_dtype(half, others.dtype)
-    values, basis = eigenbasis(others, half.gram_other, half.centre)
+    comm = half.comm
+    values, basis = eigenbasis(others, half.gram_other, half.centre, comm)
     turned = others @ basis
-    whole, square = turned.sum(dim=0), mean_square(half.rows, turned)
-    line = half.line_other @ turned
+    whole, square = comm.sum(turned.sum(dim=0)), mean_square(half.rows, turned, half.pairs)
+    line = comm.sum(half.line_other @ turned)
     found: Tensor = others.new_empty(half.rows.n_queries, others.shape[1])
     kind, width = others.device.type, others.shape[1]
     most = max(64, ENTRIES.get(kind, LARGEST) // width), PAIRS.get(kind, LARGEST)
-    for first, last in blocks(half.rows, *most):
+    for first, last in blocks(_of_all(half), *most):
         part, own = half.rows.part(first, last), slice(first, last)
         system = System(
             rows=part,
@@ -160,12 +177,20 @@ def _turned_step(
             extra=half.extra,
             cross=half.cross,
             whole=whole,
+            comm=comm,
         )
         if half.extra == 0 and half.cross == 0:
             found[own] = system.right().mul_(inverse(system.diagonal))
         else:
             found[own] = solve(system, None if start is None else start[own] @ basis)
     return found, turned, basis
+
+
+def _of_all(half: Half) -> Interactions:
+    """The rows with as many pairs as all processes have together: their blocks are those of all."""
+    counts = half.comm.sum(half.rows.counts())
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return replace(half.rows, offsets=offsets)
 
 
 def by_conjugate_gradients(steps: int) -> Solve:
@@ -175,7 +200,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
     """
 
     def solve(system: System, start: Tensor | None) -> Tensor:
-        sizes = system.extra * system.rows.counts().to(system.others.dtype)[:, None]
+        sizes = system.extra * system.counts().to(system.others.dtype)[:, None]
         scale = inverse(torch.addcmul(system.diagonal, sizes, system.square))
         if start is None:
             x, residual = torch.zeros_like(system.diagonal), system.right()
@@ -201,8 +226,8 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     matrices = torch.diag_embed(system.diagonal).double()
     for column in range(others.shape[1]):
         weights = (others[:, column][rows.candidates] * system.extra * grades).contiguous()
-        matrices[:, column] += row_sums(rows, others, weights)
-    sums = row_sums(rows, others).double()[:, :, None] * system.whole.double()
+        matrices[:, column] += system.sums(weights)
+    sums = system.sums().double()[:, :, None] * system.whole.double()
     matrices -= system.cross * (sums + sums.mT)
     factors, info = torch.linalg.cholesky_ex(matrices)
     pivots = factors.diagonal(dim1=1, dim2=2)
@@ -229,15 +254,16 @@ def coupled_step(
     terms that is the solution.
     """
     half = in_dtype(half, queries.dtype)
-    values, basis = eigenbasis(queries, half.gram_other)
+    comm = half.comm
+    values, basis = eigenbasis(queries, half.gram_other, comm=comm)
     turned = queries @ basis
-    line = half.line_other @ turned
+    line = comm.sum(half.line_other @ turned)
     pulls = _pulls(half.rows, half.pull_own, half.pull_other, half.offset)
-    right = row_sums(half.rows, turned, pulls) + line
+    right = comm.sum(row_sums(half.rows, turned, pulls)) + line
     diagonal = values + half.reg[:, None]
     columns, extra, cross = half.rows, half.extra, half.cross
-    sizes = extra * columns.counts().to(right.dtype)[:, None]
-    scale = inverse(torch.addcmul(diagonal, sizes, mean_square(columns, turned)))
+    sizes = extra * comm.sum(columns.counts()).to(right.dtype)[:, None]
+    scale = inverse(torch.addcmul(diagonal, sizes, mean_square(columns, turned, half.pairs)))
     pulls = half.centre * values
     room = 1 - pulls * scale.sum(dim=0)  # 0 where nothing holds the sum: then it is left out
     through = torch.where(room > TINY, pulls / room, 0.0)
@@ -253,10 +279,11 @@ def coupled_step(
             weights *= columns.grades
         if cross != 0:
             weights -= cross * (turned @ z)[columns.candidates]
-        result = row_sums(columns, turned, weights).addcmul_(diagonal, x).sub_(pulls * z)
+        result = comm.sum(row_sums(columns, turned, weights))
+        result.addcmul_(diagonal, x).sub_(pulls * z)
         if cross != 0:
             along = torch.linalg.vecdot(turned, row_sums(rows, x))
-            result -= cross * (along @ turned)
+            result -= cross * comm.sum(along @ turned)
         return result
 
     if extra == 0 and cross == 0:
@@ -297,20 +324,26 @@ def conjugate_gradients(
     return x
 
 
-def eigenbasis(vectors: Tensor, weights: Tensor, centre: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T."""
-    gram = (vectors.T @ _weighted(vectors, weights)).double()
+def eigenbasis(
+    vectors: Tensor, weights: Tensor, centre: float = 0.0, comm: Comm = ALONE
+) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T.
+
+    The rows of V are those of all processes.
+    """
+    gram = comm.sum((vectors.T @ _weighted(vectors, weights)).double())
     if centre != 0:
-        whole = vectors.sum(dim=0, dtype=torch.float64)
+        whole = comm.sum(vectors.sum(dim=0, dtype=torch.float64))
         gram -= centre * torch.outer(whole, whole)
     values, basis = torch.linalg.eigh(gram)
+    values, basis = comm.broadcast(values), comm.broadcast(basis)
     return values.clamp(min=0).to(vectors.dtype), basis.to(vectors.dtype)
 
 
-def mean_square(rows: Interactions, others: Tensor) -> Tensor:
+def mean_square(rows: Interactions, others: Tensor, comm: Comm = ALONE) -> Tensor:
     """The mean square of each entry of Y over the pairs; [D]."""
     counts = rows.candidate_counts().to(others.dtype)
-    return (counts @ others**2) / counts.sum().clamp(min=1)
+    return comm.sum(counts @ others**2) / comm.sum(counts.sum()).clamp(min=1)
 
 
 def inverse(diagonal: Tensor) -> Tensor:

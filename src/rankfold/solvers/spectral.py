@@ -3,6 +3,11 @@
 With weights W_xy = a_x b_y and regularisers in proportion to them, the minimiser of every rank and
 every regularisation is the soft-thresholded SVD of one matrix that is sparse plus rank one. It is
 found by block Krylov iteration, which only multiplies.
+
+Of several processes each multiplies the rows of its own queries, and a pass ends with one sum of
+its block of columns over all of them. What follows from that sum each computes for itself; small
+decompositions, whose signs may differ between machines, come from the first. With ``Shards`` each
+has some rows of the candidates only, and inner products of columns are sums over processes, too.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.kernels.sparse import Blocks, row_sums
-from rankfold.objectives.quadratic import Objective
-from rankfold.types import Interactions
+from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.solvers.shards import Shards
+from rankfold.types import Comm, Interactions
 
 LARGEST_SPACE = 6  # times the width: where an unconverged iteration ends
 
@@ -27,15 +34,19 @@ class Target:
     Its best approximation of rank D gives the objective's minimiser; never formed.
     """
 
-    def __init__(self, objective: Objective, memory_budget: int) -> None:
+    def __init__(
+        self, objective: Objective, memory_budget: int, shards: Shards | None = None
+    ) -> None:
         if objective.extra or objective.centre or objective.cross:
             raise ValueError("only an objective without extra, centre and cross is separable")
         self._rows, self._memory_budget = objective.rows, memory_budget
+        self.comm, self.shards = objective.comm, shards
         root = objective.query_weight.clamp(min=0).sqrt()
         inverse = torch.where(root > 0, 1 / root, 0.0)
         self.pull = (objective.pull * inverse).float()[:, None]
         self.line = (objective.background * inverse).float()[:, None]
-        self.root = objective.candidate_weight.sqrt().float()[:, None]  # sqrt b
+        whole = objective.candidate_weight.sqrt().float()[:, None]  # sqrt b
+        self.root = whole if shards is None else whole[shards.rows]
 
     @cached_property
     def pairs(self) -> Blocks:
@@ -45,13 +56,21 @@ class Target:
     def is_zero(self) -> bool:
         """True where every query chose all or nothing: its pull and its line cancel."""
         counts = self._rows.counts()
-        whole = counts == self.shape[1]
+        whole = counts == self._rows.n_candidates
         rest = (self.pull + self.line).abs()[:, 0] <= 1e-6 * self.pull.abs()[:, 0]
-        return bool(((counts == 0) | (whole & rest)).all()) and self._rows.grades is None
+        zero = bool(((counts == 0) | (whole & rest)).all()) and self._rows.grades is None
+        return in_all(0 if zero else 1, self.comm) == 0
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.pull), len(self.root)
+        """The number of all queries and candidates."""
+        return int(in_all(len(self.pull), self.comm)), self._rows.n_candidates
+
+    def of_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
+        """T' V for some queries of this process; [B, K]."""
+        if self.shards is not None:
+            return self._sharded(vectors)[queries]
+        return self.times(vectors, self._rows.select(queries), queries)
 
     def times(self, vectors: Tensor, rows: Interactions, queries: slice | Tensor) -> Tensor:
         """T' V for some queries; [B, K]."""
@@ -60,7 +79,12 @@ class Target:
         return self.pull[queries] * sums + self.line[queries] * scaled.sum(dim=0)
 
     def normal(self, vectors: Tensor) -> Tensor:
-        """T'^T T' V, block by block of queries; [N, K]."""
+        """T'^T T' V, block by block of queries or of candidates; [N, K]."""
+        if self.shards is not None:
+            product = self._sharded(vectors)
+            line = self.comm.sum((self.line * product).sum(dim=0, dtype=torch.float64))
+            total = self.shards.spread(product.mul_(self.pull))
+            return self.root * (total + line.to(total.dtype))
         total = torch.zeros_like(vectors)
         line = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
         for block in self.pairs:
@@ -69,7 +93,41 @@ class Target:
             total += row_sums(
                 block.columns, product.mul_(self.pull[block.queries]), block.columns.grades
             )
+        total, line = self.comm.sum(total), self.comm.sum(line)
         return self.root * (total + line.to(total.dtype))
+
+    def _sharded(self, vectors: Tensor) -> Tensor:
+        """T' V for all queries of this process; [M, K]."""
+        assert self.shards is not None
+        scaled = self.root * vectors
+        whole = self.comm.sum(scaled.sum(dim=0))
+        return self.pull * self.shards.sums(scaled) + self.line * whole
+
+    def inner(self, left: Tensor, right: Tensor) -> Tensor:
+        """left^T right over all candidates, the same on all processes."""
+        product = left.T @ right
+        return self.comm.broadcast(product) if self.shards is None else self.comm.sum(product)
+
+    def norm(self, columns: Tensor) -> Tensor:
+        """The Frobenius norm over all candidates, likewise."""
+        length = columns.norm()
+        if self.shards is None:
+            return self.comm.broadcast(length)
+        return self.comm.sum(length**2).sqrt()
+
+    def start(self, width: int, rng: torch.Generator) -> Tensor:
+        """Random columns: the rows of this process."""
+        device = self.root.device
+        if self.shards is not None:
+            return self.shards.start(width, rng.initial_seed(), device)
+        return torch.randn(len(self.root), width, generator=rng).to(device)
+
+    def own(self, table: Tensor) -> Tensor:
+        """The rows of this process, of a table that may have been divided in another way."""
+        if len(table) == len(self.root):
+            return table
+        whole = table if len(table) == self._rows.n_candidates else self.comm.gather(table)
+        return whole if self.shards is None else whole[self.shards.rows]
 
 
 def expected_share(columns: int, width: int) -> float:
@@ -105,20 +163,17 @@ def decompose(
 
     Fewer than ``width`` columns come back where the matrix has a smaller rank.
     """
-    n, width = target.shape[1], min(width, *target.shape)
+    shape = target.shape
+    n, width = shape[1], min(width, *shape)
     block = min(max(16, width // 4), n)
     largest = max(LARGEST_SPACE * width // block, 4) * block
-    space = _Space(n, min(n, largest), target.root.device)
+    space = _Space(target, min(n, largest))
     if target.is_zero:
         yield space.decomposition(width, outside=None)
         return
-    if resume is None:
-        start = torch.randn(n, block, generator=rng).to(target.root.device)
-        outside = target.normal(start)
-    else:
-        outside = space.load(resume)
+    outside = target.normal(target.start(block, rng)) if resume is None else space.load(resume)
     while True:
-        fresh = orthonormal(outside, space.columns, space.floor)[:, : space.room]
+        fresh = orthonormal(outside, space.columns, space.floor, target)[:, : space.room]
         if fresh.shape[1] == 0:
             yield space.decomposition(width, outside=None)
             return
@@ -137,9 +192,10 @@ def decompose(
 class _Space:
     """An orthonormal basis that grows, and T'^T T' projected on it."""
 
-    def __init__(self, n: int, largest: int, device: torch.device) -> None:
-        self.largest, self.size, self.last = largest, 0, 0
-        self._basis = torch.empty(n, largest, device=device)
+    def __init__(self, target: Target, largest: int) -> None:
+        self.largest, self.size, self.last, self.target = largest, 0, 0, target
+        device = target.root.device
+        self._basis = torch.empty(len(target.root), largest, device=device)
         self._projected = torch.zeros(largest, largest, dtype=torch.float64, device=device)
 
     @property
@@ -160,18 +216,18 @@ class _Space:
         new = slice(self.size, self.size + fresh.shape[1])
         self._basis[:, new] = fresh
         self.last, self.size = fresh.shape[1], new.stop
-        inner = self.columns.T @ product
+        inner = self.target.inner(self.columns, product)
         self._projected[: self.size, new] = inner.double()
         self._projected[new, : self.size] = inner.double().T
         return product.addmm_(self.columns, inner, alpha=-1)
 
     def decomposition(self, width: int, outside: Tensor | None) -> Decomposition:
         """The best vectors in the space; their residual is what lies outside of it."""
-        values, basis = _ritz(self._projected[: self.size, : self.size], width)
+        values, basis = _ritz(self._projected[: self.size, : self.size], width, self.target.comm)
         residual = 0.0
         if outside is not None:
             rest = outside @ basis[self.size - self.last :].to(outside.dtype)
-            residual = float(rest.norm() / (values**2).norm().clamp(min=1e-30))
+            residual = float(self.target.norm(rest) / (values**2).norm().clamp(min=1e-30))
         vectors = self.columns @ basis.to(self._basis.dtype)
         state = {} if outside is None else self.state(outside)
         return Decomposition(values.float(), vectors, residual, self.size, state)
@@ -182,34 +238,48 @@ class _Space:
 
     def load(self, state: Mapping[str, Tensor]) -> Tensor:
         self.size = len(state["projected"])
-        self.columns.copy_(state["space"])
+        self.columns.copy_(self.target.own(state["space"]))
         self._projected[: self.size, : self.size] = state["projected"].to(self._projected)
-        return state["outside"].to(self._basis)
+        return self.target.own(state["outside"]).to(self._basis)
 
 
-def _ritz(projected: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    values, basis = torch.linalg.eigh((projected + projected.T) / 2)
+def _ritz(projected: Tensor, width: int, comm: Comm) -> tuple[Tensor, Tensor]:
+    values, basis = eigh((projected + projected.T) / 2, comm)
     values, basis = values.flip(0)[:width], basis.flip(1)[:, :width]
     kept = values > 1e-12 * values[:1]
     return values[kept].clamp(min=0).sqrt(), basis[:, kept]
 
 
-def orthonormal(columns: Tensor, space: Tensor, floor: float = 0.0) -> Tensor:
+def eigh(matrix: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and basis of a symmetric matrix, the same on all processes."""
+    values, basis = torch.linalg.eigh(matrix)
+    return comm.broadcast(values), comm.broadcast(basis)
+
+
+def orthonormal(
+    columns: Tensor, space: Tensor, floor: float = 0.0, target: Target | None = None
+) -> Tensor:
     """Orthonormal columns that span what the given ones have outside of the space.
 
     Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
     columns is made orthogonal to the space again, as dividing by little magnifies the rounding.
     """
+    inner = _inner if target is None else target.inner
+    comm = ALONE if target is None else target.comm
     while True:
-        columns = columns - space @ (space.T @ columns)
-        gram = (columns.T @ columns).double()
+        columns = columns - space @ inner(space, columns)
+        gram = inner(columns, columns).double()
         lengths = gram.diagonal().sqrt()
         kept = lengths > floor
         lengths = lengths[kept]
-        values, basis = torch.linalg.eigh(gram[kept][:, kept] / torch.outer(lengths, lengths))
+        values, basis = eigh(gram[kept][:, kept] / torch.outer(lengths, lengths), comm)
         good = values > 1e-6
         turn = basis[:, good] * values[good].rsqrt() / lengths[:, None]
         columns = columns[:, kept] @ turn.to(columns.dtype)
         if len(values) == 0 or values[0] > 1e-2:
             return columns
         floor = 0.5
+
+
+def _inner(left: Tensor, right: Tensor) -> Tensor:
+    return left.T @ right

@@ -1,9 +1,14 @@
-"""Where a fit stands, on disk: enough to go on as if it had never stopped."""
+"""Where a fit stands, on disk: enough to go on as if it had never stopped.
+
+Of several processes each writes its share of the tables that are divided among them, and the first
+what they have in common. Any number of processes can go on from there: a divided table is the
+shares one after the other, of which each reads the rows that are its own now.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +17,12 @@ import torch
 from torch import Tensor
 
 from rankfold import store
+from rankfold.comm import ALONE
 from rankfold.errors import UserError
 from rankfold.training.course import Course
-from rankfold.types import Model
+from rankfold.types import Comm, Model
+
+PER_QUERY = ("queries", "folded_in")  # tensors of a model with a row per query
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class Checkpoint:
     identity: Mapping[str, Any]
     course: Course
     state: Mapping[str, Tensor]  # of the step, with its number and the generator's state
+    divided: Collection[str] = ()  # names in it of tables that are divided among processes
 
 
 def path_of(model: Path) -> Path:
@@ -34,7 +43,7 @@ def path_of(model: Path) -> Path:
     return model.with_name(f"{model.name}.checkpoint")
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
+def save(path: Path, checkpoint: Checkpoint, comm: Comm = ALONE) -> None:
     course, model = checkpoint.course, checkpoint.course.model
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
@@ -42,32 +51,74 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "chosen": [course.settings, course.notes, course.in_passes],
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
     }
-    files: dict[str, store.Content] = {"state": dict(checkpoint.state)}
+    files = _files("state", checkpoint.state, checkpoint.divided, comm)
     if model is not None:
-        files["model"] = dict(model.tensors)
-    store.write(path, "checkpoint", meta, files)
+        files |= _files("model", model.tensors, _of_model(checkpoint), comm)
+    divided = {"state": checkpoint.divided, "model": () if model is None else _of_model(checkpoint)}
+    meta["divided"] = {name: sorted(names) for name, names in divided.items()}
+    meta["ranks"] = comm.size
+    store.write_together(path, "checkpoint", meta, files, comm)
 
 
-def load(path: Path) -> Checkpoint:
+def _files(
+    name: str, tensors: Mapping[str, Tensor], divided: Collection[str], comm: Comm
+) -> dict[str, store.Content]:
+    """What this process writes: its shares, and as the first what all have in common."""
+    if comm.size == 1:
+        return {name: dict(tensors)}
+    shares = {key: tensor for key, tensor in tensors.items() if key in divided}
+    files: dict[str, store.Content] = {_share(name, comm.rank): shares}
+    if comm.rank == 0:
+        files[name] = {key: tensor for key, tensor in tensors.items() if key not in divided}
+    return files
+
+
+def _of_model(checkpoint: Checkpoint) -> set[str]:
+    """Names of divided tables in the model that is kept: it has a row per query, too."""
+    assert checkpoint.course.model is not None
+    return {*checkpoint.divided, *PER_QUERY} & checkpoint.course.model.tensors.keys()
+
+
+def _share(name: str, rank: int) -> str:
+    return f"{name}_{rank:05}"
+
+
+def load(path: Path, comm: Comm = ALONE) -> Checkpoint:
+    """A checkpoint; of tables that are divided among processes the rows of this one."""
     folder = store.read(path, "checkpoint", full=True)
     with store.understood(path):
-        return _checkpoint(folder)
+        return _checkpoint(folder, comm)
 
 
-def _checkpoint(folder: store.Folder) -> Checkpoint:
+def _checkpoint(folder: store.Folder, comm: Comm) -> Checkpoint:
     meta = folder.manifest
     model = None
     if meta["model"] is not None:
         method, config, notes = meta["model"]
-        model = Model(method, config, _copied(folder, "model"), notes)
+        model = Model(method, config, _tensors(folder, "model", comm), notes)
     phase, steps, history, number, score = meta["course"]
     course = Course(phase, steps, history, number, score, model, *meta["chosen"])
-    return Checkpoint(meta["identity"], course, _copied(folder, "state"))
+    return Checkpoint(meta["identity"], course, _tensors(folder, "state", comm))
 
 
-def _copied(folder: store.Folder, name: str) -> dict[str, Tensor]:
+def _tensors(folder: store.Folder, name: str, comm: Comm) -> dict[str, Tensor]:
     """Tensors in memory: the files are replaced while the fit goes on."""
-    return {key: torch.clone(tensor) for key, tensor in folder.tensors(name).items()}
+    common, ranks = folder.tensors(name), folder.manifest.get("ranks", 1)
+    shares = [common] if ranks == 1 else [folder.tensors(_share(name, r)) for r in range(ranks)]
+    found = {key: torch.clone(tensor) for key, tensor in common.items()}
+    for key in folder.manifest.get("divided", {}).get(name, ()):
+        found[key] = _rows([share[key] for share in shares], comm)
+    return found
+
+
+def _rows(shares: Sequence[Tensor], comm: Comm) -> Tensor:
+    """The rows of this process in the table that the shares are."""
+    start, stop = comm.share(sum(map(len, shares)))
+    parts, first = [], 0
+    for share in shares:
+        parts.append(share[max(0, start - first) : max(0, stop - first)])
+        first += len(share)
+    return torch.cat(parts)
 
 
 def check_same_fit(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from rankfold.errors import UserError
 from rankfold.training import optimisers
 from rankfold.training.batches import Batches
 from rankfold.training.schedules import SCHEDULES, rate
+from rankfold.training.sharing import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.types import Model, Run, Step
 
 TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
@@ -75,6 +76,10 @@ class Nothing:
         assert not state
 
 
+def everything() -> None:
+    """Any candidate may have a gradient."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What is trained, on what."""
@@ -85,6 +90,8 @@ class Task:
     export: Callable[[], Model | None]
     memory: Memory = field(default_factory=Nothing)
     weights: Callable[[Any], Tensor] | None = None  # of a batch's values in its mean; None: alike
+    sides: Sides = UNDIVIDED  # of the module's tables
+    met: Callable[[], Tensor | None] = everything  # candidates in the last batch, on all processes
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
@@ -112,6 +119,7 @@ class Loop:
         self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
         self.epoch, self.place = 0, 0  # epochs done, batches of the next one done
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
+        self.votes = torch.zeros(())  # of the processes, for a pause after this batch
         self.unseen: list[tuple[Tensor, Tensor]] = []  # losses and weights not looked at yet
 
     def finish_epoch(self) -> Iterator[Step]:
@@ -121,11 +129,12 @@ class Loop:
         order, count = self.task.batches.order(rng), len(self.task.batches)
         began = perf_counter()
         while self.place < count:
-            self.learn(self.task.batches.take(order, self.place))
+            batch = self.task.batches.take(order, self.place)
+            self.learn(batch, is_long=perf_counter() - began > TICK)
             self.place += 1
             if len(self.unseen) == WATCHED or self.place == count:
                 self.look()
-            if perf_counter() - began > TICK and self.place < count:
+            if self.is_long(perf_counter() - began) and self.place < count:
                 self.look()
                 self.seconds += perf_counter() - began
                 yield self.pause()
@@ -136,9 +145,10 @@ class Loop:
         loss, seconds = self.total / max(self.weight, 1.0), self.seconds
         self.total = self.weight = self.seconds = 0.0
         final = self.epoch == self.config.epochs
-        yield Step(self.epoch, loss, seconds, model, self.state, final, self.share)
+        how: dict[str, Any] = {"share": self.share, "divided": self.divided}
+        yield Step(self.epoch, loss, seconds, model, self.state, final, **how)
 
-    def learn(self, batch: Any) -> None:
+    def learn(self, batch: Any, *, is_long: bool = False) -> None:
         """One batch, one mean, one step of the optimisers."""
         done = self.epoch + self.place / len(self.task.batches)
         schedule, config = SCHEDULES[self.config.schedule], self.config
@@ -148,17 +158,33 @@ class Loop:
             values = self.task.losses(batch, self.draws)
         weigh = self.task.weights
         weights = torch.ones_like(values) if weigh is None else weigh(batch).to(values)
-        weight = weights.sum()
-        loss = (values * weights).sum() / weight
-        loss.backward()
-        optimisers.coalesce(self.task.module)
+        total, weight = (values * weights).sum(), weights.sum()
+        whole, weight = self.in_all(total, weight, is_long=is_long)
+        (total / weight).backward()
+        module, sides, comm = self.task.module, self.task.sides, self.run.comm
+        optimisers.coalesce(module)
+        sum_gradients(module, sides, self.task.met(), comm)
         if config.clip is not None:
-            optimisers.clip(self.task.module, config.clip)
+            optimisers.clip(module, config.clip, sides, comm)
         optimisers.decay_rows(self.task.module, config.weight_decay)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        self.unseen.append((loss.detach(), weight.detach()))
+        self.unseen.append((whole.detach() / weight, weight.detach()))
+
+    def in_all(self, total: Tensor, weight: Tensor, *, is_long: bool) -> tuple[Tensor, Tensor]:
+        """The batch's sum of losses and its weight over all processes, which vote when to pause."""
+        if self.run.comm.size == 1:
+            return total, weight
+        vote = torch.full_like(total, is_long)
+        sums = torch.stack([total, weight, vote]).detach().double()
+        whole, weight, votes = self.run.comm.sum(sums)
+        self.votes = votes
+        return whole.to(total), weight.to(total)
+
+    def is_long(self, seconds: float) -> bool:
+        """Whether a step inside the epoch is due, on all processes alike."""
+        return seconds > TICK if self.run.comm.size == 1 else bool(self.votes > 0)
 
     def look(self) -> None:
         """Add up the losses since the last look; a loss that is no number ends the fit."""
@@ -181,12 +207,21 @@ class Loop:
     def pause(self) -> Step:
         """A place to stop at, inside an epoch."""
         loss, number = self.total / max(self.weight, 1.0), self.epoch + 1
-        return Step(number, loss, self.seconds, None, self.state, False, self.share, whole=False)
+        how: dict[str, Any] = {"share": self.share, "whole": False, "divided": self.divided}
+        return Step(number, loss, self.seconds, None, self.state, final=False, **how)
 
     @property
     def share(self) -> float:
         done = self.epoch + self.place / max(1, len(self.task.batches))
         return done / self.config.epochs
+
+    @property
+    def divided(self) -> list[str]:
+        """Names in the state of what each process has some rows of."""
+        sides, named = self.task.sides, self.task.module.named_parameters()
+        names = [f"module.{name}" for name, one in named if sides.divides(one)]
+        kept = optimisers.names_of(self.optimisers, sides.divided)
+        return names + [f"optimiser.{name}" for name in kept]
 
     def state(self) -> dict[str, Tensor]:
         """Everything, as plain tensors."""
@@ -211,8 +246,11 @@ class Loop:
                 hint="go on where it began: --device cpu or cuda",
             )
         self.draws.set_state(state["draws"].cpu())
-        self.task.module.load_state_dict(_below("module", state))
-        optimisers.load(self.optimisers, _below("optimiser", state))
+        module, comm, found = self.task.module, self.run.comm, _below("module", state)
+        for name, tensor in module.state_dict().items():
+            found[name] = own_rows(found[name], tensor, comm)
+        module.load_state_dict(found)
+        optimisers.load(self.optimisers, _below("optimiser", state), comm)
         self.task.memory.load(_below("memory", state))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 
+from rankfold.comm import ALONE
 from rankfold.training.row_adam import RowAdam
+from rankfold.training.sharing import UNDIVIDED, Sides, norm, own_rows
+from rankfold.types import Comm
 
 LARGE = 2**27  # numbers in the tables beyond which gradients are sparse
 MOMENTUM = 0.9
@@ -52,13 +55,13 @@ def decay_rows(module: nn.Module, weight_decay: float) -> None:
             table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
 
 
-def clip(module: nn.Module, largest: float) -> None:
+def clip(module: nn.Module, largest: float, sides: Sides = UNDIVIDED, comm: Comm = ALONE) -> None:
     """Gradients no longer than that, all as one; torch's own does not know sparse ones."""
-    grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    values = [grad.values() if grad.is_sparse else grad for grad in grads]
-    norm = torch.linalg.vector_norm(torch.stack([value.norm() for value in values]))
-    for value in values:
-        value.mul_((largest / norm).clamp(max=1))
+    both = [(one, one.grad) for one in module.parameters() if one.grad is not None]
+    values = [(one, grad.values() if grad.is_sparse else grad) for one, grad in both]
+    length = norm(values, sides, comm)
+    for _, value in values:
+        value.mul_((largest / length).clamp(max=1))
 
 
 def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
@@ -78,13 +81,28 @@ def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:
     }
 
 
-def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor]) -> None:
+def names_of(optimisers: Iterable[Optimizer], tables: Collection[nn.Embedding]) -> list[str]:
+    """Names in ``state`` of what has a row for each row of one of the tables."""
+    found = []
+    for number, optimiser in enumerate(optimisers):
+        parameters = [one for group in optimiser.param_groups for one in group["params"]]
+        for place, parameter in enumerate(parameters):
+            if any(parameter is table.weight for table in tables):
+                kept = optimiser.state[parameter].items()
+                keys = [key for key, value in kept if isinstance(value, Tensor) and value.dim()]
+                found += [f"{number}.{place}.{key}" for key in keys]
+    return found
+
+
+def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor], comm: Comm = ALONE) -> None:
     """Put back what ``state`` gave."""
     for number, optimiser in enumerate(optimisers):
+        parameters = [one for group in optimiser.param_groups for one in group["params"]]
         kept: dict[int, dict[str, Tensor | int]] = {}
         for name, value in found.items():
             owner, place, key = name.split(".", 2)
             if int(owner) == number:
+                value = own_rows(value, parameters[int(place)], comm)
                 counted = isinstance(optimiser, SparseAdam) and key == "step"  # there, not a tensor
                 kept.setdefault(int(place), {})[key] = int(value) if counted else value.clone()
         groups = optimiser.state_dict()["param_groups"]

@@ -1,0 +1,133 @@
+"""Memory of a rank, and bytes that it sends, as the number of ranks grows.
+
+    python benchmarks/ranks_memory.py [--ranks 1 2 4] [--home DIR] [--write]
+
+A generated set (M queries, N candidates, PAIRS pairs) is prepared in as many shards as there are
+ranks; ``rg2`` of one pair of exponents is fitted on it with candidates on all ranks, and with
+candidates divided among them. Told is the largest anonymous memory of each rank, less what it had
+before the fit, and what rank 0 sent beside the formula of ``docs/concepts/scale.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULT = Path(__file__).parent / "results" / "ranks_memory.json"
+HOME = Path(__file__).parent / "scratch" / "ranks_memory"
+M, N, PAIRS, WIDTH = 300_000, 300_000, 3_000_000, 64
+EVERY = 0.02  # seconds between two looks at memory
+TABLES = {"all": 2**34, "divided": 1}  # bytes of a table of candidates that all ranks may hold
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--home", type=Path, default=HOME)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--rank", choices=TABLES, help="what torchrun is given")
+    given = parser.parse_args()
+    if given.rank is not None:
+        fit_one(given.home, given.rank)
+        return
+    found: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
+    for ranks in given.ranks:
+        prepare(given.home / f"data-{ranks}", ranks)
+        found[str(ranks)] = {tables: launch(given.home, ranks, tables) for tables in TABLES}
+        print(ranks, json.dumps(found[str(ranks)]), flush=True)
+    if given.write:
+        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def prepare(folder: Path, shards: int) -> None:
+    """Pairs whose candidates are skewed, in so many files."""
+    import polars as pl
+
+    import rankfold as rf
+    from rankfold.data.folder import save
+
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    rng = torch.Generator().manual_seed(0)
+    queries = torch.randint(0, M, (PAIRS,), generator=rng)
+    candidates = (torch.rand(PAIRS, generator=rng).square() * N).long()
+    table = pl.DataFrame({"query": queries.numpy(), "candidate": candidates.numpy()})
+    save(rf.prepare(table, split=(1.0, 0.0, 0.0)), folder, shards)
+
+
+def launch(home: Path, ranks: int, tables: str) -> list[dict[str, Any]]:
+    """What each rank tells."""
+    with tempfile.TemporaryDirectory() as told:
+        run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+        given = [__file__, "--home", str(home), "--rank", tables]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANKS_TOLD": told}
+        subprocess.run([*run, *given], env=environment, check=True)
+        return [json.loads(path.read_text()) for path in sorted(Path(told).iterdir())]
+
+
+def fit_one(home: Path, tables: str) -> None:
+    """The fit of one rank."""
+    import rankfold as rf
+    from rankfold.comm import close, connect
+
+    torch.set_num_threads(1)
+    comm = connect()
+    watch = Watch()
+    began = time.perf_counter()
+    rf.fit(
+        "rg2-plain" if tables == "all" else "rg2",
+        home / f"data-{comm.size}",
+        width=WIDTH,
+        candidate_memory=TABLES[tables],
+        memory_budget=2**26,
+    )
+    told = {
+        "rank": comm.rank,
+        "peak_mb": round(watch.stop() / 1e6),
+        "sent_mb": round(comm.sent / 1e6, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    Path(os.environ["RANKS_TOLD"], str(comm.rank)).write_text(json.dumps(told))
+    close()
+
+
+class Watch:
+    """The largest anonymous memory of this process from now on, less that of now."""
+
+    def __init__(self) -> None:
+        self.start = self.peak = anonymous()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(EVERY):
+            self.peak = max(self.peak, anonymous())
+
+    def stop(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self.peak - self.start
+
+
+def anonymous() -> int:
+    """Bytes that are in no file."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""One, two and three processes take the same gradient steps: batch, pool and draws are the same."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from planted import dense, groups
+from ranks import together
+from torch import Tensor
+
+import rankfold as rf
+from rankfold.comm import ALONE
+from rankfold.data import folder
+from rankfold.methods import METHODS
+from rankfold.methods.sampled import usable
+from rankfold.samplers.in_batch import InBatch
+from rankfold.training import loop
+from rankfold.training.batches import PairBatches
+from rankfold.training.course import Course
+from rankfold.training.sharing import sum_gradients
+from rankfold.types import Comm, Run, Step
+
+STEPS = 20
+COUNTED = 10  # of them, from the second on, for what they send
+WIDTH, BATCH = 6, 32
+SHARDED = {"candidate_memory": 400}  # bytes
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bpr": ("bpr", {"mask": "all", "similarity": "cosine", "temperature": 0.2}),
+    "bpr rows": ("bpr", {"optimiser": "row-adam"}),
+    "bpr sharded": ("bpr", {"optimiser": "row-adam", "similarity": "cosine", **SHARDED}),
+    "bce": ("bce", SHARDED),
+    "bce towers": ("bce", {"encoder": "towers"}),
+    "sampled-softmax": ("sampled-softmax", {"negatives": 20}),
+    "ssl": ("ssl", {"mask": "all"}),
+    "ssl-pop": ("ssl-pop", {}),
+    "ssl-pop sparse": ("ssl-pop", {"optimiser": "sparse-adam", "clip": 0.05}),
+    "ssl-pop sharded": ("ssl-pop", {"clip": 0.05, "batch_size": 3, **SHARDED}),
+    "mns": ("mns", {"weights": "grade"}),
+    "g-tower": ("g-tower", {"optimiser": "sgd", "clip": 0.05}),
+    "bir": ("bir", {}),
+    "bir own": ("bir", {"mask": "own", "draw": "multinomial", "correction": "appendix"}),
+    "xir": ("xir", {}),
+    "xir sharded": ("xir", {"mask": "all", "correction": "sir", **SHARDED}),
+    "warp": ("sampled", {"sampler": "popularity", "loss": "warp"}),
+    "softmax": ("softmax", {"weights": "grade"}),
+    "sparsemax": ("sparsemax", {"batch_size": 3}),  # some rank has nothing in some batches
+    "full": ("full", {"loss": "rg2", "encoder": "towers"}),
+    "uib": ("uib", SHARDED),
+    "sml": ("sml", {}),
+}
+PICKING = ("bir", "xir")  # in float64: a pick that flips by rounding would change all that follows
+RESUMED: dict[str, dict[str, Any]] = {
+    "xir": {},
+    "bpr": {"optimiser": "row-adam", **SHARDED},
+    "uib": {"optimiser": "sparse-adam"},
+    "softmax": {"batch_size": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Groups to be found; the last queries have few pairs, so that the shares are not alike."""
+    path = tmp_path_factory.mktemp("data") / "data"
+    table = groups(graded=True).filter((pl.col("query") < 80) | (pl.col("candidate") < 20))
+    rf.prepare(table, out=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+    """What one, three and two processes find; the two go on where the three and the one stopped."""
+    (out / "whole").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ranks.TIMEOUT", 200.0)
+        patch.setattr(loop, "TICK", -1.0)
+        patch.setattr(loop, "sum_gradients", sum_gradients)
+        found = {1: [everything(ALONE, data, out)], 3: together(3, everything, data, out)}
+        shutil.copytree(out / "3", out / "copied")
+        yield found | {2: together(2, everything, data, out)}
+
+
+def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+    """All that is compared; in one go, for processes take long to start."""
+    loop.TICK = -1.0  # a step after every batch
+    found: dict[str, Any] = {name: after(comm, data, name) for name in FITS}
+    found["batches"] = batches(comm, data)
+    if comm.size == 2:
+        return found | {"gone on": [go_on(comm, data, out / name) for name in ("3", "1")]}
+    return found | {"left": begin(comm, data, out / str(comm.size))}
+
+
+def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
+    """All that a fit has after some steps, with the rows of all processes."""
+    method, options = FITS[name]
+    settings = {"batch_size": BATCH, "width": WIDTH, **options}
+    memory = settings.pop("candidate_memory", 2**34)
+    torch.set_default_dtype(torch.float64 if method in PICKING else torch.float32)
+    rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
+    run = Run(rng, device, comm, candidate_memory=memory)
+    config, met = METHODS[method].config(**settings), []
+    loop.sum_gradients = lambda *given: (met.append(given[2]), sum_gradients(*given))
+    fit = METHODS[method].fit(folder.load(path, comm), config, run)
+    next(fit)
+    sent = comm.sent
+    list(islice(fit, COUNTED))
+    sent = comm.sent - sent
+    *_, step = islice(fit, STEPS - 1 - COUNTED)
+    state = {key: value for key, value in step.state().items() if key != "sums"}
+    for key in step.divided:
+        state[key] = comm.gather(state[key])
+    torch.set_default_dtype(torch.float32)
+    numbers = [0 if one is None else len(one) for one in met[1 : COUNTED + 1]]
+    return {"loss": step.loss, "state": state, "sent": sent, "met": numbers}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", FITS)
+def test_parameters_are_those_of_one_process(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """Caches, generators and what optimisers keep, too; and shared things are so to the bit."""
+    (expected,) = (one[name] for one in ranks[1])
+    for one in ranks[size]:
+        found = one[name]
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert found["state"].keys() == expected["state"].keys()
+        for key, value in expected["state"].items():
+            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
+            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+
+
+def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
+    """Some batches, each with what may be compared; of the rows of this process."""
+    data = folder.load(path, comm)
+    rows = data.split("train")
+    made, found = PairBatches(rows, BATCH, "none", comm), []
+    order = made.order(torch.Generator().manual_seed(0))
+    for number in (0, 1, len(made) - 1):
+        batch = made.take(order, number)
+        rng = torch.Generator()
+        pool = InBatch(torch.zeros(rows.n_candidates)).propose(batch, rng)
+        masks = {mask: usable(mask, batch, pool, rows) for mask in ("own", "all")}
+        places = torch.arange(len(batch.queries)) if batch.own is None else batch.own.places
+        facts = {"places": places, "queries": batch.queries + data.first, **masks}
+        found.append({**facts, "chosen": batch.chosen, "pool": pool.ids})
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_every_query_meets_the_whole_batch_but_what_it_chose(
+    size: int, data: Path, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    truth = dense(folder.load(data).split("train")) > 0
+    for parts in zip(*(one["batches"] for one in ranks[size]), strict=True):
+        pool = parts[0]["pool"]
+        order = torch.cat([part["places"] for part in parts])
+        assert order.sort().values.tolist() == list(range(len(pool)))  # each row on one rank
+        for part in parts:
+            queries, chosen = part["queries"], part["chosen"]
+            assert torch.equal(part["pool"], pool)
+            assert torch.equal(pool[part["places"]], chosen)
+            assert bool(truth[queries, chosen].all())  # the labels are right
+            assert torch.equal(part["all"], ~truth[queries][:, pool])
+            assert torch.equal(part["own"], pool[None, :] != chosen[:, None])
+
+
+def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list[int]:
+    """Bytes of each sum of a step, as docs/concepts/scale.md tells them."""
+    state = ranks[1][0][name]["state"]
+    sums = {"losses": 24, "ids": 4 * BATCH}
+    if name == "softmax":
+        return [24, 4 * state["module.encoder.candidates.weight"].numel()]
+    if name == "bce towers":
+        keys = [key for key in state if key.startswith("module.") and "own" not in key]
+        others = sum(state[key].numel() for key in keys if "biases" not in key)
+        return [*sums.values(), 4 * (met * (WIDTH + 1) + others)]
+    if name == "xir":
+        return [*sums.values(), 8 * 2 * BATCH, 8 * met * WIDTH]  # picks, and float64
+    if name == "bce":
+        return [*sums.values(), 4 * met * WIDTH, 4 * met * WIDTH, 4 * met]
+    if name == "ssl-pop sparse":
+        return [*sums.values(), 4 * met * WIDTH, 4]
+    if name == "bpr sharded":
+        return [*sums.values(), 4 * met * WIDTH, 4 * met * WIDTH]
+    return [*sums.values(), 4 * met * WIDTH]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bpr", "bpr sharded", "bce", "bce towers"),
+        *("ssl-pop", "ssl-pop sparse", "xir", "softmax"),
+    ],
+)
+def test_what_a_step_sends_is_the_formula(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    for one in ranks[size]:
+        found = one[name]
+        sums = [n for met in found["met"] for n in numbers(name, met, ranks)]
+        assert found["sent"] == sum(2 * n * (size - 1) // size for n in sums)
+
+
+def stop(_course: Course, step: Step) -> None:
+    """Ctrl-C inside the second epoch, on the rank that reports."""
+    if step.number == 2 and not step.whole:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def options(name: str) -> dict[str, Any]:
+    return {"epochs": 3, "batch_size": 128, "width": WIDTH, **RESUMED[name]}
+
+
+def begin(comm: Comm, data: Path, out: Path) -> list[str]:
+    """Begin fits; each is interrupted and leaves a checkpoint."""
+    out.mkdir(exist_ok=True)
+    left = []
+    for name in RESUMED:
+        torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
+        try:
+            rf.fit(name, data, comm=comm, out=out / name, report=stop, **options(name))
+        except KeyboardInterrupt:
+            left.append(name)
+    torch.set_default_dtype(torch.float32)
+    return left
+
+
+def go_on(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
+    """The losses of every fit, after going on from its checkpoint, if there is one."""
+    losses = {}
+    for name in RESUMED:
+        torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
+        ranker = rf.fit(name, data, comm=comm, out=out / name, resume=True, **options(name))
+        losses[name] = [entry["loss"] for entry in ranker.model.notes["history"]]
+    torch.set_default_dtype(torch.float32)
+    return losses
+
+
+def test_another_number_of_ranks_goes_on(
+    data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """Three and then two or one, one and then two: all as one that never stopped."""
+    assert [one["left"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
+    expected = go_on(ALONE, data, out / "whole")
+    losses = [*(each for one in ranks[2] for each in one["gone on"])]
+    for found in (go_on(ALONE, data, out / "copied"), *losses):
+        for name in RESUMED:
+            assert found[name] == pytest.approx(expected[name], rel=1e-5), name
+    for name in RESUMED:
+        whole = rf.load(out / "whole" / name).model.tensors
+        for place in ("1", "3", "copied"):
+            tensors = rf.load(out / place / name).model.tensors
+            assert not (out / place / f"{name}.checkpoint").exists()
+            for key in ("queries", "candidates"):
+                torch.testing.assert_close(tensors[key], whole[key], rtol=1e-4, atol=1e-5)

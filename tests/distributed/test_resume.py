@@ -1,0 +1,92 @@
+"""A checkpoint of some processes is gone on from by any number of them."""
+
+import os
+import shutil
+import signal
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted import groups
+from ranks import together
+
+import rankfold as rf
+from rankfold.comm import ALONE
+from rankfold.training.course import Course
+from rankfold.types import Comm, Step
+
+FITS: dict[str, dict[str, Any]] = {
+    "rg2": {"width": 8, "path_queries": 20, "tolerance": 1e-4},
+    "rg2-sharded": {"width": 5, "path_queries": 20, "tolerance": 1e-6, "candidate_memory": 400},
+    "ials": {"width": 6, "sweeps": 6},
+    "rgx": {"width": 6, "sweeps": 5, "refit": True},
+}
+
+
+def method(name: str) -> str:
+    return name.removesuffix("-sharded")
+
+
+def stop(course: Course, step: Step) -> None:
+    """Ctrl-C, on the rank that reports."""
+    if step.number == 3 and course.phase == "fit":
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def begin(comm: Comm, data: Path, out: Path) -> list[str]:
+    """Begin every fit; each is interrupted and leaves a checkpoint."""
+    left = []
+    for name, options in FITS.items():
+        try:
+            rf.fit(method(name), data, comm=comm, out=out / name, report=stop, **options)
+        except KeyboardInterrupt:
+            left.append(name)
+    return left
+
+
+def go_on(comm: Comm, data: Path, *outs: Path) -> list[dict[str, list[float]]]:
+    """The losses of every fit, after going on in each of the folders."""
+    found = []
+    for out in outs:
+        losses = {}
+        for name, options in FITS.items():
+            ranker = rf.fit(method(name), data, comm=comm, out=out / name, resume=True, **options)
+            losses[name] = [entry["loss"] for entry in ranker.model.notes["history"]]
+        found.append(losses)
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data"
+    rf.prepare(groups(), out=path)
+    return path
+
+
+def test_any_number_of_ranks_goes_on(data: Path, tmp_path: Path) -> None:
+    three, copied, one, whole = (tmp_path / name for name in ("three", "copied", "one", "whole"))
+    for path in (three, one, whole):
+        path.mkdir()
+    assert together(3, begin, data, three) == [list(FITS)] * 3  # all ranks stop
+    assert begin(ALONE, data, one) == list(FITS)
+    assert (three / "ials.checkpoint").exists()
+    assert not (three / "ials").exists()
+    shutil.copytree(three, copied)
+    (expected,) = go_on(ALONE, data, whole)  # there is no checkpoint: from the start
+    (alone,) = go_on(ALONE, data, copied)
+    for found in (alone, *chain(*together(2, go_on, data, three, one))):
+        for name, losses in expected.items():
+            assert found[name] == pytest.approx(losses, rel=1e-5, abs=1e-6), name
+    for name in FITS:
+        points = [scores(path / name) for path in (whole, three, one, copied)]
+        scale = float(points[0].abs().max())
+        for other in points[1:]:
+            torch.testing.assert_close(other, points[0], rtol=0, atol=1e-4 * scale)
+        assert not (three / f"{name}.checkpoint").exists()
+
+
+def scores(path: Path) -> torch.Tensor:
+    tensors = rf.load(path).model.tensors
+    return tensors["queries"] @ tensors["candidates"].T

@@ -1,0 +1,160 @@
+"""One, two and three processes fit the same model, whatever the number of files of the data."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from planted import groups
+from ranks import together
+from torch import Tensor
+
+import rankfold as rf
+from rankfold.comm import ALONE
+from rankfold.data import folder
+from rankfold.ranker import Ranker
+from rankfold.types import Comm
+
+METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
+SHARDED = {"candidate_memory": 400}  # bytes: candidates are divided and gathered a dozen at a time
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "popularity": ("popularity", {}),
+    "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),
+    "sharded": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-6, **SHARDED}),
+    "sharded grades": ("rg2", {"width": 5, "tolerance": 1e-6, "weights": "grade", **SHARDED}),
+    "rg2-plain": ("rg2-plain", {"width": 6, "tolerance": 1e-4}),
+    "graded": ("rg2-plain", {"width": 6, "tolerance": 1e-4, "weights": "grade"}),
+    "puresvd": ("puresvd", {"width": 6, "tolerance": 1e-4}),
+    "refit": ("ials", {"width": 6, "sweeps": 3, "refit": True}),
+    "ials": ("ials", {"width": 6, "sweeps": 4, "validation_queries": 30}),
+    "cholesky": ("wrmf", {"width": 6, "sweeps": 3, "inner": "cholesky"}),
+    "rg2-weighted": ("rg2-weighted", {"width": 6, "sweeps": 3}),
+    "rgx": ("rgx", {"width": 6, "sweeps": 3}),
+    "rg2-sampled": ("rg2-sampled", {"width": 6, "sweeps": 3}),
+    "rgx-sampled": ("rgx-sampled", {"width": 6, "sweeps": 3}),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Groups to be found; the last queries have few pairs, so that the shares are not alike."""
+    path = tmp_path_factory.mktemp("data") / "data"
+    table = groups(graded=True).filter((pl.col("query") < 80) | (pl.col("candidate") < 20))
+    rf.prepare(table, out=path, shards=4)
+    return path
+
+
+def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
+    """The losses, scores, values and points of every fit, and an evaluation by all ranks."""
+    found = {"evaluation": evaluated(model, path)}
+    for name, (method, options) in FITS.items():
+        ranker = rf.fit(method, path, comm=comm, **options)
+        assert isinstance(ranker, Ranker)
+        notes, tensors = ranker.model.notes, ranker.model.tensors
+        found[name] = {
+            "losses": [entry["loss"] for entry in notes["history"]],
+            "validation": [entry.get("score", 0.0) for entry in notes["history"]],
+            "path": [entry["score"] for entry in notes.get("path", [])],
+            "config": dict(ranker.model.config),
+            "points": tensors["queries"] @ tensors["candidates"].T,
+            "keys": ranker.queries.keys.to_list(),
+        }
+        if comm.rank == 0:
+            found[name]["test"] = of_all(ranker, path)
+    return found
+
+
+def of_all(ranker: Ranker, path: Path) -> dict[str, float]:
+    """The values on all queries, measured by this process alone."""
+    from rankfold import evaluation
+
+    joined, evaluation.connect = evaluation.connect, lambda: ALONE
+    try:
+        return dict(rf.evaluate(ranker, folder.load(path), metrics=METRICS).metrics)
+    finally:
+        evaluation.connect = joined
+
+
+@pytest.fixture(scope="module")
+def model(data: Path) -> Path:
+    path = data.with_name("model")
+    rf.fit("ials", data, width=4, sweeps=2, out=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(data: Path, model: Path) -> dict[str, Any]:
+    return everything(ALONE, data, model)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_method_finds_what_one_process_finds(
+    size: int, data: Path, model: Path, alone: dict[str, Any]
+) -> None:
+    ranks = together(size, everything, data, model)
+    for one in ranks:
+        assert one["evaluation"] == alone["evaluation"]  # to the bit
+    for name in FITS:
+        found, expected = ranks[0][name], alone[name]
+        assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
+        assert found["validation"] == pytest.approx(expected["validation"], abs=1e-4), name
+        assert found["path"] == pytest.approx(expected["path"], abs=1e-4), name
+        assert found["test"] == pytest.approx(expected["test"], abs=1e-4), name
+        assert found["config"] == expected["config"]
+        scale = float(expected["points"].abs().max())
+        torch.testing.assert_close(
+            found["points"], expected["points"], rtol=0, atol=1e-4 * scale, msg=name
+        )
+        assert found["keys"] == expected["keys"]
+        of_others(ranks, name, expected["points"])
+
+
+def of_others(ranks: list[dict[str, Any]], name: str, points: Tensor) -> None:
+    """The other ranks hold the rows of their own queries, and know what was chosen."""
+    for rank in range(1, len(ranks)):
+        found, n = ranks[rank][name], len(points)
+        start, stop = n * rank // len(ranks), n * (rank + 1) // len(ranks)
+        scale = float(points.abs().max())
+        torch.testing.assert_close(found["points"], points[start:stop], rtol=0, atol=1e-4 * scale)
+        assert found["keys"] == ranks[0][name]["keys"][start:stop]
+        assert found["config"] == ranks[0][name]["config"]
+        assert found["losses"] == ranks[0][name]["losses"]
+
+
+def evaluated(model: Path, path: Path) -> dict[str, Any]:
+    found = rf.evaluate(model, path, metrics=METRICS, strata=True)
+    other = rf.evaluate(model, path, split="validation", metrics=METRICS)
+    return {
+        "document": found.to_json(),
+        "validation": other.to_json(),
+        "rows": found.rows.tolist(),  # type: ignore[union-attr]
+        "values": found.per_query["ndcg@10"].tolist(),  # type: ignore[union-attr]
+    }
+
+
+class Share:
+    """Rank ``rank`` of ``size``, as far as data is concerned."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def share(self, n: int) -> tuple[int, int]:
+        return n * self.rank // self.size, n * (self.rank + 1) // self.size
+
+
+@pytest.mark.parametrize("shards", [1, 4, 7])
+@pytest.mark.parametrize("size", [1, 2, 3, 200])
+def test_any_number_of_ranks_reads_any_number_of_files(
+    shards: int, size: int, tmp_path: Path
+) -> None:
+    whole = rf.prepare(groups(graded=True), out=tmp_path / "data", shards=shards)
+    assert whole.fingerprint == rf.prepare(groups(graded=True)).fingerprint
+    for name in ("train", "validation", "test"):
+        every = whole.split(name)  # type: ignore[arg-type]
+        held = [folder.load(tmp_path / "data", Share(rank, size)) for rank in range(size)]  # type: ignore[arg-type]
+        found = folder.join([one.split(name) for one in held])  # type: ignore[arg-type]
+        ours, theirs = folder.to_tensors(found), folder.to_tensors(every)
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours.keys() | theirs.keys())
+        firsts = [one.first for one in held]
+        assert firsts == [Share(rank, size).share(every.n_queries)[0] for rank in range(size)]
