@@ -14,7 +14,9 @@ from rankfold.errors import UserError
 from rankfold.exporting import export
 from rankfold.index.building import build
 from rankfold.index.plain import write_plain
-from rankfold.ranker import Ranker
+from rankfold.indexing import add_index
+from rankfold.ranker import Ranker, load
+from rankfold.types import Model, Vocabulary, from_pairs
 
 
 def fitted(method: str = "rg2-plain", **options: object) -> Ranker:
@@ -82,6 +84,23 @@ def test_every_kind_becomes_one_of_faiss(kind: str, tmp_path: Path) -> None:
     exact = (candidates[:20] @ candidates.T).topk(10).indices
     hits = (ids.unsqueeze(2) == exact.unsqueeze(1)).any(dim=2)
     assert float(hits.float().mean()) >= recall
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "compressed"])
+def test_what_was_mapped_from_a_folder_is_written_whole(kind: str, tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    candidates = torch.randn(3000, 8, generator=rng)
+    tensors = {"queries": torch.randn(600, 8, generator=rng), "candidates": candidates}
+    seen = from_pairs(torch.arange(600), torch.arange(600), None, (600, 3000))
+    keys = (Vocabulary.numbered(600), Vocabulary.numbered(3000))
+    Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
+    add_index(tmp_path / "model", kind, recall=0.9)
+    export(load(tmp_path / "model"), tmp_path / "out")
+    found = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
+    assert found.ntotal == 3000
+    if kind == "compressed":
+        found.nprobe = found.nlist
+    assert (found.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
 
 
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class Ranker:
         make, alike = find_index(self.index or "exact", self.model), likeness_by_all
         if self.saved is not None and self.index is None and "index" in self.saved:
             make = partial(self.saved.open, "index")
-        if self.saved is not None and "likeness" in self.saved:
+        if self.saved is not None and self.index is None and "likeness" in self.saved:
             alike = partial(self.saved.open, "likeness")
         answers = Answers(self.model, self.seen, texts=self.texts, make=make, make_likeness=alike)
         object.__setattr__(self, "answers", answers)

@@ -49,6 +49,8 @@ def describe_index(about: Mapping[str, Any]) -> str:
     if about["kind"] != "exact":
         found = ", ".join(f"{share:.3f} of the best {k}" for k, share in about["recall"].items())
         told.append(f"finds {found} ({about['measured_on']:,} {about['of']})")
+        if any(share < about["target"] for share in about["recall"].values()):
+            told.append(f"{about['target']:g} were wanted: try a larger --recall")
     if "seconds" in about:
         told.append(f"built in {about['seconds']:.1f} s")
     return "; ".join(told)

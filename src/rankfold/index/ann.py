@@ -223,7 +223,9 @@ class Approximate:
         if not depths or len(asked) == 0 or width == 0:
             return Built(lists, groups, [])
         rng = torch.Generator().manual_seed(seed)
-        sample = torch.randint(0, len(asked), (min(SAMPLE, len(asked)),), generator=rng)
+        sample = torch.arange(len(asked))
+        if len(asked) > SAMPLE:
+            sample = torch.randint(0, len(asked), (SAMPLE,), generator=rng)
         vectors = asked[sample.to(asked.device)].detach().float().to(self.candidates.device)
         truth = self.exact.search(vectors, depths[-1]).ids
         probings = choose_probings(lists, groups, vectors, truth, depths, target)

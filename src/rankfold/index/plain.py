@@ -36,12 +36,23 @@ def to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
     if isinstance(index, Graph) and index.efforts:
         return index.graph, {"kind": "HNSW", "efSearch": index.efforts[0].looked_at}
     if isinstance(index, Compressed) and index.codes is not None:
-        coded = index.codes.coded
+        coded = _in_memory(index.codes.coded)
         return coded, {"kind": "IVFPQ", "lists": coded.nlist, "width": coded.d}
     if isinstance(index, Approximate) and index.built.probings:
         lists = index.built.lists
         return _inverted(candidates, lists), {"kind": "IVFFlat", "lists": len(lists.spreads)}
     return _flat(candidates), {"kind": "FlatIP"}
+
+
+def _in_memory(coded: Any) -> Any:
+    """The same codes; lists that were mapped from a file would be written as its name alone."""
+    import faiss
+
+    lists: Any = faiss.ArrayInvertedLists(coded.nlist, coded.code_size)
+    coded.invlists.copy_subset_to(lists, faiss.InvertedLists.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
+    coded.replace_invlists(lists, True)
+    lists.this.disown()  # belongs to the codes from now on
+    return coded
 
 
 def _flat(candidates: Tensor) -> Any:

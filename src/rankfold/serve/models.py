@@ -241,6 +241,8 @@ def _warm(ranker: Ranker) -> None:
             if isinstance(found, Exception):
                 raise found
     _ = ranker.candidates.texts
+    if ranker.saved is not None and "likeness" in ranker.saved:
+        _ = ranker.answers.likeness  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:
