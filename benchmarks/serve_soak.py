@@ -44,6 +44,7 @@ HOME = Path(__file__).parent / "scratch" / "serve_soak"
 NAMES = ("packages", "suggestions", "patients")
 SWAP = 20.0  # seconds
 BROKEN = 0.05
+STALL = 2.0  # seconds by which a pause is too long to be ours: the machine was busy elsewhere
 GROWTH = 1.05
 JSON = {"content-type": "application/json"}
 
@@ -226,6 +227,9 @@ class Soak:
         self.dropped: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         self.memory: list[int] = []
+        self.stalls: list[tuple[int, float]] = []  # when, and how long, we were not run ourselves
+        self.troubles: list[tuple[int, str]] = []  # when, and what
+        self.began = time.monotonic()
         self.swaps = 0
         self.metrics = ""
 
@@ -250,6 +254,7 @@ class Soak:
                     answer = await self._send(client, asked)
                 except httpx.TransportError as error:
                     self.dropped[f"{asked.kind}: {error!r}"[:200]] += 1
+                    self._trouble(f"{asked.kind}: {error!r}")
                     continue
                 self._note(asked, answer, time.perf_counter() - begin)
 
@@ -264,6 +269,10 @@ class Soak:
         good = answer.status_code == 200
         if good == (asked.kind == "broken") and answer.status_code != 429:
             self.wrong[f"{asked.kind} {answer.status_code} {answer.text[:100]}"] += 1
+            self._trouble(f"{asked.kind} {answer.status_code}")
+
+    def _trouble(self, what: str) -> None:
+        self.troubles.append((int(time.monotonic() - self.began), what[:80]))
 
     async def _swap(self, end: float) -> None:
         while time.monotonic() + SWAP < end:
@@ -277,7 +286,11 @@ class Soak:
         while time.monotonic() < end:
             pages = Path(f"/proc/{self.process}/statm").read_text().split()[1]
             self.memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
+            before = time.monotonic()
             await asyncio.sleep(1)
+            late = time.monotonic() - before - 1
+            if late > STALL:
+                self.stalls.append((int(before - self.began), round(late, 1)))
 
     def summary(self) -> dict[str, Any]:
         settled = self.memory[len(self.memory) // 5 :]
@@ -300,6 +313,8 @@ class Soak:
             "statuses": dict(sorted(statuses.items())),
             "by_kind": dict(sorted(self.statuses.items())),
             "dropped": dict(self.dropped),
+            "troubles": self.troubles[:50],
+            "stalls": self.stalls[:50],
             "wrong": dict(self.wrong.most_common(20)),
             "swaps": self.swaps,
             "taken": taken,

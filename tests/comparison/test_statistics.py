@@ -16,6 +16,7 @@ from rankfold.comparison.statistics import (
     p_of_draws,
     resampled,
     seed_test,
+    spread,
 )
 from rankfold.metrics import graded_mean, parse_graded
 
@@ -97,6 +98,29 @@ def test_seeds_without_chance_in_them() -> None:
     assert seed_test([0.1, 0.1], [0.2, 0.2]) == 0.0
     assert seed_test([0.1, 0.1], [0.1, 0.1]) == 1.0
     assert 0 < (seed_test([0.1, 0.1], [0.2, 0.21]) or 0) < 0.1  # one of them draws
+
+
+def test_two_seeds_borrow_the_spread_of_all_methods() -> None:
+    rng = np.random.default_rng(0)
+    methods = [rng.normal(level, 0.001, 2).tolist() for level in np.linspace(0.06, 0.09, 9)]
+    usual = spread([*methods, [0.05, 0.05], [0.04]])
+    assert usual.df == 9
+    assert usual.variance == pytest.approx(1e-6, rel=1.0)
+    alone, borrowed = seed_test(methods[0], methods[8]), seed_test(methods[0], methods[8], usual)
+    assert alone is not None
+    assert borrowed is not None
+    assert borrowed < 1e-6 < alone
+    close = [[0.07, 0.0702], [0.0704, 0.0707]]  # apart by luck, where seeds differ by .001
+    assert (seed_test(*close, usual) or 0) > 0.3
+
+
+def test_two_seeds_of_one_method_seldom_differ() -> None:
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(2000):
+        methods = rng.normal(0, 1, (6, 2)).tolist()
+        found += (seed_test(methods[0], methods[1], spread(methods)) or 0) < 0.05
+    assert found / 2000 < 0.05
 
 
 @pytest.mark.parametrize(

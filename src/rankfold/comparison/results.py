@@ -27,6 +27,7 @@ from rankfold.comparison.statistics import (
     mean_intervals,
     p_of_draws,
     seed_test,
+    spread,
 )
 from rankfold.errors import UserError
 from rankfold.grader import names_of
@@ -244,7 +245,8 @@ def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -
     """Each method against the best one; ``p`` is that of the others over queries or rows."""
     top, others = done[best], [outcome for outcome in done if outcome is not done[best]]
     theirs = _of_seeds(top, metric)
-    by_seeds = [seed_test(_of_seeds(outcome, metric), theirs) for outcome in others]
+    usual = spread([_of_seeds(outcome, metric) for outcome in done])
+    by_seeds = [seed_test(_of_seeds(outcome, metric), theirs, usual) for outcome in others]
     known = [value for value in by_seeds if value is not None]
     training_p: Sequence[float | None] = holm(known) or [None] * len(others)
     found = {}

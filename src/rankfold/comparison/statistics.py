@@ -7,6 +7,7 @@ blocks, whatever the number of queries, and the same seed gives the same numbers
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -71,22 +72,48 @@ def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floa
     return ((1 + reached) / (1 + flips)).numpy()
 
 
-def seed_test(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+class Spread(NamedTuple):
+    """How seeds of a method vary, over several methods that draw."""
+
+    variance: float
+    df: int
+
+
+def spread(methods: Sequence[Sequence[float]]) -> Spread:
+    """The mean variance of methods' seeds; those without chance in training do not count."""
+    drawn = [seeds for seeds in methods if len(seeds) > 1 and max(seeds) > min(seeds)]
+    df = sum(len(seeds) - 1 for seeds in drawn)
+    squares = sum(float(np.var(seeds)) * len(seeds) for seeds in drawn)
+    return Spread(squares / max(df, 1), df)
+
+
+def seed_test(
+    ours: Sequence[float], theirs: Sequence[float], usual: Spread | None = None
+) -> float | None:
     """Welch's t test of two methods' seeds: how likely the difference is chance in training.
 
     With m the mean, v = variance / seeds, and both methods' values apart::
 
         t = (m1 - m2) / sqrt(v1 + v2),  df = (v1 + v2)^2 / (v1^2 / (n1 - 1) + v2^2 / (n2 - 1))
 
+    Two seeds hardly tell a variance: df is about 1, and no difference is ever found. Where there
+    are no more, and how seeds of all methods usually vary is given, a method that draws has that
+    variance at least, and df is that of all methods.
+
     Returns the two-sided p; None with one seed, which tells nothing; of methods without any chance
     in training 0 if they differ.
     """
     if min(len(ours), len(theirs)) < 2:
         return None
-    parts = [np.var(seeds, ddof=1) / len(seeds) for seeds in (ours, theirs)]
+    parts = [float(np.var(seeds, ddof=1)) / len(seeds) for seeds in (ours, theirs)]
+    pooled = usual is not None and usual.df > 1 and max(len(ours), len(theirs)) == 2
+    if usual is not None and pooled:
+        parts = [max(part, usual.variance / 2) if part > 0 else part for part in parts]
     difference, variance = abs(np.mean(ours) - np.mean(theirs)), sum(parts)
     if difference == 0 or variance == 0:
         return float(difference == 0)
+    if usual is not None and pooled:
+        return _beyond(float(difference / np.sqrt(variance)), float(usual.df))
     sizes = (len(ours) - 1, len(theirs) - 1)
     df = variance**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
     return _beyond(float(difference / np.sqrt(variance)), float(df))

@@ -48,8 +48,9 @@ def _in_memory(coded: Any) -> Any:
     """The same codes; lists that were mapped from a file would be written as its name alone."""
     import faiss
 
+    kind: Any = faiss.InvertedLists
     lists: Any = faiss.ArrayInvertedLists(coded.nlist, coded.code_size)
-    coded.invlists.copy_subset_to(lists, faiss.InvertedLists.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
+    coded.invlists.copy_subset_to(lists, kind.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
     coded.replace_invlists(lists, True)
     lists.this.disown()  # belongs to the codes from now on
     return coded

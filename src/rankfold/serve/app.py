@@ -13,9 +13,10 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from rankfold import __version__
+from rankfold.answering import takes_texts
 from rankfold.errors import UserError
 from rankfold.serve import schema
-from rankfold.serve.asking import Question, answer
+from rankfold.serve.asking import Question, answer, check_size
 from rankfold.serve.batching import Job
 from rankfold.serve.files import add_files
 from rankfold.serve.guard import Access, Guard
@@ -59,7 +60,6 @@ def build(models: Models, limits: Limits, access: Access | None = None) -> Guard
     api.add_exception_handler(UserError, _on_user_error)
     api.add_exception_handler(HTTPException, _on_http)
     api.add_exception_handler(RequestValidationError, _on_invalid)
-    api.add_exception_handler(Exception, _on_bug)
     return Guard(api, access or Access(), limits, models.log, models.metrics)
 
 
@@ -148,12 +148,13 @@ async def _search(
         asked.allow,
         asked.include_seen,
     )
-    if len(question.asked) * question.k > limits.results:
-        told = f"{len(question.asked):,} lists of {question.k:,} are more than {limits.results:,}"
-        raise Problem(400, f"{told} results", "ask in several requests, or for a smaller k")
+    check_size(question, limits)
     served = slot.now()
     ranker = served.ranker()
-    group = (id(served), question.group)
+    if about == "history" and about not in served.asks and takes_texts(ranker.model):
+        error = f"{ranker.model.method} ranks by text, not by history"
+        raise UserError(error, hint="give it as `text`")
+    group = (id(ranker), question.group)
     job = Job(group, question, len(question.asked), partial(answer, ranker))
     return _json(await slot.worker.ask(job))
 
@@ -281,12 +282,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
     content = error_json(
         told.get(error.status_code, str(error.detail)), "/docs lists the addresses"
     )
-    return Response(content, error.status_code, headers=error.headers, media_type=JSON)
-
-
-async def _on_bug(_request: Request, _error: Exception) -> Response:
-    """The guard logs what it was."""
-    return _json(error_json("the server made a mistake", "its log tells more"), 500)
+    headers = dict(error.headers or {})
+    if "GET" in headers.get("Allow", ""):
+        headers["Allow"] += ", HEAD"  # the guard answers it as GET
+    return Response(content, error.status_code, headers=headers, media_type=JSON)
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:

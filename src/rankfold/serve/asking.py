@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,11 +15,12 @@ from pydantic_core import to_json
 from torch import Tensor
 
 from rankfold.ranker import Ranker
-from rankfold.serve.limits import Problem
+from rankfold.serve.limits import Limits, Problem
 from rankfold.types import Interactions, Key, TopK, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
-HINTS = 100_000  # keys: among more, none that is like an unknown one is looked for
+AROUND = 100  # keys before and after an unknown one: among these, some that are like it are sought
+LONGEST = 100  # characters of a key that others are compared with
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +43,18 @@ class Question:
         """Those of an equal one share a search. It says all that a list depends on."""
         alone = None if self.allow is None else id(self)
         return self.about, self.depth, self.include_seen, alone
+
+
+def check_size(question: Question, limits: Limits) -> None:
+    """What a request may cost is the product of two things that it may have many of."""
+    lists, hint = len(question.asked), "ask in several requests, or for a smaller k"
+    if lists * question.k > limits.results:
+        told = f"{lists:,} lists of {question.k:,} are more than {limits.results:,} results"
+        raise Problem(400, told, hint)
+    if lists * len(question.exclude) > limits.excluded:
+        told = f"{lists:,} lists without {len(question.exclude):,} candidates each"
+        hint = "ask in several requests, or exclude fewer"
+        raise Problem(400, f"exclude: {told} are more than {limits.excluded:,}", hint)
 
 
 @torch.inference_mode()
@@ -79,7 +95,7 @@ def _resolved(ranker: Ranker, questions: Sequence[Question]) -> list[Any]:
 def _rows(keys: Vocabulary, lists: Sequence[Sequence[Key]], what: str) -> list[Tensor | Problem]:
     """The rows of each list; keys like an unknown one are looked for when nobody else waits."""
     found = keys.find(list(chain.from_iterable(lists))).split([len(each) for each in lists])
-    near = len(lists) == 1 and len(keys) <= HINTS
+    near = len(lists) == 1
     return [
         unknown(keys, asked[int((rows < 0).nonzero()[0])], what, near=near)
         if bool((rows < 0).any())
@@ -90,9 +106,22 @@ def _rows(keys: Vocabulary, lists: Sequence[Sequence[Key]], what: str) -> list[T
 
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> Problem:
     """``near``: the hint names keys that are like it."""
-    like = keys.nearest(str(key)) if near else []
+    like = _near(keys, str(key)[:LONGEST]) if near else []
     named = f"did you mean {', '.join(map(repr, like))}?" if like else ""
     return Problem(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
+
+
+def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:
+    """Keys that look like it among those around its place: few, as the model waits meanwhile."""
+    held = keys.keys
+    wanted: Key = key
+    if keys.holds_integers:
+        wanted = int(key) if re.fullmatch(r"-?[0-9]{1,18}", key) else 0
+    place = bisect_left(held, wanted)
+    around = {str(each): each for each in held.slice(max(0, place - AROUND), 2 * AROUND)}
+    containing = [each for each in around if key.lower() in each.lower()]
+    like = difflib.get_close_matches(key, around, n=n, cutoff=0.5) or containing[:n]
+    return [around[each] for each in like]
 
 
 # ---------------------------------------------------------------------------------- lists

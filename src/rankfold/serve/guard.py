@@ -81,26 +81,18 @@ class Guard:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 0
-
-        async def respond(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
-            await send(message)
-
         self.metrics.in_flight += 1
         try:
-            await self._answered(scope, receive, respond)
-        except Problem as problem:
-            if not status:
-                await _refuse(respond, problem)
-        except Exception as error:
-            self.log.fault("a bug", error, path=scope["path"])
-            if not status:
-                await _refuse(
-                    respond, Problem(500, "the server made a mistake", "its log tells more")
-                )
+            try:
+                messages = await self._answered(scope, receive)
+            except Problem as problem:
+                messages = _refusal(problem)
+            except Exception as error:
+                self.log.fault("a bug", error, path=scope["path"])
+                messages = _refusal(Problem(500, "the server made a mistake", "its log tells more"))
+            status = messages[0]["status"]
+            for message in messages:
+                await send(_finished(message, scope["method"]))
         finally:
             self.metrics.in_flight -= 1
             seconds = time.perf_counter() - start
@@ -108,18 +100,28 @@ class Guard:
             if self.log.requests:
                 self._note(scope, status, seconds)
 
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answered(self, scope: Scope, receive: Receive) -> list[Message]:
+        """The whole answer, before any of it is sent: how slowly it is read does not count."""
         self._check(scope)
         inner = await self._read(scope, receive)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        messages: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
         try:
             async with asyncio.timeout(self.limits.seconds):
-                await self.app(scope, inner, send)
+                await self.app({**scope, "method": method}, inner, keep)
         except TimeoutError:
             hint = "ask for less at a time, or again later"
             raise Problem(504, f"it took more than {self.limits.seconds:g} s", hint) from None
+        return messages
 
     def _check(self, scope: Scope) -> None:
         headers, path = dict(scope["headers"]), scope["path"]
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            raise Problem(400, "the request has several Host headers", "send one")
         self._check_host(headers.get(b"host", b""))
         self._check_token(path, headers.get(b"authorization", b""))
         if path not in ALWAYS:
@@ -195,15 +197,24 @@ def _canonical(given: bytes) -> bytes:
     return b"Bearer " + rest.strip() if scheme.lower() == b"bearer" else given
 
 
-async def _refuse(send: Send, problem: Problem) -> None:
+def _refusal(problem: Problem) -> list[Message]:
     body = error_json(problem.error, problem.hint)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return [
+        {"type": "http.response.start", "status": problem.status, "headers": headers},
+        {"type": "http.response.body", "body": body},
+    ]
+
+
+def _finished(message: Message, method: str) -> Message:
+    """With the headers of every answer; HEAD gets these alone."""
+    if message["type"] == "http.response.start":
+        return {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+    return {**message, "body": b""} if method == "HEAD" else message
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:

@@ -8,7 +8,7 @@ import polars as pl
 from pydantic_core import to_json
 
 from rankfold.ranker import Ranker
-from rankfold.serve.asking import HINTS, described, keys_of, unknown
+from rankfold.serve.asking import described, keys_of, unknown
 from rankfold.types import Key, Vocabulary
 
 BLOCK = 100_000  # keys at a time
@@ -24,7 +24,7 @@ def history_of(ranker: Ranker, query: Key) -> bytes:
     """``{"query", "candidates": [{"candidate", "text"?}]}``: what a known query chose."""
     row = int(ranker.queries.find([query])[0])
     if row < 0:
-        raise unknown(ranker.queries, query, "query", near=len(ranker.queries) <= HINTS)
+        raise unknown(ranker.queries, query, "query", near=True)
     chosen: list[int] = ranker.seen.part(row, row + 1).candidates.tolist()
     answer: dict[str, Any] = {"query": keys_of(ranker.queries, [row])[0]}
     return to_json({**answer, "candidates": described(ranker.candidates, chosen, "candidate")})

@@ -17,6 +17,7 @@ class Limits:
     k: int = 1000
     results: int = 50_000  # of a request: lists times k
     keys: int = 10_000  # in a history, in exclude, in allow
+    excluded: int = 500_000  # of a request: lists times keys in exclude
     text: int = 10_000  # characters of a text
     in_flight: int = 512  # requests at the same time
     waiting: int = 256  # of these, for one model

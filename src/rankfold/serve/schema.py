@@ -11,6 +11,7 @@ from rankfold.grader import USUAL_FPR
 from rankfold.serve.limits import Limits, Problem
 
 ASKS = ("queries", "history", "text", "candidates")
+LISTS_OF_KEYS = ("queries", "history", "candidates", "exclude", "allow")
 MOST_KEY = 1024  # characters
 MOST_LIKE = 100  # characters of what keys are looked for by
 USUAL_K = 10
@@ -151,6 +152,8 @@ def explained(error: ValidationError) -> Problem:
     found = max(error.errors(include_url=False, include_context=False), key=lambda e: len(e["loc"]))
     place = [str(part) for part in found["loc"] if not _is_type(part)]
     message = found["msg"][:1].lower() + found["msg"][1:]
+    if found["type"] == "string_type" and place[0] in LISTS_OF_KEYS:
+        message = "a key is a text or an integer of 64 bits"  # both readings failed
     where = f"{'.'.join(place)[:200]}: " if place else ""
     return Problem(400, f"{where}{message}", _HINTS.get(found["type"], "/docs tells what is taken"))
 

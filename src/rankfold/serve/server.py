@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import socket
@@ -13,15 +12,15 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rankfold.errors import UserError
 from rankfold.serve.app import build
-from rankfold.serve.guard import HEADERS, Access, Guard
-from rankfold.serve.limits import Limits, error_json
+from rankfold.serve.guard import Access, Guard
+from rankfold.serve.limits import Limits
 from rankfold.serve.log import Forward, Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.models import Models
+from rankfold.serve.protocol import Protocol
 
 
 def serve(
@@ -170,82 +169,3 @@ class Server(uvicorn.Server):
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-
-
-class Protocol(HttpToolsProtocol):
-    """uvicorn's, with bounds on the head of a request and on the number of connections."""
-
-    bounds = Limits()
-    _timer: asyncio.TimerHandle | None = None
-    _head = 0  # bytes since the last head was complete, or since the connection was made
-    _inside = False  # a body: what arrives is no head
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.bounds.connections:
-            self._end(503, "too many connections", "close some, or try again later")
-            return
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        if not self._inside:
-            self._head += len(data)
-            if self._timer is None:
-                self._wait()
-        super().data_received(data)
-        if not self._inside and self._head > self.bounds.head:
-            self._end(431, "the head of the request is too large", "send fewer headers")
-
-    def on_headers_complete(self) -> None:
-        self._stop_waiting()
-        self._inside, self._head = True, 0
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._inside, self._head = False, 0
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.is_closing():  # who does not read what is left is not waited for
-            self.loop.call_later(self.bounds.idle, self.transport.abort)
-
-    def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        self._end(400, "that is no HTTP request", "speak HTTP/1.1")
-
-    def _wait(self) -> None:
-        self._timer = self.loop.call_later(self.bounds.arriving, self._too_slow)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _too_slow(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._wait()  # another is still being answered
-        elif not self.transport.is_closing():
-            self._end(408, "the request did not arrive in time", "send it faster")
-
-    def _end(self, status: int, error: str, hint: str) -> None:
-        """Answer where there is no request to answer, and close."""
-        self._stop_waiting()
-        body = error_json(error, hint)
-        headers = [(b"content-type", b"application/json"), *HEADERS]
-        lines = [b"%s: %s\r\n" % header for header in headers]
-        head = b"HTTP/1.1 %d \r\n" % status
-        end = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(b"".join([head, *lines, end, body]))
-        self.transport.close()
