@@ -1,13 +1,18 @@
 """Every endpoint answers as the model itself would."""
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from serving import Client, item
 
 import rankfold as rf
+from rankfold.serve.asking import unknown
+from rankfold.types import Key, Vocabulary
 
 Start = Callable[..., Client]
 
@@ -93,8 +98,6 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     assert answer.status_code == 200
     found = answer.json()["results"]
     assert [entry["score"] for entry in found] == pytest.approx([4.0, -1.25, 1.0])
-    import polars as pl
-
     from rankfold.grader import load_grader
 
     expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
@@ -195,6 +198,50 @@ def test_wrong_questions_are_told(
     assert set(error) == {"error", "hint"}
     assert told in error["error"]
     assert error["hint"]
+
+
+def test_hints_speak_of_bodies(client: Client) -> None:
+    answer = client.post("/models/notes/search", {"history": ["t0"]})
+    assert answer.json()["hint"] == "give it as `text`"
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, None, {}, 2**63, -(2**63) - 1, 2**70])
+@pytest.mark.parametrize("name", ["queries", "history", "candidates", "exclude", "allow"])
+def test_what_is_no_key_is_told(client: Client, name: str, wrong: object) -> None:
+    more = {} if name in ("queries", "history", "candidates") else {"queries": [1]}
+    answer = client.post("/search", {name: [1, wrong], **more})
+    assert answer.status_code == 400
+    expected = f"{name}.1: a key is a text or an integer of 64 bits"
+    assert answer.json()["error"] == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "hint"),
+    [
+        ([f"item-{n:06}" for n in range(9000)], "item-005000x", "'item-005000'"),
+        ([f"Item-{n}" for n in range(150)], "item-77", "'Item-77'"),
+        ([f"a long name with {n}" for n in range(150)], "WITH 77", "'a long name with 77'"),
+        (list(range(0, 90_000, 2)), 5001, "did you mean 5"),
+        (list(range(9000)), "nobody", "GET /keys?side=query"),
+        (list(range(9000)), "9" * 1000, "GET /keys?side=query"),
+        ([], "nobody", "GET /keys?side=query"),
+    ],
+)
+def test_keys_like_an_unknown_one_are_looked_for_among_few(
+    monkeypatch: pytest.MonkeyPatch, keys: list[Key], key: Key, hint: str
+) -> None:
+    compared: list[int] = []
+    whole = difflib.get_close_matches
+
+    def counted(word: str, words: Iterable[str], **more: Any) -> list[str]:
+        compared.append(len(list(words)))
+        return whole(word, words, **more)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    held = pl.Series(keys, dtype=None if keys else pl.String)
+    problem = unknown(Vocabulary(len(keys), lambda: held), key, "query", near=True)
+    assert hint in problem.hint
+    assert max(compared) <= 200
 
 
 @pytest.mark.parametrize(

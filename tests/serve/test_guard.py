@@ -81,6 +81,30 @@ def test_a_foreign_name_of_the_server_is_refused(start: Start) -> None:
         assert client.get("/card", headers={"host": host}).status_code == status
 
 
+def test_several_names_of_the_server_are_refused(start: Start) -> None:
+    client = start(access=Access(hosts=frozenset({"localhost"})))
+    for names in (["localhost", "localhost"], ["evil.example", "localhost"]):
+        answer = client.get("/card", headers=[("host", name) for name in names])
+        assert answer.status_code == 400
+        assert "several Host" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "address", ["/", "/health", "/ready", "/models", "/page/page.css", "/card", "/docs", "/nothing"]
+)
+def test_a_head_is_an_answer_without_its_body(client: Client, address: str) -> None:
+    whole, head = client.get(address), client.request("HEAD", address)
+    assert head.content == b""
+    assert (head.status_code, head.headers) == (whole.status_code, whole.headers)
+
+
+def test_methods_that_an_address_takes(client: Client) -> None:
+    assert client.request("HEAD", "/metrics").status_code == 200
+    assert client.request("HEAD", "/search").status_code == 405
+    assert client.post("/health", {}).headers["allow"] == "GET, HEAD"
+    assert client.get("/search").headers["allow"] == "POST"
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
     client = start(Limits(body=1000))
@@ -118,14 +142,16 @@ def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
         ({"queries": [1], "allow": ["x"] * 7}, "allow: "),
         ({"queries": ["x" * 1025]}, "queries.0"),
         ({"queries": [1, 2, 3], "k": 20}, "results"),
+        ({"queries": [1, 2, 3], "exclude": ["x"] * 5}, "exclude: 3 lists without 5 candidates"),
     ],
 )
 def test_who_asks_for_too_much_is_told(start: Start, body: dict[str, Any], told: str) -> None:
-    client = start(Limits(batch=4, k=20, keys=6, text=50, results=50))
+    client = start(Limits(batch=4, k=20, keys=6, text=50, results=50, excluded=12))
     answer = client.post("/search", body)
     assert answer.status_code == 400
     assert told in answer.json()["error"]
     assert answer.json()["hint"]
+    assert client.post("/search", {"queries": [1, 2, 3], "exclude": ["x"] * 4}).status_code == 200
 
 
 def test_too_many_rows_are_told(start: Start) -> None:

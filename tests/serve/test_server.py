@@ -47,6 +47,10 @@ def test_requests_over_one_connection(live: Live) -> None:
         (b"GET / HTTP/1.1\r\nx: " + b"y" * 40_000, 431),
         (b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: x\r\n" % n for n in range(5000)), 431),
         (b"GET /" + b"a" * 40_000, 431),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n", 431),  # all at once
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: x\r\n" % n for n in range(5000)) + b"\r\n", 431),
+        (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\nconnection: close\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: loc", 408),
         (b"", 408),
         (HEAD + b"content-length: 100\r\n\r\n{", 408),
