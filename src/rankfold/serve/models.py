@@ -5,6 +5,7 @@ A request keeps the model that it began with. A folder that cannot be read leave
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -119,6 +120,8 @@ class Models:
         """Read all folders; a UserError where one cannot be read."""
         for slot in self.slots.values():
             self._read(slot, stamp_of(slot.folder))
+        gc.collect()
+        gc.freeze()  # what is there stays: looking through it stops all requests for a while
 
     def follow(self) -> None:
         """From now on, look for changes."""
