@@ -257,13 +257,14 @@ rf.tune("ials", {str(tmp_path / "data")!r}, out={str(tmp_path / "t")!r}, trials=
 
 
 def test_interrupts_wait_for_the_trial(data: Dataset, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
     how: dict[str, Any] = {"space": {"level": LEVELS}, "fixed": {"fault": "interrupt"}}
     for done in (1, 2):  # the only step of a fit is its last: the fit itself has no use for it
         with pytest.raises(KeyboardInterrupt):
             tune("level", data, out=tmp_path / "t", trials=3, **how)
         with (tmp_path / "t" / "trials.csv").open() as file:
             assert len(list(csv.DictReader(file))) == done
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_model_that_is_gone_is_made_again(data: Dataset, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_faiss_reads_the_lists_as_torch_does(dtype: torch.dtype) -> None:
     lists = build_lists(candidates, 2**30, seed=0)
     taken = promises(lists, queries, 1.0).topk(3, dim=1).indices
     reference = scan(candidates, lists, queries, taken, 60)
-    fast = faiss_scan(ann._fill(candidates, lists), queries, taken, 60)
+    fast = faiss_scan(ann._fill(candidates, lists, dtype), queries, taken, 60)
     missing = reference[0] < 0
     assert bool(missing.any())
     assert torch.equal(fast[0], reference[0])
@@ -214,6 +214,17 @@ def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = index.search(queries, 30)
     assert torch.equal(fast.ids, slow.ids)
     torch.testing.assert_close(fast.scores, slow.scores)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_rounded_lists_have_room_for_any_size(size: float) -> None:
+    """They are of half precision, in which 1e9 is infinite and 1e-9 is 0."""
+    candidates, queries = skewed(1, 20_000), skewed(3, 100)
+    usual, scaled = Approximate(candidates), Approximate(candidates * size)
+    expected, found = usual.search(queries, 20), scaled.search(queries, 20)
+    assert (found.ids == expected.ids).double().mean() > 0.99  # the lists may differ, by rounding
+    right = (candidates[found.ids] * queries[:, None]).sum(dim=2) * size
+    torch.testing.assert_close(found.scores, right, rtol=1e-4, atol=1e-5 * size)
 
 
 def test_equal_seeds_give_equal_bits() -> None:

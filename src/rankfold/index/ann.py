@@ -37,7 +37,8 @@ DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 DEEP = (*DEPTHS, 2048, 4096)  # where much may be hidden; measured half as long again
 LARGEST_SHARE = 0.2  # of the candidates: to read more of them takes longer than exact search
 SAMPLE = 256  # queries to measure recall with
-FETCHED_BYTES = 128  # allocated for each result that is fetched, at most
+FETCHED_BYTES = 192  # allocated for each result that is fetched, besides its vector, at most
+SPARE = 8  # results more than are wanted, as rounding may change their order
 TARGET = 0.95
 
 
@@ -90,7 +91,7 @@ class Approximate:
     """Most of the best candidates, ``recall`` of them on average.
 
     Depends on the candidates, the seed and the number of threads alone. On a CPU it holds a copy of
-    the candidates, list by list, of their own type if that is a half precision, else float32.
+    the candidates, list by list, in half precision; the best by these are scored again.
     """
 
     kind = "inverted"
@@ -163,7 +164,9 @@ class Approximate:
         width = self.candidates.shape[1]
         two_steps = probing.groups < len(groups.spreads)
         promised = len(groups.spreads) if two_steps else len(lists.spreads)
-        each = probing.depth * (FETCHED_BYTES + PAIR_BYTES) + 16 * (promised + probing.lists)
+        found = probing.depth + SPARE
+        each = found * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
+        each += 16 * (promised + probing.lists)
         if self.candidates.device.type != "cpu":
             each += scan_bytes(lists, probing.lists, width)
             each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
@@ -235,13 +238,33 @@ class Approximate:
         """What reads candidates in lists, and points in groups; faiss, on a CPU, copies both."""
         lists, groups, probings = self.built
         if probings and self.candidates.device.type == "cpu":
-            return partial(faiss_scan, _fill(self.candidates, lists)), point_reader(lists, groups)
+            halves = self.candidates.dtype
+            if halves == torch.float32:
+                halves = torch.float16
+            coded = _fill(self.candidates, lists, halves)
+            return partial(read_again, self.candidates, coded), point_reader(lists, groups)
         return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
 
 
 def point_reader(lists: Lists, groups: Lists) -> Scan:
     """What finds the best points of lists in some groups, by faiss."""
     return partial(faiss_scan, _fill(points(lists), groups))
+
+
+def read_again(
+    candidates: Tensor, coded: Any, queries: Tensor, taken: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """``scan`` of rounded vectors, of which a few more than k are scored again by their own."""
+    more = max(k, min(k + SPARE, len(candidates)))
+    return score_again(candidates, queries, faiss_scan(coded, queries, taken, more)[0], k)
+
+
+def score_again(candidates: Tensor, queries: Tensor, ids: Tensor, k: int) -> TopK:
+    """The best k of ids [B, n] by their vectors; -1 pads."""
+    vectors = candidates[ids.clamp(min=0)].float()
+    scores = torch.bmm(vectors, queries.unsqueeze(2)).squeeze(2).masked_fill(ids < 0, -torch.inf)
+    best = scores.topk(k, dim=1)
+    return TopK(ids.gather(1, best.indices), best.values)
 
 
 def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -258,8 +281,11 @@ def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tens
     return ids, scores
 
 
-def _fill(candidates: Tensor, lists: Lists) -> Any:
-    """The candidates in faiss, list by list. It stores the bytes of a vector as they are."""
+def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) -> Any:
+    """The candidates in faiss, list by list. It stores the bytes of a vector as they are.
+
+    In another type they are divided by a power of 2, so that none is too large for it.
+    """
     faiss = _faiss()
     codes = {
         torch.float16: faiss.ScalarQuantizer.QT_fp16,
@@ -267,15 +293,18 @@ def _fill(candidates: Tensor, lists: Lists) -> Any:
     }
     width, n_lists = candidates.shape[1], len(lists.spreads)
     given = [faiss.IndexFlatIP(width), width, n_lists]  # the lists are not chosen by faiss
-    code = codes.get(candidates.dtype)
+    code = codes.get(dtype)
     if code is None:
         index = faiss.IndexIVFFlat(*given, faiss.METRIC_INNER_PRODUCT)
     else:
         index = faiss.IndexIVFScalarQuantizer(*given, code, faiss.METRIC_INNER_PRODUCT, False)
-    offsets = lists.offsets.tolist()
+    offsets, factor = lists.offsets.tolist(), 1.0
+    if candidates.dtype != dtype and len(candidates) > 0:
+        largest = torch.linalg.vector_norm(candidates, torch.inf)
+        factor = float(torch.exp2(-torch.log2(largest).ceil())) if largest > 0 else 1.0
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]]
-        vectors = candidates[ids].view(torch.uint8)
+        vectors = (candidates[ids] * factor).to(dtype).view(torch.uint8)
         index.invlists.add_entries(place, len(ids), _pointer(ids), _pointer(vectors))
     index.ntotal, index.is_trained = len(candidates), True
     return index

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold import store
-from rankfold.index.ann import checked_groups, expect, faiss_scan, point_reader
+from rankfold.index.ann import checked_groups, expect, faiss_scan, point_reader, score_again
 from rankfold.index.exact import Exact
 from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
 from rankfold.index.filtering import search_deeper
@@ -218,14 +218,6 @@ def by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
     lists, groups, coded, read_points = codes
     taken = choose_lists(lists, groups, queries, probing, read_points)
     return faiss_scan(coded, _pad(queries), taken, n)[0]
-
-
-def score_again(candidates: Tensor, queries: Tensor, ids: Tensor, k: int) -> TopK:
-    """The best k of ids [B, n] by their vectors; -1 pads."""
-    vectors = candidates[ids.clamp(min=0)].float()
-    scores = torch.bmm(vectors, queries.unsqueeze(2)).squeeze(2).masked_fill(ids < 0, -torch.inf)
-    best = scores.topk(k, dim=1)
-    return TopK(ids.gather(1, best.indices), best.values)
 
 
 def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from rankfold.serve import schema
 from rankfold.serve.asking import Question, answer, check_size
 from rankfold.serve.batching import Job
 from rankfold.serve.files import add_files
-from rankfold.serve.guard import Access, Guard
+from rankfold.serve.guard import Access, App, Guard, Receive, Scope, Send
 from rankfold.serve.keys import history_of, keys_like
 from rankfold.serve.limits import Limits, Problem, error_json
 from rankfold.serve.metrics import Labels
@@ -40,6 +40,7 @@ REFUSALS = {
 ABOUT = "Ranks a few candidates out of very many. Errors have an error and a hint."
 Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="of a model")]
 Handler = Callable[[Slot, Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def build(models: Models, limits: Limits, access: Access | None = None) -> Guard:
@@ -53,20 +54,46 @@ def build(models: Models, limits: Limits, access: Access | None = None) -> Guard
         openapi_url=None,
         redirect_slashes=False,
     )
-    _add_questions(api, models, limits)
+    direct = _add_questions(api, models, limits)
     _add_state(api, models)
     add_files(api)
     api.add_exception_handler(Problem, _on_problem)
     api.add_exception_handler(UserError, _on_user_error)
     api.add_exception_handler(HTTPException, _on_http)
     api.add_exception_handler(RequestValidationError, _on_invalid)
-    return Guard(api, access or Access(), limits, models.log, models.metrics)
+    return Guard(Direct(api, direct), access or Access(), limits, models.log, models.metrics)
+
+
+class Direct:
+    """An API, some of whose endpoints are reached without its routes and layers.
+
+    These cost as much as a search; what they do for an endpoint that checks its own body is little.
+    """
+
+    def __init__(self, api: App, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
+        """``endpoints`` by method and path."""
+        self.api, self.endpoints = api, endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self.endpoints.get((scope.get("method", ""), scope.get("path", "")))
+        if endpoint is None:
+            await self.api(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await endpoint(request)
+        except Problem as problem:
+            response = await _on_problem(request, problem)
+        except UserError as error:
+            response = await _on_user_error(request, error)
+        await response(scope, receive, send)
 
 
 # ---------------------------------------------------------------------------------- questions
 
 
-def _add_questions(api: FastAPI, models: Models, limits: Limits) -> None:
+def _add_questions(api: FastAPI, models: Models, limits: Limits) -> dict[tuple[str, str], Endpoint]:
+    """All of them; returns those with a body, by method and path."""
     search_body, grade_body = schema.search_body(limits), schema.grade_body(limits)
     searching, grading = partial(_search, search_body, limits), partial(_grade, grade_body)
     post = partial(_add, api, models, "POST")
@@ -76,6 +103,17 @@ def _add_questions(api: FastAPI, models: Models, limits: Limits) -> None:
     get("history", partial(_history, models), schema.HistoryAnswer, query=schema.HistoryOf)
     get("keys", partial(_keys, models), schema.KeysAnswer, query=schema.Keys)
     get("card", _card, schema.CardAnswer)
+    found: dict[tuple[str, str], Endpoint] = {}
+    for name, handler in (("search", searching), ("grade", grading)):
+        found["POST", f"/{name}"] = partial(_of, models, None, handler)
+        for each in models.slots:
+            found["POST", f"/models/{each}/{name}"] = partial(_of, models, each, handler)
+    return found
+
+
+async def _of(models: Models, name: str | None, handler: Handler, request: Request) -> Response:
+    """What a model answers; None: the first one."""
+    return await handler(models.slot(name), request)
 
 
 def _add(
@@ -92,10 +130,10 @@ def _add(
     """An endpoint of the first model, and of each by its name."""
 
     async def of_first(request: Request) -> Response:
-        return await handler(models.slot(None), request)
+        return await _of(models, None, handler, request)
 
     async def of_named(name: Name, request: Request) -> Response:
-        return await handler(models.slot(name), request)
+        return await _of(models, name, handler, request)
 
     more: dict[str, Any] = {}
     if body is not None:
