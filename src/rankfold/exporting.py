@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rankfold.data.reading import Reading, silent, spool_frames
 from rankfold.errors import UserError
-from rankfold.index.plain import write_plain
+from rankfold.index.plain import ASKED, write_plain
 from rankfold.methods import METHODS
 from rankfold.ranker import Ranker
 from rankfold.types import Progress, Side, Vocabulary
@@ -73,8 +73,9 @@ def export(
             about[PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
         if index:
             progress("writing index.faiss", 0.0)
-            candidates = ranker.model.tensors["candidates"]
-            about["index"] = write_plain(ranker.answers.index, candidates, folder / "index.faiss")
+            candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
+            some = ranker.answers.some_vectors(ASKED)
+            about["index"] = write_plain(ranker.answers.index, candidates, path, some)
         (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return about
 

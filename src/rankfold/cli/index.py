@@ -51,6 +51,8 @@ def describe_index(about: Mapping[str, Any]) -> str:
         told.append(f"finds {found} ({about['measured_on']:,} {about['of']})")
         if any(share < about["target"] for share in about["recall"].values()):
             told.append(f"{about['target']:g} were wanted: try a larger --recall")
+        if about["kind"] == "hnsw" and about.get("efforts"):
+            told.append(f"more than {about['efforts'][-1][0]} results are searched exactly")
     if "seconds" in about:
         told.append(f"built in {about['seconds']:.1f} s")
     return "; ".join(told)

@@ -184,12 +184,12 @@ def named(arguments: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for argument in arguments:
         name, is_named, folder = argument.partition("=")
-        if not is_named or not NAME.fullmatch(name):
+        if not is_named or (not NAME.fullmatch(name) and Path(argument).exists()):
             name, folder = Path(argument).absolute().name, argument
         if not NAME.fullmatch(name):
             raise UserError(
                 f"{name!r} cannot be the name of a model in an address",
-                hint=f"letters, digits and -_. can: NAME={argument}",
+                hint=f"letters, digits and -_. can: NAME={folder}",
             )
         if name in found:
             raise UserError(
