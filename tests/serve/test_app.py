@@ -112,6 +112,16 @@ def test_a_missing_column_is_a_missing_value(client: Client) -> None:
     assert found[0]["score"] == pytest.approx(3.0 - 1)  # an unknown level is -1
 
 
+@pytest.mark.parametrize("wrong", [b"1e400", b"1" + 400 * b"0", b"NaN", b"[1]", b"{}"])
+def test_what_is_no_value_is_told(client: Client, wrong: bytes) -> None:
+    content, kind = b'{"rows":[{"age":' + wrong + b"}]}", {"content-type": "application/json"}
+    answer = client.request("POST", "/models/patients/grade", content=content, headers=kind)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == (
+        "rows.0.age: a value is a text, a finite number, true, false or null"
+    )
+
+
 def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
     def keys(**asked: object) -> list[object]:
         answer = client.get("/keys", params={name: str(value) for name, value in asked.items()})

@@ -154,6 +154,8 @@ def explained(error: ValidationError) -> Problem:
     message = found["msg"][:1].lower() + found["msg"][1:]
     if found["type"] == "string_type" and place[0] in LISTS_OF_KEYS:
         message = "a key is a text or an integer of 64 bits"  # both readings failed
+    elif place[:1] == ["rows"] and len(place) > 2:  # of a column, all readings failed
+        message = "a value is a text, a finite number, true, false or null"
     where = f"{'.'.join(place)[:200]}: " if place else ""
     return Problem(400, f"{where}{message}", _HINTS.get(found["type"], "/docs tells what is taken"))
 
