@@ -22,15 +22,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +35,7 @@ import faiss
 import polars as pl
 import torch
 from index_scale import made_vectors
+from serve_soak import serving
 from torch import Tensor
 
 from rankfold.index.exact import Exact
@@ -102,7 +100,7 @@ def main() -> None:
     }
     found["in_process"] = in_process(ranker, rows, truth)
     del ranker
-    with serving(folder, given.threads) as (address, process):
+    with serving([folder], given.threads) as (address, process):
         found["recall"] = recall_over_http(address, rows, truth)
         found["loads"] = [drive(address, process, n, given.seconds) for n in CONNECTIONS]
     if not given.no_faiss:
@@ -150,30 +148,6 @@ def indexed(folder: Path, kind: str) -> dict[str, Any]:
         subprocess.run([sys.executable, "-m", "rankfold", *map(str, words)], check=True)
     found: dict[str, Any] = told()
     return found
-
-
-@contextmanager
-def serving(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
-    """A server process; gives its address and its number when it is ready."""
-    words = ["serve", folder, "--port", 0, "--quiet", "--threads", threads]
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rankfold", *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        address = re.search(r"http://\S+", line)
-        assert address, line
-        try:
-            yield address[0], process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=30) == 0
-            log.seek(0)
-            print(*log.readlines()[-3:], file=sys.stderr)
 
 
 def drive(address: str, process: int, connections: int, seconds: int) -> dict[str, Any]:

@@ -335,9 +335,9 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 
 @contextmanager
-def serving(folders: list[Path]) -> Iterator[tuple[str, int]]:
+def serving(folders: list[Path], threads: int = 1) -> Iterator[tuple[str, int]]:
     """A server process: its address and its number; it must end well."""
-    words = ["serve", *folders, "--port", 0, "--quiet", "--threads", 1]
+    words = ["serve", *folders, "--port", 0, "--quiet", "--threads", threads]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankfold", *map(str, words)],
