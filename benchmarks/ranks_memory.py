@@ -3,9 +3,10 @@
     python benchmarks/ranks_memory.py [--ranks 1 2 4] [--home DIR] [--write]
 
 A generated set (M queries, N candidates, PAIRS pairs) is prepared in as many shards as there are
-ranks; ``rg2`` of one pair of exponents is fitted on it with candidates on all ranks, and with
-candidates divided among them. Told is the largest anonymous memory of each rank, less what it had
-before the fit, and what rank 0 sent beside the formula of ``docs/concepts/scale.md``.
+ranks; a few methods are fitted on it with candidates on all ranks, and with candidates divided
+among them. Told is the largest anonymous memory of each rank, less what it had before the fit, what
+it sent, and its seconds. The whole model, which rank 0 writes, is in the memory of all ranks at the
+end where that is within the memory budget: here it is not.
 """
 
 from __future__ import annotations
@@ -25,9 +26,17 @@ import torch
 
 RESULT = Path(__file__).parent / "results" / "ranks_memory.json"
 HOME = Path(__file__).parent / "scratch" / "ranks_memory"
-M, N, PAIRS, WIDTH = 300_000, 300_000, 3_000_000, 64
+M, N, PAIRS, WIDTH = 100_000, 1_000_000, 1_000_000, 64
 EVERY = 0.02  # seconds between two looks at memory
-TABLES = {"all": 2**34, "divided": 1}  # bytes of a table of candidates that all ranks may hold
+DIVIDED, WHOLE = 1, 2**34  # bytes of a table of candidates that all ranks may hold
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "rg2-plain": ("rg2-plain", WHOLE, {"reg": 10.0}),
+    "rg2, divided": ("rg2", DIVIDED, {}),
+    "ials": ("ials", WHOLE, {"sweeps": 2}),
+    "ials, divided": ("ials", DIVIDED, {"sweeps": 2}),
+    "bpr": ("bpr", WHOLE, {"epochs": 1, "batch_size": 8192}),
+    "bpr, divided": ("bpr", DIVIDED, {"epochs": 1, "batch_size": 8192}),
+}
 
 
 def main() -> None:
@@ -37,7 +46,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--home", type=Path, default=HOME)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--rank", choices=TABLES, help="what torchrun is given")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--rank", choices=CASES, help="what torchrun is given")
     given = parser.parse_args()
     if given.rank is not None:
         fit_one(given.home, given.rank)
@@ -45,8 +55,10 @@ def main() -> None:
     found: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
     for ranks in given.ranks:
         prepare(given.home / f"data-{ranks}", ranks)
-        found[str(ranks)] = {tables: launch(given.home, ranks, tables) for tables in TABLES}
-        print(ranks, json.dumps(found[str(ranks)]), flush=True)
+        found[str(ranks)] = {}
+        for case in given.cases:
+            found[str(ranks)][case] = launch(given.home, ranks, case)
+            print(ranks, case, json.dumps(found[str(ranks)][case]), flush=True)
     if given.write:
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -68,17 +80,17 @@ def prepare(folder: Path, shards: int) -> None:
     save(rf.prepare(table, split=(1.0, 0.0, 0.0)), folder, shards)
 
 
-def launch(home: Path, ranks: int, tables: str) -> list[dict[str, Any]]:
+def launch(home: Path, ranks: int, case: str) -> list[dict[str, Any]]:
     """What each rank tells."""
     with tempfile.TemporaryDirectory() as told:
         run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-        given = [__file__, "--home", str(home), "--rank", tables]
+        given = [__file__, "--home", str(home), "--rank", case]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANKS_TOLD": told}
         subprocess.run([*run, *given], env=environment, check=True)
-        return [json.loads(path.read_text()) for path in sorted(Path(told).iterdir())]
+        return [json.loads(path.read_text()) for path in sorted(Path(told).glob("[0-9]*"))]
 
 
-def fit_one(home: Path, tables: str) -> None:
+def fit_one(home: Path, case: str) -> None:
     """The fit of one rank."""
     import rankfold as rf
     from rankfold.comm import close, connect
@@ -87,12 +99,15 @@ def fit_one(home: Path, tables: str) -> None:
     comm = connect()
     watch = Watch()
     began = time.perf_counter()
+    method, memory, settings = CASES[case]
     rf.fit(
-        "rg2-plain" if tables == "all" else "rg2",
+        method,
         home / f"data-{comm.size}",
         width=WIDTH,
-        candidate_memory=TABLES[tables],
+        candidate_memory=memory,
         memory_budget=2**26,
+        out=Path(os.environ["RANKS_TOLD"], "model"),
+        **settings,
     )
     told = {
         "rank": comm.rank,
