@@ -119,7 +119,7 @@ def evaluate(
     know is left out and counted; a candidate that it does not know is a positive it cannot find.
     A model that ranks by text knows every query, by the text that the data has of it. Graded rows
     are held against the metrics of ``metrics/graded.py``, with intervals. Under torchrun each
-    process ranks for its own queries; all get the values of all.
+    process ranks for its own queries, or scores its own rows; all get the values of all.
 
     Args:
         ranker: a model or its folder.
@@ -144,7 +144,9 @@ def evaluate(
             GRADED_DEFAULTS if metrics is None else metrics,
             config.build(Certainty, graded),
         )
-        return evaluate_graded(ranker, data, split=split, metrics=names, how=how, progress=progress)
+        return evaluate_graded(
+            ranker, data, split=split, metrics=names, how=how, progress=progress, comm=comm
+        )
     config.check_names(Certainty, graded)
     if graded:
         raise UserError(

@@ -19,6 +19,7 @@ from torch import Tensor
 from rankfold import config, store
 from rankfold.comm import connect, device_of
 from rankfold.data.folder import check_pairs
+from rankfold.data.graded import joined
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.evaluation import Among, score
@@ -108,7 +109,8 @@ class Job:
         """Train and validation as one."""
         data, train = self.data, self.data.train
         if isinstance(train, Graded):
-            return replace(data, train=train.join(data.graded("validation")), validation=None)
+            every = data if self.comm.size == 1 else as_data(self.given)
+            return replace(data, train=joined(every, self.comm), validation=None)
         return replace(data, train=train.union(data.split("validation")), validation=None)
 
     def identity(self) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         options: the method's own settings and the fields of ``Fitting``.
 
     Under torchrun all processes fit one model together. Rank 0 writes it and gets all of it, the
-    others get the rows of their own queries.
+    others get the rows of their own queries; a model of graded rows is whole on all.
     """
     job = plan(method, data, options)
     try:
@@ -221,7 +223,7 @@ def _check_metric(job: Job) -> None:
         parse_graded(job.metric)
         if job.data.validation is not None:
             hint = "prepare the data with another --split; 0.9,0,0.1 is without validation"
-            grades = job.data.graded("validation").grades
+            grades = job.comm.gather(job.data.graded("validation").grades)
             check_two_grades(grades, "rows of the validation split", hint)
     elif parse(job.metric).name not in METRICS.keys() - {"popularity"}:
         raise UserError(f"cannot validate by {job.metric}", hint="use ndcg@10 or the like")
@@ -417,7 +419,8 @@ def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
         how["among"] = Among(job.comm, popularity)
 
     def validate(model: Model) -> float:
-        per_query, _ = score(model, found.truth, found.seen, found.queries, [found.metric], **how)
+        whole = _with_candidates(model, job)
+        per_query, _ = score(whole, found.truth, found.seen, found.queries, [found.metric], **how)
         return float(per_query[str(found.metric)].mean())
 
     return validate
@@ -430,9 +433,10 @@ def _grader(job: Job, rows: Graded) -> Callable[[Model], float]:
         len(job.data.candidates),
     )
     assert score is not None
+    grades = job.comm.gather(rows.grades)
 
     def validate(model: Model) -> float:
-        return graded_mean(score(model, rows), rows.grades, n_grades, spec)
+        return graded_mean(job.comm.gather(score(model, rows)), grades, n_grades, spec)
 
     return validate
 
@@ -454,7 +458,8 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
     model = course.model
     if job.method.settle is not None:
         data = job.whole if course.phase == "refit" else job.data
-        model = job.method.settle(model, data.split("train").to(_device(job.how.device)))
+        run = _make_run(job, replace(data, validation=None), None)
+        model = job.method.settle(model, data.split("train"), run)
     model = _collected(replace(model, notes=notes), job)
     ranker = _graded(job, model) if job.data.kind == "graded" else _ranker(job, model)
     if job.out is not None and job.comm.rank == 0:
@@ -462,6 +467,15 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
         checkpoint.remove(checkpoint.path_of(job.out))
     job.comm.barrier()
     return ranker
+
+
+def _with_candidates(model: Model, job: Job) -> Model:
+    """The model with all candidates, where each rank has the vectors of some."""
+    tensors = dict(model.tensors)
+    for name, tensor in model.tensors.items():  # in an order that all ranks have
+        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates):
+            tensors[name] = _all_rows(tensor, job, on_all=True)
+    return replace(model, tensors=tensors)
 
 
 def _collected(model: Model, job: Job) -> Model:
@@ -506,9 +520,10 @@ def _graded(job: Job, model: Model) -> Grader:
     """The model with scores that tell where to cut: of rows that it has not learnt, if it can."""
     unseen = job.data.validation is not None and not model.notes["refit"]
     where: SplitName = "validation" if unseen else "train"
-    rows, score = job.data.graded(where), job.method.score_rows
+    rows, score, comm = job.data.graded(where), job.method.score_rows, job.comm
     assert score is not None
-    tensors = {"operating_scores": score(model, rows), "operating_grades": rows.grades}
+    scores, grades = comm.gather(score(model, rows)), comm.gather(rows.grades)
+    tensors = {"operating_scores": scores, "operating_grades": grades}
     notes = {**model.notes, "operating_on": where}
     model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
     return Grader(model, job.data.candidates, job.data.columns)

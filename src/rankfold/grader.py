@@ -52,7 +52,7 @@ class Grader:
             )
         parts = torch.arange(len(rows)).split(_step(rows)) if len(rows) else ()
         scores = [score_rows(self.model, rows.select(part)).cpu() for part in parts]
-        found = torch.cat(scores) if scores else torch.zeros(0)
+        found = torch.cat(scores) if scores else torch.zeros(0, dtype=torch.float64)
         if bool(found.isnan().any()):
             raise UserError(
                 f"the model gives {int(found.isnan().sum()):,} rows no score, but NaN",

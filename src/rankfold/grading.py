@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankfold.comm import ALONE
 from rankfold.data.folder import check_pairs
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
@@ -23,7 +24,7 @@ from rankfold.metrics.graded import (
     values_of,
 )
 from rankfold.metrics.roc import passing, run_ends
-from rankfold.types import Columns, Dataset, Graded, Progress, SplitName
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
 
 GRADED_DEFAULTS = (
     "tpr@fpr=.01",
@@ -113,6 +114,7 @@ def evaluate_graded(
     metrics: Sequence[str] | str = GRADED_DEFAULTS,
     how: Certainty = DEFAULT_CERTAINTY,
     progress: Progress = silent,
+    comm: Comm = ALONE,
 ) -> GradedEvaluation:
     """Score the rows of a split and hold the scores against their grades.
 
@@ -127,6 +129,8 @@ def evaluate_graded(
         metrics: names, with a false-positive rate where they need one.
         how: the bootstrap and the calibration.
         progress: told after each block.
+        comm: the processes that score rows, each those that its data holds; all get the values of
+            all.
     """
     specs = [parse_graded(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
@@ -135,17 +139,17 @@ def evaluate_graded(
     check_pairs(data)
     rows = matched(grader, data, given)
     known = rows.grades >= 0
-    grades, n_grades = rows.grades[known], len(grader.grades)
+    grades, n_grades = comm.gather(rows.grades[known]), len(grader.grades)
     check_two_grades(grades, f"rows of the {split} split", "name another split with two grades")
     progress("scoring", 0.0)
-    scores = grader.score(rows.select(known.nonzero().flatten()))
+    scores = comm.gather(grader.score(rows.select(known.nonzero().flatten())))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
     drawn = _bootstrap(scores, grades, n_grades, specs, how, progress)
     named = dict(zip(map(str, specs), values, strict=True))
     return GradedEvaluation(
         split=split,
         queries=len(grades),
-        without_grade=int((~known).sum()),
+        without_grade=int(comm.sum((~known).sum())),
         trained_on=len(grades) if _was_trained_on(grader, data, split) else 0,
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},

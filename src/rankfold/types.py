@@ -205,6 +205,12 @@ class Graded:
         images = None if self.images is None else self.images[rows]
         return Graded(self.numbers[rows], self.categories[rows], images, self.grades[rows])
 
+    def part(self, start: int, stop: int) -> Graded:
+        """The rows from ``start`` to ``stop``, shared, not copied."""
+        own = slice(start, stop)
+        images = None if self.images is None else self.images[own]
+        return Graded(self.numbers[own], self.categories[own], images, self.grades[own])
+
     def join(self, other: Graded) -> Graded:
         """These rows, then those of ``other``, which has the same columns."""
         images = None
@@ -362,6 +368,7 @@ class Dataset:
 
     Of several processes each may hold the rows of some queries only, from ``first`` on: then
     splits, excluded pairs, texts and features of queries are those of these; the keys are of all.
+    Of graded rows each holds its share of every split.
     """
 
     kind: Kind
@@ -710,5 +717,6 @@ class Method:
     """One score per graded row, [n]: the higher, the higher the grade."""
     paper: str = ""  # a key in docs/reference/papers.md
     selects_itself: bool = False  # chooses its own settings on validation: never stopped early
-    settle: Callable[[Model, Interactions], Model] | None = None  # done to the model that is kept
+    settle: Callable[[Model, Interactions, Run], Model] | None = None
+    """Done to the model that is kept, for the pairs that it was fitted on."""
     divides: bool = False  # several processes can fit it, each with the rows of its own queries

@@ -57,7 +57,7 @@ def test_mean_rank_is_a_loop_over_pairs() -> None:
     (parts,) = trained
     rows, others = fit.sample(20, "rows"), fit.sample(50, "others")
     with torch.no_grad():
-        scores = parts.module.head(parts.module.vectors(parts.rows))[:, 0].tolist()
+        scores = parts.module.head(parts.module.vectors(parts.rows.own))[:, 0].tolist()
     grades, values = parts.rows.grades.tolist(), []
     for k in range(2):
         negatives = [i for i in others.tolist() if grades[i] <= k]

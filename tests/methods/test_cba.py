@@ -5,7 +5,7 @@ import rankfold as rf
 from rankfold.encoders.rows import Shape
 from rankfold.losses.low_fpr import surrogate_risk
 from rankfold.methods import METHODS, cba, grades
-from rankfold.methods.graded import Grading, Parts, Seen
+from rankfold.methods.graded import Divided, Grading, Parts, Seen
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
@@ -61,7 +61,7 @@ def parts_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> Parts:
     rng, shape = torch.Generator().manual_seed(0), Shape.of(rows, None)
     head = torch.nn.Linear(config.width, cba.outputs(n_grades))
     module = Grading(shape, "linear", config, head, rng)
-    return Parts(module, rows, n_grades, config, rng)
+    return Parts(module, Divided(rows), n_grades, config, rng)
 
 
 def balanced(n_grades: int, each: int) -> Graded:
@@ -158,7 +158,7 @@ def test_partial_auc_weighs_negatives_by_their_cost() -> None:
     """The first time a row comes, its estimate is that of the batch: a softmax over negatives."""
     rows = balanced(2, 6)
     config = METHODS["pauc"].config(temperature=0.5)
-    parts = Parts(None, rows, 2, config, torch.Generator())  # type: ignore[arg-type]
+    parts = Parts(None, Divided(rows), 2, config, torch.Generator())  # type: ignore[arg-type]
     outputs = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
     seen = Seen(torch.arange(12), rows.grades, outputs, outputs)
     found = grades.partial_rule(parts).losses(seen)

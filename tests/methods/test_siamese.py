@@ -23,7 +23,9 @@ from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
+from rankfold.methods import siamese_mining as mining
 from rankfold.methods import siamese_modules as modules
+from rankfold.methods.siamese_parts import Parts
 from rankfold.ranker import Ranker
 from rankfold.training import checkpoint, loop
 from rankfold.training.course import Course
@@ -266,7 +268,7 @@ class Wanting:
         return (ids[:, 0] == self.candidate).float()
 
 
-def alike(data: Dataset) -> tuple[modules.Parts, dict[str, Tensor]]:
+def alike(data: Dataset) -> tuple[Parts, dict[str, Tensor]]:
     """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
     rows = torch.arange(40).sort().values
     column = torch.where(rows < 30, 5, rows % 5)
@@ -348,7 +350,7 @@ def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
 # ---------------------------------------------------------------------------------- the parts
 
 
-def parts_of(data: Dataset) -> modules.Parts:
+def parts_of(data: Dataset) -> Parts:
     return whole.prepare(data, modules.SiameseConfig(pairs_from=None), run())
 
 
@@ -356,7 +358,7 @@ def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
     data = topics()
     parts = parts_of(data)
     encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    found = modules.hard_documents(encoder, parts, Exact)
+    found = mining.hard_documents(encoder, parts, Exact)
     scores = encoder(parts.labels) @ encoder(parts.documents).T
     assert isinstance(data.train, Interactions)
     for label in range(LABELS):
@@ -371,9 +373,9 @@ def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
     encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(parts.labels), encoder(parts.documents)
-        found = modules.shortlists(encoder, parts, 4, Exact)
+        found = mining.shortlists(encoder, parts, 4, Exact)
     assert len(found) == DOCUMENTS - 20
-    middles = modules.centroids(encoder, parts, texts)
+    middles = mining.centroids(encoder, parts, texts)
     for row in range(0, DOCUMENTS - 20, 7):
         own = set(parts.rows.select(torch.tensor([row])).candidates.tolist())
         expected = set()
@@ -388,7 +390,7 @@ def test_centroids_are_means_of_documents() -> None:
     encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(parts.labels), encoder(parts.documents)
-        found = modules.centroids(encoder, parts, texts)
+        found = mining.centroids(encoder, parts, texts)
     for label in range(LABELS):
         owners = parts.rows.query_of_pair()[parts.rows.candidates == label].long()
         torch.testing.assert_close(found[label], unit(vectors[owners].sum(dim=0)))
@@ -414,7 +416,7 @@ def test_one_of_draws_all_alike() -> None:
 def test_padding_and_repeats() -> None:
     rows = from_pairs(torch.tensor([0, 0, 2]), torch.tensor([2, 5, 1]), None, (3, 9))
     assert modules.padded(rows).tolist() == [[2, 5], [-1, -1], [1, -1]]
-    found = modules.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
+    found = mining.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
     assert found.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
 
 
@@ -477,16 +479,15 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
 def test_what_is_excluded_is_no_negative() -> None:
     """Each label's nearest wrong document is excluded: the next one is found instead."""
     data, encoder = topics(), Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    first = modules.hard_documents(encoder, parts_of(data), Exact)
+    first = mining.hard_documents(encoder, parts_of(data), Exact)
     order = first.argsort(stable=True)
     excluded = from_pairs(first[order], order, None, (DOCUMENTS, LABELS))
-    second = modules.hard_documents(encoder, parts_of(replace(data, excluded=excluded)), Exact)
+    second = mining.hard_documents(encoder, parts_of(replace(data, excluded=excluded)), Exact)
     assert not bool((first == second).any())
 
 
-@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
-def test_a_refit_that_was_cut_goes_on(name: str, tmp_path: Path) -> None:
-    """What the first fit chose is no other fit: its checkpoint is that of what was asked for."""
+def held_out() -> Dataset:
+    """The topics with 20 documents for validation."""
     data = topics()
     assert isinstance(data.train, Interactions)
     rows = torch.arange(20, 40)
@@ -500,19 +501,33 @@ def test_a_refit_that_was_cut_goes_on(name: str, tmp_path: Path) -> None:
     train = from_pairs(
         data.train.query_of_pair()[kept], data.train.candidates[kept], None, (DOCUMENTS, LABELS)
     )
-    data = replace(data, train=train, validation=validation)
+    return replace(data, train=train, validation=validation)
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_in_refit(course: Course, _step: Step) -> None:
+    if course.phase == "refit" and len(course.history) > 10:
+        raise Stop
+
+
+def stop_before_refit(course: Course, step: Step) -> None:
+    """Ctrl-C during the last step of the first fit."""
+    if course.phase == "fit" and step.final:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [stop_in_refit, stop_before_refit])
+@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
+def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> None:
+    """What the first fit chose is no other fit: its checkpoint is that of what was asked for."""
+    data = held_out()
     known = {field.name for field in fields(METHODS[name].config)}
     options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
     options["refit"] = True
-
-    class Stop(Exception):
-        pass
-
-    def stop(course: Course, _step: Step) -> None:
-        if course.phase == "refit" and len(course.history) > 10:
-            raise Stop
-
-    with pytest.raises(Stop):
+    with pytest.raises((Stop, KeyboardInterrupt)):
         rf.fit(name, data, out=tmp_path / "m", checkpoint_seconds=0, report=stop, **options)
     resumed = rf.fit(name, data, out=tmp_path / "m", resume=True, **options)
     whole_fit = rf.fit(name, data, **options)

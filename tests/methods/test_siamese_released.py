@@ -16,7 +16,8 @@ from written import TruthJudge, random_data, run_of
 from rankfold.encoders.bags import Bags, unit, weigh
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_released as released
-from rankfold.methods.siamese_modules import Parts, Stage
+from rankfold.methods.siamese_modules import Stage
+from rankfold.methods.siamese_parts import Parts
 from rankfold.training.batches import Rows
 from rankfold.types import Dataset, Interactions, Judge, Model, Run, TopK, from_pairs
 

@@ -18,7 +18,7 @@ from rankfold.kernels.sparse import blocks
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import value
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx
-from rankfold.solvers import als
+from rankfold.solvers import pairs
 from rankfold.solvers.als import (
     Solve,
     by_cholesky,
@@ -133,7 +133,7 @@ def test_size_of_the_blocks_changes_nothing(
         return first, candidate_step(objective, columns, first, solve, q.clone())
 
     expected = both()
-    monkeypatch.setattr(als, "blocks", lambda rows, *_: blocks(rows, 7, 100))
+    monkeypatch.setattr(pairs, "blocks", lambda rows, *_: blocks(rows, 7, 100))
     for found, whole in zip(both(), expected, strict=True):
         torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
 

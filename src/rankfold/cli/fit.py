@@ -55,7 +55,7 @@ def command(
         int,
         typer.Option(
             metavar="BYTES",
-            help="Of a table of all candidates; a larger one is divided among ranks (rg2).",
+            help="Of a table of all candidates; a larger one is divided among ranks.",
         ),
     ] = 2**34,
     track: Annotated[

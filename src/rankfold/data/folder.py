@@ -95,7 +95,8 @@ def load(path: str | Path, comm: Comm = ALONE) -> Dataset:
     """Open prepared data. Only the manifest and the tokenizer are read before they are used.
 
     Of several processes each gets the pairs, texts and features of its own queries; of graded rows
-    all. Pairs are shared with the files, not copied, where they come from one of them.
+    its share of each split. Pairs are shared with the files, not copied, where they come from one
+    of them; graded rows always.
     """
     folder = store.read(Path(path), "data")
     with store.understood(folder.path):
@@ -111,7 +112,8 @@ def _dataset(folder: store.Folder, comm: Comm) -> Dataset:
     parts: dict[str, Any] = {}
     for name in PARTS:
         if graded and name in folder:
-            parts[name] = from_graded(folder.tensors(name), n_candidates, columns)
+            rows = from_graded(folder.tensors(name), n_candidates, columns)
+            parts[name] = rows.part(*comm.share(len(rows)))
         elif held.file(name) in folder:
             parts[name] = _pairs(folder, name, n_candidates, held)
     return Dataset(
@@ -139,8 +141,11 @@ def _dataset(folder: store.Folder, comm: Comm) -> Dataset:
 
 def part(data: Dataset, comm: Comm) -> Dataset:
     """Of data that is held whole, what ``load`` gives to one of several processes."""
-    if comm.size == 1 or data.kind == "graded":
+    if comm.size == 1:
         return data
+    if data.kind == "graded":
+        splits: dict[str, Any] = {n: p for n in PARTS if (p := getattr(data, n)) is not None}
+        return replace(data, **{n: p.part(*comm.share(len(p))) for n, p in splits.items()})
     start, stop = comm.share(len(data.queries))
     names = (*PARTS, "query_texts")
     held = {n: p.part(start, stop) for n in names if (p := getattr(data, n)) is not None}

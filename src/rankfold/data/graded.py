@@ -25,7 +25,7 @@ from rankfold.data.rows import Asked, RawRows, join, read
 from rankfold.data.sides import dropped
 from rankfold.data.tables import listing
 from rankfold.errors import UserError
-from rankfold.types import Columns, Dataset, Graded, Vocabulary
+from rankfold.types import Columns, Comm, Dataset, Graded, Vocabulary
 
 MOST_LEVELS = 1000  # of a text that has more levels than half of its rows
 
@@ -239,6 +239,21 @@ def dataset(
         | dict(history or {}),
         fingerprint=folder.fingerprint_graded(some.values(), names, columns),
     )
+
+
+def joined(data: Dataset, comm: Comm) -> Graded:
+    """The rows of train, then those of validation; of several processes each gets its share.
+
+    ``data`` is held whole.
+    """
+    train, validation = data.graded("train"), data.graded("validation")
+    n = len(train)
+    start, stop = comm.share(n + len(validation))
+    first = train.part(min(start, n), min(stop, n))
+    last = validation.part(max(start - n, 0), max(stop - n, 0))
+    if len(first) == 0:
+        return last
+    return first.join(last) if len(last) else first
 
 
 def _count(part: Graded, n_grades: int) -> dict[str, Any]:

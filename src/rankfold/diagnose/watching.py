@@ -58,7 +58,7 @@ def watch(fit: Fit, begin: Callable[[Parts, Queues], Look]) -> Iterator[Step]:
 @torch.no_grad()
 def encode(parts: Parts, rows: Tensor) -> Tensor:
     """The vectors of training rows by the encoder as it is, nothing dropped; [n, D]."""
-    found = [parts.module.vectors(parts.rows.select(some)) for some in rows.split(BLOCK)]
+    found = [parts.rows.vectors(parts.module, some) for some in rows.split(BLOCK)]
     return torch.cat(found).double()
 
 

@@ -8,18 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, normalize
 
-from rankfold.types import Texts
+from rankfold.comm import ALONE
+from rankfold.types import Comm, Own, Texts
 
+GATHERED = 2**22  # pairs of tokens, of all processes, that are counted at a time
 SHORTEST = 1e-6  # a vector shorter than this is not stretched to length 1
 
 
-def rarity(sides: Sequence[Texts], n_tokens: int) -> Tensor:
-    """How much a token says: idf_t = 1 + ln((1 + n) / (1 + df_t)) over n texts; [n_tokens]."""
+def rarity(sides: Sequence[Texts], n_tokens: int, comm: Comm = ALONE) -> Tensor:
+    """How much a token says: idf_t = 1 + ln((1 + n) / (1 + df_t)) over n texts; [n_tokens].
+
+    Of several processes each has some of the texts.
+    """
     counts = torch.zeros(n_tokens, dtype=torch.float64)
     for texts in sides:
         bags = as_bags(texts)
         counts += torch.bincount(bags.tokens.cpu(), minlength=n_tokens)
-    n = sum(map(len, sides))
+    n = int(comm.sum(torch.tensor(sum(map(len, sides)))))
+    counts = comm.sum(counts)
     return (1 + torch.log((1 + n) / (1 + counts))).float()
 
 
@@ -50,15 +56,35 @@ def weigh(texts: Texts, idf: Tensor) -> Texts:
     return Texts(bags.offsets, bags.tokens, weights / squares.sqrt().clamp(min=1e-30)[rows])
 
 
-def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int) -> Tensor:
+def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm = ALONE) -> Tensor:
     """Pairs of adjacent tokens that occur at least so often, as first n_tokens + second; ascending.
 
-    Bags that were made elsewhere have no order of words, and no pairs.
+    Bags that were made elsewhere have no order of words, and no pairs. Of several processes each
+    has some of the texts.
     """
     found = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
     pairs, counts = found.unique(return_counts=True)
+    if comm.size > 1:
+        pairs, counts = _in_all(pairs, counts, least, comm)
     often: Tensor = pairs[counts >= least]
     return often
+
+
+def _in_all(pairs: Tensor, counts: Tensor, least: int, comm: Comm) -> tuple[Tensor, Tensor]:
+    """Of distinct pairs and how often each process has them, those of all that are no rarer.
+
+    Some are gathered at a time, by what remains of them.
+    """
+    groups = -(-int(comm.sum(torch.tensor(len(pairs)))) // GATHERED)
+    kept = [(pairs[:0], counts[:0])]
+    for number in range(groups):
+        mine = pairs % groups == number
+        every, places = comm.gather(pairs[mine]).unique(return_inverse=True)
+        sums = counts.new_zeros(len(every)).index_add_(0, places, comm.gather(counts[mine]))
+        kept.append((every[sums >= least], sums[sums >= least]))
+    both = [torch.cat(column) for column in zip(*kept, strict=True)]
+    order = both[0].argsort()
+    return both[0][order], both[1][order]
 
 
 def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
@@ -137,8 +163,14 @@ def unit(vectors: Tensor) -> Tensor:
     return normalize(vectors, dim=-1, eps=SHORTEST)
 
 
-def thin(bags: Texts, share: float, rng: torch.Generator) -> Texts:
-    """The bags without about a ``share`` of their tokens, which weigh 0."""
+def thin(bags: Texts, share: float, rng: torch.Generator, own: Own | None = None) -> Texts:
+    """The bags without about a ``share`` of their tokens, which weigh 0.
+
+    Of bags that several processes have, draws are for the tokens of all; ``own`` are these ones'.
+    """
     assert bags.weights is not None
-    kept = torch.rand(len(bags.weights), generator=rng, device=rng.device) >= share
+    total = len(bags.weights) if own is None else own.of
+    kept = torch.rand(total, generator=rng, device=rng.device) >= share
+    if own is not None:
+        kept = kept[own.places]
     return Texts(bags.offsets, bags.tokens, bags.weights * kept)

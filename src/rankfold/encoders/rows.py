@@ -2,6 +2,9 @@
 
 An encoder is a module that is called with ``Inputs`` and a generator, and gives vectors [B, D]. The
 generator draws what is random in training (what is dropped); None: nothing is, the row is scored.
+
+Several processes encode some rows of a batch each, and draw what is random for all of them: an
+encoder says whose rows it has with ``inputs.own`` when it drops something.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rankfold.comm import ALONE
 from rankfold.encoders.towers import moments, small_linear
 from rankfold.errors import UserError
-from rankfold.types import Columns, Graded
+from rankfold.types import Columns, Comm, Graded, Own
 
 EMBEDDED = 24  # numbers for a category at most
 CHANNELS = (32, 64, 128)  # of the blocks of a convolution
@@ -31,6 +35,7 @@ class Inputs(NamedTuple):
     numbers: Tensor  # [B, 2 F]: of mean 0 and deviation 1, then 1 where they are missing
     categories: Tensor  # [B, C] int64, 0 is missing or unknown
     images: Tensor | None  # [B, channels, height, width]: of mean 0 and deviation 1
+    own: Own | None = None  # which rows of a batch these are; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,11 @@ class Shape:
     image: tuple[int, int, int] | None  # height, width, channels
 
     @staticmethod
-    def of(rows: Graded, columns: Columns | None) -> Shape:
+    def of(rows: Graded, columns: Columns | None, comm: Comm = ALONE) -> Shape:
         levels = () if columns is None else tuple(map(len, columns.levels.values()))
         if len(levels) != rows.categories.shape[1]:  # without names: as many as there are
-            levels = tuple(int(column.max()) + 1 for column in rows.categories.T)
+            highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
+            levels = tuple((comm.gather(torch.tensor([highest])).amax(dim=0) + 1).tolist())
         height, width, channels = (0, 0, 0) if rows.images is None else rows.images.shape[1:]
         image = None if rows.images is None else (height, width, channels)
         return Shape(rows.numbers.shape[1], levels, image)
@@ -82,11 +88,11 @@ class Scaling(nn.Module):
         for name, size in (("scale", shape.numbers), ("image_scale", channels)):
             self.register_buffer(name, torch.ones(size))
 
-    def fit(self, rows: Graded) -> None:
-        """Measure."""
-        self.mean, self.scale = moments(rows.numbers)
+    def fit(self, rows: Graded, comm: Comm = ALONE) -> None:
+        """Measure the rows of all processes: sums in float64."""
+        self.mean, self.scale = moments(rows.numbers, comm)
         if rows.images is not None:
-            self.image_mean, self.image_scale = _channel_moments(rows.images)
+            self.image_mean, self.image_scale = _channel_moments(rows.images, comm)
 
     def forward(self, rows: Graded) -> Inputs:
         missing = rows.numbers.isnan()
@@ -102,32 +108,48 @@ class Scaling(nn.Module):
         )
 
 
-def _channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
+def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each channel, image after image."""
     sums = torch.zeros(2, images.shape[-1], dtype=torch.float64, device=images.device)
     for some in images.split(4096):
         values = some.flatten(0, 2).double()
         sums += torch.stack([values.sum(dim=0), (values**2).sum(dim=0)])
-    count = max(1, images[..., 0].numel())
+    sums = comm.sum(sums)
+    count = max(1, int(comm.sum(torch.tensor(images[..., 0].numel()))))
     mean = sums[0] / count
     spread = (sums[1] / count - mean**2).clamp(min=0)
     return mean.float(), torch.where(spread > 0, spread.rsqrt(), 1.0).float()
 
 
-def flipped(images: Tensor, axes: Sequence[int], rng: torch.Generator) -> Tensor:
+def flipped(
+    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: Own | None = None
+) -> Tensor:
     """Each image as it is or mirrored, along each of some axes with even odds."""
     for axis in axes:
-        odds = torch.rand(len(images), 1, 1, 1, generator=rng, device=rng.device)
+        odds = _drawn((len(images), 1, 1, 1), rng, own)
         images = torch.where(odds < 0.5, images.flip(axis), images)
     return images
 
 
-def dropped(values: Tensor, share: float, rng: torch.Generator | None) -> Tensor:
-    """Without about a ``share`` of the values, the others the larger for it; by a generator."""
+def dropped(
+    values: Tensor, share: float, rng: torch.Generator | None, own: Own | None = None
+) -> Tensor:
+    """Without about a ``share`` of the values, the others the larger for it; by a generator.
+
+    ``values`` [b, ...] are of the batch's rows, or of its ``own`` ones.
+    """
     if rng is None or share == 0:
         return values
-    kept = torch.rand(values.shape, generator=rng, device=rng.device) >= share
+    kept = _drawn(values.shape, rng, own) >= share
     return values * kept / (1 - share)
+
+
+def _drawn(shape: Sequence[int], rng: torch.Generator, own: Own | None) -> Tensor:
+    """Numbers between 0 and 1; of own rows, what they get when it is drawn for all."""
+    if own is None:
+        return torch.rand(shape, generator=rng, device=rng.device)
+    every = torch.rand((own.of, *shape[1:]), generator=rng, device=rng.device)
+    return every[own.places]
 
 
 # ---------------------------------------------------------------------------------- encoders
@@ -166,8 +188,8 @@ class Perceptron(nn.Module):
         places = inputs.categories.T
         parts = [levels(some) for levels, some in zip(self.levels, places, strict=True)]
         hidden = self.first(torch.cat([inputs.numbers, *parts], dim=1)).relu()
-        found: Tensor = self.second(dropped(hidden, self.drop, rng)).relu()
-        return dropped(found, self.drop, rng)
+        found: Tensor = self.second(dropped(hidden, self.drop, rng, inputs.own)).relu()
+        return dropped(found, self.drop, rng, inputs.own)
 
 
 class Convolution(nn.Module):
@@ -191,7 +213,7 @@ class Convolution(nn.Module):
         found = inputs.images
         for block in self.blocks:
             found = F.max_pool2d(block(found), 2, ceil_mode=True)
-        mean = dropped(found.mean(dim=(2, 3)), self.drop, rng)
+        mean = dropped(found.mean(dim=(2, 3)), self.drop, rng, inputs.own)
         vectors: Tensor = self.last(mean).relu()
         return vectors
 
@@ -275,6 +297,17 @@ def _timm() -> Any:
             "or use encoder=convolution",
         ) from error
     return timm
+
+
+def check_by_row(name: str, module: nn.Module) -> None:
+    """A UserError for an encoder whose vectors depend on the other rows of a batch."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise UserError(
+                f"encoder={name} normalises over the rows of a batch ({type(part).__name__}): "
+                "several processes cannot share a batch of it",
+                hint="start it without torchrun, or use encoder=convolution or mlp",
+            )
 
 
 ROW_ENCODERS: dict[str, RowEncoder] = {

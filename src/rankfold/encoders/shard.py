@@ -1,4 +1,4 @@
-"""A table of candidates that is divided among processes by row."""
+"""A table with a row per candidate, or per query, that is divided among processes by row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rankfold.types import Comm
+from rankfold.types import Comm, Own
 
 Room = Callable[[tuple[int, int], torch.dtype], Tensor]
 """``(shape, dtype) -> a tensor to be filled``, on disk."""
@@ -32,10 +32,23 @@ class Shard:
         if self.met is None:
             found: Tensor = table(rows - self.start)
             return found
-        mine = ((self.met >= self.start) & (self.met < self.stop)).nonzero()[:, 0]
-        own = table(self.met[mine] - self.start)
-        every: Tensor = _Assembled.apply(own, mine, len(self.met), self.comm)  # type: ignore[no-untyped-call]
-        return every[torch.searchsorted(self.met, rows)]
+        return self.bring(self.met, table)[torch.searchsorted(self.met, rows)]
+
+    def bring(self, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the owners of rows [n] make of them, on all processes; [n, D].
+
+        All ask for the same rows. ``of`` is told those that are here, counted from the first.
+        """
+        if self.comm.size == 1:
+            return of(rows)
+        mine = self.find(rows).places
+        own = of(rows[mine] - self.start)
+        every: Tensor = Assembled.apply(own, mine, len(rows), self.comm)  # type: ignore[no-untyped-call]
+        return every
+
+    def find(self, rows: Tensor) -> Own:
+        """Which of some rows are here."""
+        return Own(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
 
     def whole(self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Room) -> Tensor:
         """What ``of`` makes of all candidates, on all processes; in a file where it is large."""
@@ -57,7 +70,7 @@ class Shard:
         return found
 
 
-class _Assembled(torch.autograd.Function):
+class Assembled(torch.autograd.Function):
     """Rows that each process has some of, on all; the way back sums what all do with them."""
 
     @staticmethod

@@ -42,6 +42,7 @@ from rankfold.solvers.als import (
     half_step,
     sweep,
 )
+from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Comm, Dataset, Interactions, Method, Model, Run, Step
 
@@ -184,8 +185,9 @@ def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: s
     def fold_in(model: Model, rows: Interactions) -> Tensor:
         return folded(make, config(**model.config), model.tensors["candidates"], rows)
 
-    def settle(model: Model, rows: Interactions) -> Model:
-        queries = fold_in(model, rows)
+    def settle(model: Model, rows: Interactions, run: Run) -> Model:
+        settings = config(**model.config)
+        queries = settled(make, settings, model.tensors["candidates"], rows, run)
         return replace(model, tensors={**model.tensors, "queries": queries})
 
     return Method(
@@ -204,51 +206,88 @@ def alternate(name: str, make: Make, data: Dataset, config: Sweeping, run: Run) 
     """Sweep until ``config.sweeps``, yielding after each; the query step comes last."""
     rows = training_rows(data, config.weights, run.device)
     problem = make(rows, config, run.comm)
-    halves = problem.query_half, problem.candidate_half(transposed(rows, run.memory_budget))
+    o, given = problem.objective, run.resume
+    shards = divided(o.rows, config, run, None if given is None else given["candidates"])
+    columns = o.rows  # shards have them by candidate
+    if shards is None:
+        columns = transposed(o.rows, run.memory_budget)
+    halves = problem.query_half, problem.candidate_half(columns)
     solve = _solve(config, config.steps)
-    if run.resume is None:
-        number, candidates = 0, starting_candidates(problem.objective, config, run)
-        queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None)
+    if given is None:
+        number, candidates = 0, starting_candidates(o, config, run, shards)
+        queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None, shards)
     else:
-        number = int(run.resume["number"])
-        queries, candidates = (
-            run.resume[name].to(run.device) for name in ("queries", "candidates")
-        )
+        number, queries = int(given["number"]), given["queries"].to(run.device)
+        candidates = here(given["candidates"], rows.n_candidates, run, shards)
+    n_pairs = in_all(rows.n_pairs, run.comm)
+    tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
         began = perf_counter()
-        queries, candidates = sweep(halves, queries, candidates, solve)
-        n_pairs = in_all(rows.n_pairs, run.comm)
-        loss = value(problem.objective, queries, candidates) / max(1, n_pairs)
+        queries, candidates = sweep(halves, queries, candidates, solve, shards)
+        loss = value(o, queries, candidates, shards) / max(1, n_pairs)
         tensors = {"queries": queries, "candidates": candidates}
         number += 1
         seconds, final = perf_counter() - began, number == config.sweeps
         model = Model(name, asdict(config), tensors)
-        divided = ("queries",)
-        yield Step(number, loss, seconds, model, tensors.copy, final, divided=divided)
+        yield Step(number, loss, seconds, model, tensors.copy, final, divided=tables)
 
 
-def starting_candidates(o: Objective, config: Sweeping, run: Run) -> Tensor:
+def divided(
+    rows: Interactions, config: Sweeping, run: Run, before: Tensor | None = None
+) -> Shards | None:
+    """How candidates are divided: where they do not fit, or where those of a checkpoint are."""
+    kept = before is not None and is_divided(before, rows.n_candidates, run.comm)
+    shards = (shards_of if kept else divide)(rows, config.width, run)
+    if shards is not None and config.inner == "cholesky":
+        raise UserError(
+            "inner=cholesky needs all candidates in every process, and they exceed its memory",
+            hint="use inner=cg, or a larger --candidate-memory",
+        )
+    return shards
+
+
+def is_divided(table: Tensor, n: int, comm: Comm) -> bool:
+    """Whether each process has its share of n rows, and not all of them."""
+    return comm.size > 1 and in_all(len(table), comm) == n
+
+
+def here(table: Tensor, n: int, run: Run, shards: Shards | None) -> Tensor:
+    """Of a table of n candidates the rows that this process works with.
+
+    A checkpoint may have been written where it was divided in another way.
+    """
+    whole = not is_divided(table, n, run.comm)
+    if shards is None:
+        return (table if whole else run.comm.gather(table)).to(run.device)
+    return (table[shards.rows] if whole else table).to(run.device)
+
+
+def starting_candidates(
+    o: Objective, config: Sweeping, run: Run, shards: Shards | None = None
+) -> Tensor:
     """Small random vectors, or those of the spectral RG2, as long as the targets ask for; [N, D].
 
     Both sides take the square root of a pair's target, pull / (extra + a): were one side too short,
     the regularisers would hold the scores down until the sides have the same length.
     """
-    n = in_all(o.rows.n_queries, o.comm)
+    n, n_candidates = in_all(o.rows.n_queries, o.comm), o.rows.n_candidates
     pull, weight = (in_all(one.sum(), o.comm) / n for one in (o.pull, o.query_weight))
     wanted: float = pull / (o.extra + weight)
     length = max(wanted, 0.0) ** 0.5
     if config.start == "random":
         scale = torch.tensor(0.1 * length / config.width**0.5)
-        random = torch.randn(o.rows.n_candidates, config.width, generator=run.rng)
-        return (random * scale).to(run.device)
+        if shards is not None:
+            return shards.start(config.width, run.rng, run.device).mul_(scale)
+        return (torch.randn(n_candidates, config.width, generator=run.rng) * scale).to(run.device)
     exponents = {"exponent": QUERY_EXPONENT, "candidate_exponent": CANDIDATE_EXPONENT}
     separable = rg2(o.rows, 0.0, **exponents, comm=o.comm)
-    target = Target(separable, run.memory_budget)
+    target = Target(separable, run.memory_budget, shards)
     passes = decompose(target, config.width, run.rng, tolerance=TOLERANCE)
     *_, found = passes
     assert found.vectors is not None
-    candidates = factors(separable, found.values, found.vectors, 0.0).candidates
-    size = candidates.norm(dim=1).mean().clamp(min=1e-30)
+    candidates = factors(separable, found.values, found.vectors, 0.0, shards=shards).candidates
+    among = ALONE if shards is None else shards.comm
+    size = among.sum(candidates.norm(dim=1).sum()).div(n_candidates).clamp(min=1e-30)
     return candidates.mul_(0.5 * length / size)
 
 
@@ -257,6 +296,16 @@ def folded(make: Make, config: Sweeping, candidates: Tensor, rows: Interactions)
     rows = weighed(rows.to(candidates.device), config.weights)
     half = make(rows, config).query_half
     return half_step(half, candidates, _solve(config, FOLD_STEPS), None)
+
+
+def settled(
+    make: Make, config: Sweeping, candidates: Tensor, rows: Interactions, run: Run
+) -> Tensor:
+    """The same for the queries of a fit, whose candidates may be divided; [M, D]."""
+    half = make(weighed(rows.to(run.device), config.weights), config).query_half
+    shards = divided(half.rows, config, run, candidates)
+    own = here(candidates, rows.n_candidates, run, shards)
+    return half_step(half, own, _solve(config, FOLD_STEPS), None, shards)
 
 
 def _solve(config: Sweeping, steps: int) -> Solve:

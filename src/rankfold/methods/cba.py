@@ -93,8 +93,8 @@ def filled(parts: Parts) -> Queues:
         mine = (rows.grades == grade).nonzero().flatten()
         order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
         taken = mine[order].repeat(-(-config.cache // len(mine)))[: config.cache]
-        for some in taken.split(block_rows(Shape.of(rows, None))):
-            queues.push(parts.module.vectors(rows.select(some)), rows.grades[some])
+        for some in taken.split(block_rows(Shape.of(rows.own, None))):
+            queues.push(rows.vectors(parts.module, some), rows.grades[some])
     return queues
 
 

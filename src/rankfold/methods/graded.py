@@ -2,6 +2,9 @@
 
 A method differs in how many outputs its head has, in what they cost, and in how they become one
 score. Thresholds k = 0..G-2 split the rows into those of grade > k, which are positive, and others.
+
+Of several processes each encodes its own rows of a batch. The vectors of all come together, so that
+head, loss and memory see the whole batch everywhere, as in one process.
 """
 
 from __future__ import annotations
@@ -13,19 +16,22 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rankfold.comm import ALONE
 from rankfold.encoders.rows import (
     CHANNELS,
     Scaling,
     Shape,
+    check_by_row,
     check_name,
     find_encoder,
     flipped,
 )
+from rankfold.encoders.shard import Assembled
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
-from rankfold.training.batches import RowBatches
+from rankfold.training.batches import RowBatches, share_of
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
-from rankfold.types import Dataset, Graded, Method, Model, Run, Step
+from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
 
 BLOCK = 4096  # rows scored at a time, at most
 BLOCK_BYTES = 2**28  # of what the first layer makes of images
@@ -88,13 +94,43 @@ class Grading(nn.Module):
         self.axes = FLIPS[config.flips]
         self.head = head
 
-    def vectors(self, rows: Graded, rng: torch.Generator | None = None) -> Tensor:
-        """[B, D]; by a generator in training, without one to score."""
-        inputs = self.scaling(rows)
+    def vectors(
+        self, rows: Graded, rng: torch.Generator | None = None, own: Own | None = None
+    ) -> Tensor:
+        """[B, D]; by a generator in training, without one to score.
+
+        Where the rows are some of a batch, ``own`` says which.
+        """
+        inputs = self.scaling(rows)._replace(own=own)
         if rng is not None and inputs.images is not None:
-            inputs = inputs._replace(images=flipped(inputs.images, self.axes, rng))
+            inputs = inputs._replace(images=flipped(inputs.images, self.axes, rng, own))
         found: Tensor = self.encoder(inputs, rng)
         return found
+
+
+class Divided:
+    """Rows to learn from. Of several processes each has some, and knows the grades of all."""
+
+    def __init__(self, own: Graded, comm: Comm = ALONE) -> None:
+        self.own, self.comm = own, comm
+        self.grades = comm.gather(own.grades)  # [n], of the rows of all, one process after another
+        self.share = share_of(len(own), comm)
+
+    def __len__(self) -> int:
+        return len(self.grades)
+
+    def vectors(self, module: Grading, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """Of some rows by their numbers, on all processes; [B] -> [B, D].
+
+        The way back sums what all of them do with a vector, at the process that has the row.
+        """
+        if self.comm.size == 1:
+            return module.vectors(self.own.select(rows), rng)
+        own = self.share.find(rows)
+        some = self.own.select(rows[own.places] - self.share.first)
+        found = module.vectors(some, rng, own)
+        every: Tensor = Assembled.apply(found, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        return every
 
 
 class Seen(NamedTuple):
@@ -110,7 +146,7 @@ class Parts(NamedTuple):
     """What a rule can be made from."""
 
     module: Grading
-    rows: Graded
+    rows: Divided
     n_grades: int
     config: Any
     rng: torch.Generator  # on the rows' device
@@ -144,22 +180,24 @@ def plain(losses: Callable[[Tensor, Tensor, Any], Tensor]) -> Callable[[Parts], 
 
 def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Train the encoder and the head on graded rows."""
-    rows, n_grades = data.graded("train").to(run.device), len(data.candidates)
-    check_grades(rows, n_grades)
-    shape = Shape.of(data.graded("train"), data.columns)
+    own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
+    rows = Divided(own.to(run.device), comm)
+    check_grades(rows.grades, n_grades)
+    shape = Shape.of(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     module = Grading(shape, encoder, config, head, rng)
-    module.scaling.fit(data.graded("train"))
+    if comm.size > 1:
+        check_by_row(encoder, module)
+    module.scaling.fit(own, comm)
     module.to(run.device)
     draws = torch.Generator(run.device).manual_seed(seed_of(run, "memory"))
     rule = recipe.rule(Parts(module, rows, n_grades, config, draws))
 
     def losses(batch: Tensor, rng: torch.Generator) -> Tensor:
-        some = rows.select(batch)
-        vectors = module.vectors(some, rng)
-        return rule.losses(Seen(batch, some.grades, vectors, module.head(vectors)))
+        vectors = rows.vectors(module, batch, rng)
+        return rule.losses(Seen(batch, rows.grades[batch], vectors, module.head(vectors)))
 
     def export() -> Model:
         tensors = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
@@ -169,12 +207,13 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
         return Model(name, settings, tensors, notes)
 
     batches = RowBatches(len(rows), config.batch_size)
-    return train(Task(module, batches, losses, export, rule.memory), config, run)
+    count = 1 / comm.size  # every process has all losses
+    return train(Task(module, batches, losses, export, rule.memory, count=count), config, run)
 
 
-def check_grades(rows: Graded, n_grades: int) -> None:
-    """A UserError for rows that there is nothing to learn from."""
-    if n_grades < 2 or len(rows.grades.unique()) < 2:
+def check_grades(grades: Tensor, n_grades: int) -> None:
+    """A UserError for grades of rows that there is nothing to learn from."""
+    if n_grades < 2 or len(grades.unique()) < 2:
         raise UserError(
             "the training rows have one grade alone", hint="there is nothing to tell apart"
         )
@@ -187,6 +226,8 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
     image = None if found["image"] is None else tuple(found["image"])
     shape = Shape(found["numbers"], tuple(found["levels"]), image)
     shape.check(rows)
+    if len(rows) == 0:
+        return torch.zeros(0, dtype=torch.float64)
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
     config = GradedConfig(width=model.config["width"], dropout=model.config["dropout"])
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
@@ -197,7 +238,7 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
         recipe.score(module.head(module.vectors(rows.select(some).to(device))), n_grades)
         for some in parts
     ]
-    return torch.cat(scores).cpu() if scores else torch.zeros(0)
+    return torch.cat(scores).cpu()
 
 
 def block_rows(shape: Shape) -> int:
@@ -215,7 +256,7 @@ def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: st
     def score(model: Model, rows: Graded) -> Tensor:
         return score_rows(recipe, model, rows)
 
-    return Method(summary, config, "graded", start, score_rows=score, paper=paper)
+    return Method(summary, config, "graded", start, score_rows=score, paper=paper, divides=True)
 
 
 # ---------------------------------------------------------------------------------- scores

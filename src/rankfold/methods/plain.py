@@ -23,6 +23,7 @@ from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, in_all, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line
+from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
 
@@ -104,29 +105,32 @@ def _fit(
     began, number, rows = perf_counter(), 0, objective.rows
     if run.resume is not None:
         number = int(run.resume["number"])
-    target = Target(objective, run.memory_budget)
+    shards = divide(rows, min(config.width, rows.n_candidates), run)
+    tables = () if shards is None else ("space", "outside")
+    target = Target(objective, run.memory_budget, shards)
     passes = decompose(target, config.width, run.rng, tolerance=config.tolerance, resume=run.resume)
     for found in passes:
         number += 1
         if found.vectors is None:
             seconds = perf_counter() - began
             share = expected_share(found.columns, config.width)
-            yield Step(number, found.residual, seconds, None, found.state.copy, False, share)
+            state = found.state.copy
+            yield Step(number, found.residual, seconds, None, state, False, share, divided=tables)
             began = perf_counter()
             continue
-        solution = factors(objective, found.values, found.vectors, tau)
-        queries = _fold(name, solution, rows)
+        solution = factors(objective, found.values, found.vectors, tau, shards=shards)
+        queries = _fold(name, solution, rows, shards)
         n_pairs = in_all(rows.n_pairs, run.comm)
-        loss = value(objective, queries, solution.candidates) / max(1, n_pairs)
+        loss = value(objective, queries, solution.candidates, shards) / max(1, n_pairs)
         tensors = {"queries": queries, **to_tensors(solution)}
         notes = {"residual": found.residual, "columns": found.columns}
         model = Model(name, asdict(config), tensors, notes)
         yield Step(number, loss, perf_counter() - began, model, dict, final=True)
 
 
-def _fold(name: str, solution: Factors, rows: Interactions) -> Tensor:
+def _fold(name: str, solution: Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
     sizes = row_sizes(rows)
     if name == "puresvd":
-        return fold(solution, rows, torch.ones_like(sizes), torch.zeros_like(sizes))
+        return fold(solution, rows, torch.ones_like(sizes), torch.zeros_like(sizes), shards)
     slope, power = target_line(sizes, rows.n_candidates, -0.5)
-    return fold(solution, rows, slope, -power)
+    return fold(solution, rows, slope, -power, shards)

@@ -30,7 +30,7 @@ from rankfold.methods.weighing import training_rows, weighed
 from rankfold.objectives.quadratic import Objective, in_all
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores
-from rankfold.solvers.shards import Shards
+from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step
 
@@ -165,7 +165,7 @@ class Search:
         self.defaulted = self.config != config
         self.counts = run.comm.sum(rows.candidate_counts()).clamp(min=1).double()
         self.exponents = _exponents(self.config)
-        self.shards = _shards(rows, self.config, run)
+        self.shards = divide(rows, min(config.width, rows.n_candidates), run)
         self.entries: list[Entry] = []
         self.solved: list[Solved] = []  # the best two
 
@@ -392,14 +392,6 @@ def _exponents(config: Config) -> list[tuple[float, float]]:
     assert whole.query_exponent is not None
     assert whole.candidate_exponent is not None
     return free or [(whole.query_exponent, whole.candidate_exponent)]
-
-
-def _shards(rows: Interactions, config: Config, run: Run) -> Shards | None:
-    """How candidates are divided, if a table of them is more than a process should hold."""
-    row = 4 * min(config.width, rows.n_candidates)
-    if run.comm.size == 1 or rows.n_candidates * row <= run.candidate_memory:
-        return None
-    return Shards(rows, run.comm, min(run.memory_budget, run.candidate_memory) // row)
 
 
 def _fold(

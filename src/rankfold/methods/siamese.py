@@ -13,7 +13,7 @@ product, like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -22,23 +22,26 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.bags import Bags, common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
+from rankfold.methods.siamese_mining import centroids
 from rankfold.methods.siamese_modules import (
     C,
     ModulesConfig,
-    Parts,
     Siamese,
     SiameseConfig,
     Stage,
-    centroids,
-    encoded,
     settled,
     stages_of,
     task_of,
     training,
 )
+from rankfold.methods.siamese_parts import Parts, encoded
+from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
 from rankfold.methods.text_neighbours import best
+from rankfold.objectives.quadratic import in_all
+from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Run, Side, Step, Texts
 
@@ -56,7 +59,7 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     """All stages, then the mix."""
     assert run.build_index is not None
     build_index, parts = run.build_index, prepare(data, config, run)
-    config = settled(config, int((parts.rows.counts() > 0).sum()))
+    config = settled(config, int(in_all((parts.rows.counts() > 0).sum(), run.comm)))
     done = yield from by_stages(
         config,
         run,
@@ -64,8 +67,10 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         task=lambda module, stage: task_of(module, stage, parts, config, build_index),
         training=training,
         exported=lambda module: exported(module, parts),
+        divided=MIXED,
     )
-    yield last_step(config, mixed(name, config, done, parts, run))
+    model = mixed(name, config, done, parts, run)
+    yield last_step(config, model, done, divided=("candidates", *divided_of(done, MIXED)))
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -79,11 +84,13 @@ def by_stages(
     task: Callable[[M, Stage], Task],
     training: Callable[[Stage, C], Training],
     exported: Callable[[M], dict[str, Tensor]],
+    divided: tuple[str, ...] = (),
 ) -> Generator[Step, None, dict[str, Tensor]]:
     """Stage after stage, member after member; what each member left, under its number.
 
     A member trains what ``start`` makes for its number; ``task`` and ``training`` say what a stage
-    does with it, and how.
+    does with it, and how. Of what is ``exported``, each of several processes has its share of the
+    tables in ``divided``.
     """
     stages, resume, done = stages_of(config), run.resume, finished(run)
     first = (int(resume["member"]), int(resume["stage"])) if resume is not None else (0, 0)
@@ -98,17 +105,31 @@ def by_stages(
             mine = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
             resume = None  # what was kept belongs to the first stage that goes on
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
+            shared = divided_of(done, divided)
             for step in train(task(module, stage), training(stage, config), mine):
+                step = step._replace(divided=[*step.divided, *shared])
                 yield moved(step, before, stage.epochs, config.members * epochs, where)
         done |= {f"{member}.{key}": value for key, value in exported(module).items()}
         first = (member + 1, 0)
     return done
 
 
-def last_step(config: ModulesConfig, model: Model) -> Step:
-    """The one after all epochs."""
+def divided_of(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
+    """Of what members left, the tables with these names."""
+    return [key for key in done if key.split(".", 1)[1] in names]
+
+
+def last_step(
+    config: ModulesConfig,
+    model: Model,
+    done: Mapping[str, Tensor],
+    divided: Collection[str] = (),
+) -> Step:
+    """The one after all epochs; who goes on from it has all members."""
     epochs = sum(stage.epochs for stage in stages_of(config))
-    return Step(config.members * epochs + 1, 0.0, 0.0, model, dict, final=True)
+    where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
+    number = config.members * epochs + 1
+    return Step(number, 0.0, 0.0, model, lambda: where, final=True, divided=divided)
 
 
 def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
@@ -119,18 +140,27 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
             f"this data has no texts of {side}",
             hint="prepare it with --query-texts and --candidate-texts, or fit text-neighbours",
         )
-    rows = replace(data.split("train"), grades=None)
+    rows, comm = replace(data.split("train"), grades=None), run.comm
     asking = rows.counts() > 0
-    if not bool(asking.any()):
+    n_asking = comm.sum(asking.sum())
+    if not bool(n_asking > 0):
         raise UserError("no document has a label to learn from", hint="is the train split empty?")
-    sides, n = [data.query_texts, data.candidate_texts], data.n_tokens
+    held = Shard(rows.n_candidates, comm, run.memory_budget)
+    _check_share(held)
+    own = data.candidate_texts
+    own = own if comm.size == 1 else own.part(held.start, held.stop)
+    sides, n = [data.query_texts, own], data.n_tokens
     trained = asking.nonzero().flatten()
     pairs = torch.zeros(0, dtype=torch.int64)
     if config.pairs_from is not None:
-        pairs = common_pairs([sides[0].select(trained), sides[1]], n, config.pairs_from)
+        pairs = common_pairs([sides[0].select(trained), own], n, config.pairs_from, comm)
     queries, candidates = (with_pairs(side, pairs, n) for side in sides)
-    idf = rarity([queries.select(trained), candidates], n + len(pairs))
-    shares = rows.candidate_counts() / asking.sum()
+    idf = rarity([queries.select(trained), candidates], n + len(pairs), comm)
+    counts = comm.sum(rows.candidate_counts())
+    shares = counts / n_asking
+    shards = None
+    if comm.size > 1:
+        shards = Shards(rows.to(run.device), comm, run.memory_budget // (4 * config.width))
     return Parts(
         weigh(queries, idf).to(run.device),
         weigh(candidates, idf).to(run.device),
@@ -139,16 +169,28 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
         rows.to(run.device),
         None if data.excluded is None else data.excluded.to(run.device),
         data.seen("validation").to(run.device),
+        counts.to(run.device),
         shares.clamp(max=1 - 1e-6).to(run.device),
         None if config.vectors is None else read_vectors(config.vectors, data, config.width),
+        Shard(data.n_queries, comm, run.memory_budget),
+        held,
+        shards,
     )
+
+
+def _check_share(held: Shard) -> None:
+    if held.size < held.comm.size:
+        raise UserError(
+            f"{held.size} candidates cannot be divided among {held.comm.size} processes",
+            hint="start fewer",
+        )
 
 
 def start(parts: Parts, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The encoder as it is at first, and refinements of 0."""
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
     encoder = Bags(start_tokens(parts, config, rng), residual=config.residual, rng=rng)
-    return Siamese(encoder, parts.rows.n_candidates).to(run.device)
+    return Siamese(encoder, len(parts.labels)).to(run.device)
 
 
 def start_tokens(parts: Parts, config: ModulesConfig, rng: torch.Generator) -> Tensor:
@@ -193,9 +235,9 @@ def finished(run: Run) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def exported(module: Siamese, parts: Parts) -> dict[str, Tensor]:
-    """All that a member leaves: its encoder, and three vectors for each candidate."""
+    """All that a member leaves: its encoder, and three vectors for each candidate here."""
     texts = encoded(module.encoder, parts.labels)
-    rows = torch.arange(parts.rows.n_candidates, device=texts.device)
+    rows = torch.arange(len(texts), device=texts.device)
     found = {
         "texts": texts,
         "refined": module.refined(texts, rows),
@@ -257,7 +299,7 @@ def mixed(
             **encoders,
             "pairs": parts.pairs,
             "rarity": parts.idf,
-            "candidates": mixture(done, mix, config.members, parts.rows.candidate_counts()),
+            "candidates": mixture(done, mix, config.members, parts.own_counts),
         },
         notes_of(parts, mixes),
     )
@@ -298,22 +340,31 @@ def score_mixes(
     index for each would take longer to build, and differ in what it misses.
     """
     assert run.judge is not None
-    queries = run.judge.queries[:CHOOSING]
+    judge, comm, n = run.judge, parts.comm, parts.label_shard.size
+    queries = first_of_all(judge.queries, CHOOSING, comm)
     bags = parts.documents.select(queries.to(parts.idf.device))
     vectors = encode(encoders_of(done, config), bags)
-    popularity = torch.log1p(parts.rows.candidate_counts().to(vectors))
-    size = max(1, min(run.memory_budget, BLOCK_BYTES) // (4 * len(popularity)))
-    totals = dict.fromkeys(choices, 0.0)
-    for some in torch.arange(len(queries)).split(size):
-        refined, texts, middles = part_scores(done, vectors[some.to(vectors.device)])
-        hidden = run.judge.hidden(queries[some])
+    popularity = torch.log1p(parts.own_counts.to(vectors))
+    numbers = min(run.memory_budget, BLOCK_BYTES) // 4
+    block = max(1, numbers // -(-n // comm.size))
+    values: list[list[Tensor]] = [[] for _ in choices]
+    for asked in of_all_queries(vectors, judge.hidden(queries), block, parts):
+        refined, texts, middles = part_scores(done, asked.vectors)
+        found = []
         for share, weight, popular in choices:
             scores = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
             scores.add_(popularity, alpha=popular)
-            ids = best(scores, run.judge.depth, hidden).ids.cpu()
-            found = run.judge.values(queries[some], ids).double().sum()
-            totals[Mix(share, weight, popular)] += float(found) / len(queries)
-    return totals
+            found.append(best(scores, judge.depth, asked.hidden))
+        results = best_of_all(found, judge.depth, parts)
+        for some, ids in zip(values, results, strict=True):
+            some.append(judge.values(queries[asked.own], ids[asked.here].cpu()))
+    every = [comm.gather(torch.cat(some)) for some in values]
+    return dict(zip(choices, (mean(one, max(1, numbers // n)) for one in every), strict=True))
+
+
+def mean(values: Tensor, block: int) -> float:
+    """The mean, added up block by block, whoever had them."""
+    return sum(float(some.double().sum()) / len(values) for some in values.split(block))
 
 
 def part_scores(done: Mapping[str, Tensor], vectors: Tensor) -> list[Tensor]:
@@ -398,6 +449,7 @@ def method(name: str, config: type[SiameseConfig], summary: str) -> Method:
         encode_texts=encode_texts,
         paper="siamesexml",
         selects_itself=True,
+        divides=True,
     )
 
 

@@ -8,26 +8,35 @@ candidates of their own shortlist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import Bags, thin, unit
-from rankfold.encoders.start_vectors import Given
+from rankfold.encoders.bags import Bags, unit
 from rankfold.errors import UserError
 from rankfold.losses.apart import apart_loss
 from rankfold.losses.likelihood import likelihood_loss
+from rankfold.methods.siamese_mining import Mined, hard_documents, shortlists
+from rankfold.methods.siamese_parts import Parts
+from rankfold.methods.siamese_ranks import (
+    by_candidate,
+    chosen_by_all,
+    encoding,
+    of_all,
+    thinning,
+    told,
+)
 from rankfold.samplers.hits import hits
-from rankfold.samplers.pooled import shared_pool
+from rankfold.samplers.pooled import pool_around
 from rankfold.training.batches import Batches, QueryBatches, Rows
 from rankfold.training.loop import Memory, Nothing, Task, Training
-from rankfold.types import Index, Interactions, Texts
+from rankfold.training.sharing import UNDIVIDED, Sides
+from rankfold.types import Index, Interactions, Own
 
-ENCODED = 2**14  # texts at a time
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
@@ -103,22 +112,11 @@ class Stage(NamedTuple):
     epochs: int
 
 
-class Parts(NamedTuple):
-    """The data as training sees it, on its device."""
-
-    documents: Texts  # weighed bags
-    labels: Texts  # likewise
-    pairs: Tensor  # [P], adjacent tokens that count as one more
-    idf: Tensor  # [V + P]
-    rows: Interactions  # train
-    excluded: Interactions | None
-    hidden: Interactions  # train, and what is excluded: no negatives
-    shares: Tensor  # [N], of the documents, that have each candidate
-    given: Given | None  # token vectors to start at
-
-
 class Siamese(nn.Module):
-    """What is trained: the encoder of both sides, and the candidates' refinements."""
+    """What is trained: the encoder of both sides, and the candidates' refinements.
+
+    Of several processes each has the refinements of its share of the candidates.
+    """
 
     def __init__(self, encoder: Bags, n_candidates: int) -> None:
         super().__init__()
@@ -130,6 +128,15 @@ class Siamese(nn.Module):
     def refined(self, vectors: Tensor, rows: Tensor) -> Tensor:
         """normalise(E(z) + eta): the classifiers of candidates."""
         return unit(vectors + self.refinements(rows))
+
+    @property
+    def sides(self) -> Sides:
+        return Sides(divided=(self.refinements,))
+
+    def train_in(self, stage: Stage) -> None:
+        """What the stage leaves as it is has no gradients."""
+        self.encoder.requires_grad_(stage.name != "classifiers")
+        self.refinements.requires_grad_(stage.name != "encoder")
 
 
 def stages_of(config: ModulesConfig) -> list[Stage]:
@@ -180,6 +187,7 @@ def task_of(
     build_index: Callable[[Tensor], Index],
 ) -> Task:
     """What a stage trains, on what."""
+    module.train_in(stage)
     if config.negatives == "pool":
         return pooled(module, stage, parts, config)
     if stage.name == "encoder":
@@ -192,23 +200,33 @@ def task_of(
 
 def pooled(module: Siamese, stage: Stage, parts: Parts, config: SiameseConfig) -> Task:
     """Documents against a pool that they share: what they all have, and random candidates."""
+    batches = QueryBatches(parts.rows, batch_size(stage, config), parts.comm)
+    seen, of_labels = thinning(parts, batches, config.thinning), label_vectors(module, stage, parts)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
-        pool = shared_pool(batch.positives, parts.shares, config.pool, rng)
+        chosen = chosen_by_all(batch, parts.comm)
+        pool = pool_around(chosen, batch.size, parts.shares, config.pool, rng)
         with torch.set_grad_enabled(stage.name != "classifiers"):
-            seen = thin(parts.documents.select(batch.queries), config.thinning, rng)
-            documents = module.encoder(seen)
-            labels = module.encoder(parts.labels.select(pool.ids))
-        if stage.name != "encoder":
-            labels = module.refined(labels, pool.ids)
-        scores = (documents @ labels.T).float() / config.temperature
+            documents = module.encoder(seen(batch, rng))
+        scores = (documents @ of_labels(pool.ids).T).float() / config.temperature
         positive = hits(parts.rows, batch.queries, pool.ids)
         valid = torch.ones_like(positive)
         if parts.excluded is not None:
             valid = ~hits(parts.excluded, batch.queries, pool.ids)
         return apart_loss(torch.where(positive, scores, scores - pool.log_q), positive, valid)
 
-    return stage_task(module, QueryBatches(parts.rows, batch_size(stage, config)), losses)
+    return stage_task(module, batches, losses, sides=module.sides)
+
+
+def label_vectors(module: Siamese, stage: Stage, parts: Parts) -> Callable[[Tensor], Tensor]:
+    """How a stage sees candidates, by their numbers among all: their owners encode them."""
+
+    def of(rows: Tensor) -> Tensor:
+        with torch.set_grad_enabled(stage.name != "classifiers"):
+            vectors: Tensor = module.encoder(parts.labels.select(rows))
+        return vectors if stage.name == "encoder" else module.refined(vectors, rows)
+
+    return lambda ids: parts.label_shard.bring(ids, of)
 
 
 # ---------------------------------------------------------------------------------- module I
@@ -222,31 +240,33 @@ def against_documents(
     All true pairs inside the batch count as such. One more document comes from an index of all of
     them, which is built again every few epochs.
     """
-    of_labels, hidden = parts.rows.transpose(), parts.hidden.transpose()
-    batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH)
+    of_labels, hidden = by_candidate(parts.rows, parts), by_candidate(parts.hidden, parts)
+    batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH, parts.comm)
     mine = partial(hard_documents, module.encoder, parts, build_index)
     mined = Mined(mine, config.refresh * len(batches), parts.idf.device)
+    vectors_of = encoding(parts, module.encoder, config.thinning)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
         found = mined.next()[batch.queries]
-        own = one_of(of_labels, batch.queries, rng)
+        own = one_of(of_labels, batch.queries, rng, batch.own)
         labels = module.encoder(parts.labels.select(batch.queries))
-        drawn = thin(
-            parts.documents.select(torch.cat([own, found.clamp(min=0)])), config.thinning, rng
-        )
-        documents, harder = module.encoder(drawn).split(len(own))
+        own, more = told(torch.stack([own, found.clamp(min=0)]), batch.own, parts.comm)
+        documents, harder = vectors_of(torch.cat([own, more]), rng).split(batch.size)
+        if batch.own is not None:
+            harder = harder[batch.own.places]
         scores = (labels @ documents.T).float()
         positive = hits(of_labels, batch.queries, own)
         rivals = scores.detach().masked_fill(hits(hidden, batch.queries, own), -torch.inf)
         taken = positive | hardest_of(rivals, config.hardest)
-        more = (labels * harder).sum(dim=1, keepdim=True).float()
+        last = (labels * harder).sum(dim=1, keepdim=True).float()
         return encoder_loss(
-            torch.cat([scores, more], dim=1),
+            torch.cat([scores, last], dim=1),
             torch.cat([positive, torch.zeros_like(positive[:, :1])], dim=1),
             torch.cat([taken, (found >= 0)[:, None]], dim=1),
         )
 
-    return stage_task(module, batches, losses, mined)
+    how = {"sides": module.sides, "divided": ("found",)}
+    return stage_task(module, batches, losses, mined, **how)
 
 
 def hardest_of(scores: Tensor, count: int) -> Tensor:
@@ -256,43 +276,19 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
     return marks.scatter_(1, best.indices, best.values.isfinite())
 
 
-def one_of(pairs: Interactions, rows: Tensor, rng: torch.Generator) -> Tensor:
-    """One of the candidates of each of ``rows`` [B], drawn uniformly; none is empty; [B]."""
+def one_of(
+    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: Own | None = None
+) -> Tensor:
+    """One of the candidates of each of ``rows`` [B], drawn uniformly; none is empty; [B].
+
+    Where the rows are some of a batch alone, draws are for all of it.
+    """
     starts = pairs.offsets[rows]
     counts = pairs.offsets[rows + 1] - starts
-    drawn = torch.rand(len(rows), generator=rng, device=rng.device, dtype=torch.float64)
+    size = len(rows) if own is None else own.of
+    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
+    drawn = drawn if own is None else drawn[own.places]
     return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
-
-
-@torch.no_grad()
-def hard_documents(encoder: Bags, parts: Parts, build_index: Callable[[Tensor], Index]) -> Tensor:
-    """For each candidate the nearest document that it does not belong to, -1: none; [N]."""
-    asking = (parts.rows.counts() > 0).nonzero().flatten()
-    index = build_index(encoded(encoder, parts.documents.select(asking)))
-    own = parts.hidden.select(asking).transpose()
-    found = index.search(encoded(encoder, parts.labels), 1, own).ids[:, 0]
-    return torch.where(found < 0, -1, asking[found.clamp(min=0)])
-
-
-class Mined:
-    """What was found last, and when to look again."""
-
-    def __init__(self, mine: Callable[[], Tensor], every: int, device: torch.device) -> None:
-        self.mine, self.every = mine, every
-        self.found, self.steps = torch.zeros(0, dtype=torch.int64, device=device), 0
-
-    def next(self) -> Tensor:
-        """For the step to come."""
-        if self.steps % self.every == 0:
-            self.found = self.mine()
-        self.steps += 1
-        return self.found
-
-    def state(self) -> dict[str, Tensor]:
-        return {"found": self.found, "steps": torch.tensor(self.steps)}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.found, self.steps = state["found"].to(self.found.device), int(state["steps"])
 
 
 # ---------------------------------------------------------------------------------- III and IV
@@ -310,43 +306,49 @@ def shortlisted(
     Departs from the paper: in module III its residual matrix R is trained, too. Here the encoder
     stays whole, so that one encoder serves documents and new candidates.
     """
+    batches = QueryBatches(parts.rows, batch_size(stage, config), parts.comm)
+    seen, of_labels = thinning(parts, batches, config.thinning), label_vectors(module, stage, parts)
 
-    def scores(queries: Tensor, known: Tensor, rng: torch.Generator) -> Tensor:
+    def scores(batch: Rows, known: Tensor, rng: torch.Generator) -> Tensor:
         with torch.set_grad_enabled(stage.name == "joint"):
-            documents = module.encoder(thin(parts.documents.select(queries), config.thinning, rng))
-            labels = module.encoder(parts.labels.select(known))
-        found: Tensor = documents @ module.refined(labels, known).T
+            documents = module.encoder(seen(batch, rng))
+        found: Tensor = documents @ of_labels(known).T
         return found
 
     mine = partial(shortlists, module.encoder, parts, config.shortlist, build_index)
-    return against_shortlists(module, stage, parts, config, mine, scores, classifier_loss)
+    how = {"sides": module.sides}
+    return against_shortlists(module, batches, parts, config, mine, scores, classifier_loss, **how)
 
 
 def against_shortlists(
     module: nn.Module,
-    stage: Stage,
+    batches: QueryBatches,
     parts: Parts,
     config: ModulesConfig,
     mine: Callable[[], Tensor],
-    scores_of: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    scores_of: Callable[[Rows, Tensor, torch.Generator], Tensor],
     loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    sides: Sides = UNDIVIDED,
 ) -> Task:
     """The same for any scores and loss of scores, positives and what is valid, [B, C] each.
 
     ``mine`` finds the shortlists of all documents with candidates, -1 where there are fewer, and is
-    asked once. ``scores_of`` documents [B] and candidates [K] are [B, K].
+    asked once. ``scores_of`` the documents of a batch and candidates [K] are [B, K].
     """
-    lists = Mined(mine, 2**62, parts.idf.device)
-    place = torch.cumsum(parts.rows.counts() > 0, 0) - 1  # of a document among those with labels
+    asking = parts.rows.counts() > 0
+    lists = Mined(mine, 2**62, parts.idf.device, asking)
+    place = torch.cumsum(asking, 0) - 1  # of a document among those with labels
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
         rivals = lists.next()[place[batch.queries]]
-        shape = (len(rivals), config.random)
+        shape = (batch.size, config.random)
         drawn = torch.randint(parts.rows.n_candidates, shape, generator=rng, device=rng.device)
+        drawn = drawn if batch.own is None else drawn[batch.own.places]
         own = padded(batch.positives)
         ids = torch.cat([own, rivals.long(), drawn], dim=1)
-        known, columns = ids.clamp(min=0).unique(return_inverse=True)
-        scores = scores_of(batch.queries, known, rng).float().gather(1, columns)
+        known = of_all(ids.clamp(min=0), parts.comm)
+        columns = torch.searchsorted(known, ids.clamp(min=0))
+        scores = scores_of(batch, known, rng).float().gather(1, columns)
         chosen = hits(parts.rows, batch.queries, known)[rows_of(ids), columns]
         positive = chosen & (torch.arange(ids.shape[1], device=ids.device) < own.shape[1])
         valid = (ids >= 0) & (positive | ~chosen)  # a positive among the random ones counts once
@@ -354,8 +356,7 @@ def against_shortlists(
             valid &= ~hits(parts.excluded, batch.queries, known)[rows_of(ids), columns]
         return loss(scores, positive, valid)
 
-    batches = QueryBatches(parts.rows, batch_size(stage, config))
-    return stage_task(module, batches, losses, lists)
+    return stage_task(module, batches, losses, lists, sides=sides, divided=("found",))
 
 
 def rows_of(ids: Tensor) -> Tensor:
@@ -366,38 +367,12 @@ def rows_of(ids: Tensor) -> Tensor:
 def padded(rows: Interactions) -> Tensor:
     """The candidates of each row, -1 after the last; [B, most]."""
     counts = rows.counts()
-    found = rows.candidates.new_full((len(counts), int(counts.max())), -1, dtype=torch.int64)
+    most = int(counts.max()) if len(counts) else 0
+    found = rows.candidates.new_full((len(counts), most), -1, dtype=torch.int64)
     owner = rows.query_of_pair().long()
     columns = torch.arange(rows.n_pairs, device=owner.device) - rows.offsets[owner]
     found[owner, columns] = rows.candidates.long()
     return found
-
-
-@torch.no_grad()
-def shortlists(
-    encoder: Bags, parts: Parts, size: int, build_index: Callable[[Tensor], Index]
-) -> Tensor:
-    """Module II: half of a list by the candidates' texts, half by their documents; [docs, size].
-
-    For documents with candidates only, in order; -1 where there are fewer.
-    """
-    asking = (parts.rows.counts() > 0).nonzero().flatten()
-    texts = encoded(encoder, parts.labels)
-    indices = [build_index(texts), build_index(centroids(encoder, parts, texts))]
-    found = []
-    for some in asking.split(ENCODED):
-        vectors, own = encoder(parts.documents.select(some)), parts.rows.select(some)
-        halves = [index.search(vectors, -(-size // 2), own).ids for index in indices]
-        found.append(without_repeats(torch.cat(halves, dim=1)).int())
-    return torch.cat(found)
-
-
-def without_repeats(ids: Tensor) -> Tensor:
-    """Each id of a row once, -1 for the others."""
-    ids = ids.sort(dim=1).values
-    again = torch.zeros_like(ids, dtype=torch.bool)
-    again[:, 1:] = ids[:, 1:] == ids[:, :-1]
-    return ids.masked_fill(again, -1)
 
 
 # ---------------------------------------------------------------------------------- all
@@ -408,22 +383,7 @@ def stage_task(
     batches: Batches,
     losses: Callable[[Rows, torch.Generator], Tensor],
     memory: Memory | None = None,
+    **how: Any,
 ) -> Task:
     """Nothing is exported before the last stage is over."""
-    return Task(module, batches, losses, lambda: None, memory or Nothing())
-
-
-def encoded(encoder: Callable[[Texts], Tensor], bags: Texts) -> Tensor:
-    """The vectors of many texts; [n, D]."""
-    parts = torch.arange(len(bags), device=bags.offsets.device).split(ENCODED)
-    return torch.cat([encoder(bags.select(some)) for some in parts])
-
-
-def centroids(encoder: Callable[[Texts], Tensor], parts: Parts, texts: Tensor) -> Tensor:
-    """The mean vector of each candidate's documents, of length 1; without any, its text's."""
-    sums, rows = torch.zeros_like(texts), parts.rows
-    for some in torch.arange(rows.n_queries, device=texts.device).split(ENCODED):
-        chosen, vectors = rows.select(some), encoder(parts.documents.select(some))
-        sums.index_add_(0, chosen.candidates, vectors[chosen.query_of_pair().long()])
-    lonely = (rows.candidate_counts() == 0)[:, None]
-    return torch.where(lonely, texts, unit(sums))
+    return Task(module, batches, losses, lambda: None, memory or Nothing(), **how)

@@ -31,23 +31,23 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.siamese import by_stages, last_step, notes_of, prepare, start_tokens
+from rankfold.methods.siamese_mining import centroids
 from rankfold.methods.siamese_modules import (
     ModulesConfig,
-    Parts,
     Stage,
     against_shortlists,
-    centroids,
-    encoded,
+    batch_size,
     encoder_loss,
     hardest_of,
     one_of,
     stage_task,
     training,
 )
+from rankfold.methods.siamese_parts import Parts, encoded
 from rankfold.methods.text_neighbours import best
 from rankfold.samplers.drawing import draw
 from rankfold.samplers.hits import hits
-from rankfold.training.batches import Rows
+from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training, seed_of
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK, from_pairs
 
@@ -98,7 +98,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         training=released_training,
         exported=lambda module: exported(module, parts, walk),
     )
-    yield last_step(config, chosen_model(config, done, parts, run))
+    yield last_step(config, chosen_model(config, done, parts, run), done)
 
 
 def start(parts: Parts, config: Config, run: Run, member: int) -> Released:
@@ -124,12 +124,13 @@ def task_of(
     def mine() -> Tensor:
         return shortlists(space_of(module, parts, walk), parts, config)
 
-    def scores(queries: Tensor, known: Tensor, rng: torch.Generator) -> Tensor:
+    def scores(batch: Rows, known: Tensor, rng: torch.Generator) -> Tensor:
         with torch.set_grad_enabled(stage.name == "joint"):
-            vectors = module.features(parts.documents.select(queries))
+            vectors = module.features(parts.documents.select(batch.queries))
         return module.documents(vectors, rng) @ unit(module.classifiers(known)).T
 
-    return against_shortlists(module, stage, parts, config, mine, scores, classifier_loss)
+    batches = QueryBatches(parts.rows, batch_size(stage, config))
+    return against_shortlists(module, batches, parts, config, mine, scores, classifier_loss)
 
 
 class Released(nn.Module):

@@ -6,8 +6,9 @@ them spectrally, without ``extra`` with one Gram matrix for all rows, otherwise 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from rankfold.comm import ALONE
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.types import Comm, Interactions
 
-ROWS = 8192  # whose vectors are worked on at a time
+ROWS, PAIRS = 8192, 2**22  # whose vectors are worked on at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +50,56 @@ class Objective:
     comm: Comm = ALONE  # among which the queries are divided
 
 
-def value(objective: Objective, queries: Tensor, candidates: Tensor) -> float:
-    """F at P [M, D] and Q [N, D], without forming the scores; accumulated in float64."""
-    o = objective
-    q = candidates.double()
-    b = o.candidate_weight.double()
-    gram = q.T @ (q * b[:, None])
-    weighted_sum, plain_sum = q.T @ b, q.sum(dim=0)
-    total = 0.0
-    if o.comm.rank == 0:  # what is not of queries counts once
-        total = o.constant + float(o.candidate_reg.double() @ (q**2).sum(dim=1))
-    for start, stop in blocks(o.rows, ROWS, 2**22):
-        part, p = o.rows.part(start, stop), queries[start:stop].double()
-        a, pull = o.query_weight[start:stop].double(), o.pull[start:stop].double()
+class Divided(Protocol):
+    """Candidates of which this process has some rows; ``solvers.shards`` has one."""
+
+    rows: slice  # those that are here
+    comm: Comm
+
+    def pieces(self, own: Tensor, numbers: Tensor) -> Iterator[tuple[Interactions, Tensor, Tensor]]:
+        """The pairs here with some candidates at a time, their vectors, and a number of each."""
+        ...
+
+
+def value(
+    objective: Objective, queries: Tensor, candidates: Tensor, divided: Divided | None = None
+) -> float:
+    """F at P [M, D] and Q [N, D], without forming the scores; accumulated in float64.
+
+    Where candidates are divided, Q has the rows that are here.
+    """
+    o, b = objective, objective.candidate_weight.double()
+    here, comm = (slice(None), ALONE) if divided is None else (divided.rows, divided.comm)
+    *sums, held = _of_candidates(candidates, b[here], o.candidate_reg[here].double())
+    gram, weighted_sum, plain_sum = (comm.sum(one) for one in sums)
+    total = o.constant if o.comm.rank == 0 else 0.0  # what all have in common counts once
+    if o.comm.rank == 0 or divided is not None:
+        total += float(held)
+    for start, stop in blocks(o.rows, ROWS, PAIRS):
+        p, a = queries[start:stop].double(), o.query_weight[start:stop].double()
         squares = ((p @ gram) * p).sum(dim=1) @ a
         line = (p @ weighted_sum) @ o.background[start:stop].double()
         centred = o.centre * ((p @ plain_sum) ** 2 @ a)
         penalty = (p**2).sum(dim=1) @ o.query_reg[start:stop].double()
         total += float(squares - 2 * line - centred + penalty)
-        total += _of_pairs(o, part, p, pull, candidates, plain_sum)
+    whole = iter([(o.rows, candidates, b)])
+    for rows, vectors, weights in whole if divided is None else divided.pieces(candidates, b):
+        total += _of_pairs(o, rows, queries, vectors, weights, plain_sum)
     return in_all(total, o.comm)
+
+
+def _of_candidates(
+    candidates: Tensor, b: Tensor, reg: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Q^T diag(b) Q, Q^T b, Q^T 1 and the sum of reg_y |Q_y|^2, some rows of Q at a time."""
+    width = candidates.shape[1]
+    sums, penalty = b.new_zeros(width + 2, width), b.new_zeros(())
+    for start in range(0, len(candidates), ROWS):
+        some = slice(start, start + ROWS)
+        q, ones = candidates[some].double(), torch.ones_like(b[some])
+        sums += torch.cat([(q * b[some, None]).T, b[None, some], ones[None]]) @ q
+        penalty += reg[some] @ (q**2).sum(dim=1)
+    return sums[:width], sums[width], sums[width + 1], penalty
 
 
 def in_all(number: float | Tensor, comm: Comm) -> float:
@@ -77,16 +108,29 @@ def in_all(number: float | Tensor, comm: Comm) -> float:
 
 
 def _of_pairs(
-    o: Objective, part: Interactions, p: Tensor, pull: Tensor, candidates: Tensor, whole: Tensor
+    o: Objective, rows: Interactions, queries: Tensor, vectors: Tensor, b: Tensor, whole: Tensor
 ) -> float:
-    """The terms of a block of queries that only their own pairs have."""
-    scores = pair_products(part, p.to(candidates.dtype), candidates).double()
-    grades = torch.ones_like(scores) if part.grades is None else part.grades.double()
-    pulls = torch.repeat_interleave(pull, part.counts()) * o.candidate_weight[part.candidates]
-    total = float(grades @ (o.extra * scores**2) - 2 * (grades + o.offset) @ (pulls * scores))
-    if o.cross != 0:
-        sums = row_sums(part, candidates).double()
-        total -= 2 * o.cross * float((p * sums).sum(dim=1) @ (p @ whole))
+    """The terms that only the pairs with some of the candidates have.
+
+    Args:
+        o: the objective.
+        rows: these pairs, [M, n].
+        queries: P, [M, D].
+        vectors: of these candidates, [n, D].
+        b: their weights, [n].
+        whole: the sum of the vectors of all candidates, [D].
+    """
+    total = 0.0
+    for start, stop in blocks(rows, ROWS, PAIRS):
+        part, p = rows.part(start, stop), queries[start:stop].double()
+        scores = pair_products(part, p.to(vectors.dtype), vectors).double()
+        grades = torch.ones_like(scores) if part.grades is None else part.grades.double()
+        pulls = torch.repeat_interleave(o.pull[start:stop].double(), part.counts())
+        pulls *= b[part.candidates]
+        total += float(grades @ (o.extra * scores**2) - 2 * (grades + o.offset) @ (pulls * scores))
+        if o.cross != 0:
+            sums = row_sums(part, vectors).double()
+            total -= 2 * o.cross * float((p * sums).sum(dim=1) @ (p @ whole))
     return total
 
 

@@ -36,13 +36,20 @@ def shared_pool(chosen: Interactions, shares: Tensor, size: int, rng: torch.Gene
         size: C, about; what the batch chose is always there.
         rng: on the device of the batch.
     """
-    n = chosen.n_candidates
+    return pool_around(chosen.candidates, chosen.n_queries, shares, size, rng)
+
+
+def pool_around(
+    chosen: Tensor, n_queries: int, shares: Tensor, size: int, rng: torch.Generator
+) -> Shared:
+    """The same, given all that so many queries chose; repeats are fine."""
+    n = len(shares)
     if size >= n:
         ids = torch.arange(n, device=rng.device)
         return Shared(ids, torch.zeros(n, device=rng.device))
-    own = chosen.candidates.long().unique()
+    own = chosen.long().unique()
     draws = max(0, size - len(own))
     drawn = torch.randint(n, (draws,), generator=rng, device=rng.device)
     ids = torch.cat([own, drawn]).unique()
-    absent = (chosen.n_queries - 1) * torch.log1p(-shares[ids]) + draws * math.log1p(-1 / n)
+    absent = (n_queries - 1) * torch.log1p(-shares[ids]) + draws * math.log1p(-1 / n)
     return Shared(ids, torch.log(-torch.expm1(absent)))

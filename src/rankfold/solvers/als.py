@@ -9,19 +9,22 @@ Of several processes each has the vectors of its own queries and of all candidat
 is local. In the candidate step a candidate's pairs are spread over all of them, and every product
 with its system is a sum over processes: a sweep with s steps of conjugate gradients sums s + 1
 blocks of [N, D], one with Cholesky D + 1. Blocks have the same rows everywhere.
+
+With ``Shards`` each has some rows of the candidates only. A product of the query step gathers them
+all, some at a time; one of the candidate step does so, too, and scatters its sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.comm import ALONE
-from rankfold.kernels.sparse import blocks, pair_products, row_sums
+from rankfold.kernels.sparse import pair_products
 from rankfold.objectives.quadratic import (
     Half,
     Objective,
@@ -29,11 +32,17 @@ from rankfold.objectives.quadratic import (
     in_dtype,
     query_half,
 )
+from rankfold.solvers.pairs import (
+    Pairs,
+    Side,
+    Some,
+    candidate_side,
+    held_side,
+    query_side,
+)
+from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
 
-ENTRIES = {"cpu": 2**18}  # of a block of vectors: a few of them stay in a CPU's cache
-PAIRS = {"cpu": 2**16}  # of a block, likewise
-LARGEST = 2**26  # of either, elsewhere
 TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
 
 
@@ -45,49 +54,63 @@ class System(NamedTuple):
     with sums_i = sum_{j in rows_i} Y_j.
     """
 
-    rows: Interactions  # [B, m]
-    others: Tensor  # Y [m, D]
+    pairs: Pairs  # rows, [B, m]
+    others: Tensor  # Y [m, D], or those of its rows that are here
     square: Tensor  # a pair's mean square of each entry of Y, [D]
     diagonal: Tensor  # [B, D]
     line: Tensor  # [B, D]
-    pulls: Tensor  # one per pair
     extra: float
+    offset: float
     cross: float
     whole: Tensor  # sum_j Y_j, [D]
-    comm: Comm  # among which the others, and so the pairs, are divided
-
-    def sums(self, weights: Tensor | None = None) -> Tensor:
-        """The sum of each row's Y_j, weighted by pair; [B, D]."""
-        return self.comm.sum(row_sums(self.rows, self.others, weights))
-
-    def counts(self) -> Tensor:
-        """How many pairs each row has; [B]."""
-        return self.comm.sum(self.rows.counts())
+    sums: Tensor | None  # [B, D]; None without ``cross``
 
     def right(self) -> Tensor:
         """The right sides; [B, D]."""
-        return self.sums(self.pulls).add_(self.line)
+        return self.pairs.sums(self.others, self._pulls).add_(self.line)
 
     def product(self, x: Tensor) -> Tensor:
         """The systems' matrices times the rows of x [B, D]."""
-        result = self.sums(self._weights(x)).addcmul_(self.diagonal, x)
-        return result if self.cross == 0 else result.sub_(self._crossed(x))
+        result = self.pairs.sums(self.others, self._weights, x).addcmul_(self.diagonal, x)
+        return result if self.sums is None else result.sub_(self._crossed(x, self.sums))
 
     def residual(self, x: Tensor) -> Tensor:
         """``right() - product(x)``, with one sum over the pairs; [B, D]."""
-        weights = self.pulls - self._weights(x)
-        result = self.sums(weights).add_(self.line)
+        result = self.pairs.sums(self.others, self._lacking, x).add_(self.line)
         result.addcmul_(self.diagonal, x, value=-1)
-        return result if self.cross == 0 else result.add_(self._crossed(x))
+        return result if self.sums is None else result.add_(self._crossed(x, self.sums))
 
-    def _weights(self, x: Tensor) -> Tensor:
-        weights = pair_products(self.rows, x, self.others).mul_(self.extra)
-        return weights if self.rows.grades is None else weights.mul_(self.rows.grades)
+    def _pulls(self, some: Some) -> Tensor:
+        return pulls_of(some, self.offset)
 
-    def _crossed(self, x: Tensor) -> Tensor:
-        sums = self.sums()
+    def _weights(self, some: Some) -> Tensor:
+        return squares_of(some, self.extra)
+
+    def _lacking(self, some: Some) -> Tensor:
+        return self._pulls(some) - self._weights(some)
+
+    def _crossed(self, x: Tensor, sums: Tensor) -> Tensor:
         along: Tensor = torch.linalg.vecdot(sums, x)[:, None]
         return (sums * (x @ self.whole)[:, None] + along * self.whole) * self.cross
+
+
+def pulls_of(some: Some, offset: float) -> Tensor:
+    """The weight own_i (g_ij + offset) other_j of each pair."""
+    rows = some.pairs
+    pulls = torch.repeat_interleave(some.pull_own, rows.counts(), output_size=rows.n_pairs)
+    pulls = pulls * some.pull_other[rows.candidates]
+    return pulls if rows.grades is None else pulls * (rows.grades + offset)
+
+
+def squares_of(some: Some, extra: float) -> Tensor:
+    """The weight extra g_ij X_i . Y_j of each pair."""
+    assert some.x is not None
+    weights = pair_products(some.pairs, some.x, some.others).mul_(extra)
+    return weights if some.pairs.grades is None else weights.mul_(some.pairs.grades)
+
+
+def unweighed(_some: Some) -> None:
+    """Each pair counts 1."""
 
 
 Solve = Callable[[System, Tensor | None], Tensor]
@@ -108,7 +131,8 @@ def candidate_step(
     """
     half = candidate_half(o, columns)
     if is_coupled(half):
-        return coupled_step(half, o.rows, queries, start)
+        side, opposite = (held_side(in_dtype(one, queries.dtype)) for one in (half, query_half(o)))
+        return coupled_step(side, opposite.pairs, queries, start)
     return half_step(half, queries, solve, start)
 
 
@@ -122,6 +146,7 @@ def sweep(
     queries: Tensor,
     candidates: Tensor,
     solve: Solve,
+    shards: Shards | None = None,
 ) -> tuple[Tensor, Tensor]:
     """A candidate step, then a query step, from these vectors; new query and candidate vectors.
 
@@ -131,66 +156,66 @@ def sweep(
     Args:
         halves: of the queries and of the candidates.
         queries: P, [M, D].
-        candidates: Q, [N, D].
+        candidates: Q, [N, D], or those of its rows that are here.
         solve: how a row's system is solved.
+        shards: where candidates are divided.
     """
-    of_queries, of_candidates = halves
-    if is_coupled(of_candidates):
-        candidates = coupled_step(of_candidates, of_queries.rows, queries, candidates)
+    of_queries, of_candidates = (in_dtype(half, candidates.dtype) for half in halves)
+    if shards is None:
+        rows, columns = held_side(of_queries), held_side(of_candidates)
     else:
-        candidates, queries, _ = _turned_step(of_candidates, queries, solve, candidates)
-    queries, candidates, _ = _turned_step(of_queries, candidates, solve, queries)
+        rows, columns = query_side(of_queries, shards), candidate_side(of_candidates, shards)
+    if is_coupled(of_candidates):
+        candidates = coupled_step(columns, rows.pairs, queries, candidates)
+    else:
+        candidates, queries, _ = _turned_step(columns, queries, solve, candidates)
+    queries, candidates, _ = _turned_step(rows, candidates, solve, queries)
     return queries, candidates
 
 
-def half_step(half: Half, others: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
+def half_step(
+    half: Half, others: Tensor, solve: Solve, start: Tensor | None, shards: Shards | None = None
+) -> Tensor:
     """Solve every row's system for these vectors of the other side; [n, D].
 
-    A row without a determined vector gets the shortest.
+    A row without a determined vector gets the shortest. With ``shards`` the half is that of the
+    queries, and the others are the candidates that are here.
     """
-    found, _, basis = _turned_step(half, others, solve, start)
+    half = in_dtype(half, others.dtype)
+    side = held_side(half) if shards is None else query_side(half, shards)
+    found, _, basis = _turned_step(side, others, solve, start)
     return found @ basis.T
 
 
 def _turned_step(
-    half: Half, others: Tensor, solve: Solve, start: Tensor | None
+    side: Side, others: Tensor, solve: Solve, start: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Block by block; the rows' vectors and the others' in the basis, and the basis [D, D]."""
-    half = in_dtype(half, others.dtype)
+    half, pairs = side
     comm = half.comm
     values, basis = eigenbasis(others, half.gram_other, half.centre, comm)
     turned = others @ basis
-    whole, square = comm.sum(turned.sum(dim=0)), mean_square(half.rows, turned, half.pairs)
+    whole, square = comm.sum(turned.sum(dim=0)), pairs.mean_square(turned)
     line = comm.sum(half.line_other @ turned)
-    found: Tensor = others.new_empty(half.rows.n_queries, others.shape[1])
-    kind, width = others.device.type, others.shape[1]
-    most = max(64, ENTRIES.get(kind, LARGEST) // width), PAIRS.get(kind, LARGEST)
-    for first, last in blocks(_of_all(half), *most):
-        part, own = half.rows.part(first, last), slice(first, last)
+    found: Tensor = others.new_empty(len(half.reg), others.shape[1])
+    for own, block in pairs.blocks(turned):
         system = System(
-            rows=part,
+            pairs=block,
             others=turned,
             square=square,
             diagonal=half.gram_own[own, None] * values + half.reg[own, None],
             line=half.line_own[own, None] * line,
-            pulls=_pulls(part, half.pull_own[own], half.pull_other, half.offset),
             extra=half.extra,
+            offset=half.offset,
             cross=half.cross,
             whole=whole,
-            comm=comm,
+            sums=None if half.cross == 0 else block.sums(turned, unweighed),
         )
         if half.extra == 0 and half.cross == 0:
             found[own] = system.right().mul_(inverse(system.diagonal))
         else:
             found[own] = solve(system, None if start is None else start[own] @ basis)
     return found, turned, basis
-
-
-def _of_all(half: Half) -> Interactions:
-    """The rows with as many pairs as all processes have together: their blocks are those of all."""
-    counts = half.comm.sum(half.rows.counts())
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return replace(half.rows, offsets=offsets)
 
 
 def by_conjugate_gradients(steps: int) -> Solve:
@@ -200,7 +225,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
     """
 
     def solve(system: System, start: Tensor | None) -> Tensor:
-        sizes = system.extra * system.counts().to(system.others.dtype)[:, None]
+        sizes = system.extra * system.pairs.counts().to(system.others.dtype)[:, None]
         scale = inverse(torch.addcmul(system.diagonal, sizes, system.square))
         if start is None:
             x, residual = torch.zeros_like(system.diagonal), system.right()
@@ -221,14 +246,14 @@ def by_conjugate_gradients(steps: int) -> Solve:
 
 def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     """Form and factor the matrix of every row; the pseudo-inverse where that is singular."""
-    rows, others = system.rows, system.others
-    grades = 1.0 if rows.grades is None else rows.grades
+    others = system.others
     matrices = torch.diag_embed(system.diagonal).double()
     for column in range(others.shape[1]):
-        weights = (others[:, column][rows.candidates] * system.extra * grades).contiguous()
-        matrices[:, column] += system.sums(weights)
-    sums = system.sums().double()[:, :, None] * system.whole.double()
-    matrices -= system.cross * (sums + sums.mT)
+        weigh = partial(_entries_of, column=column, extra=system.extra)
+        matrices[:, column] += system.pairs.sums(others, weigh)
+    if system.sums is not None:
+        sums = system.sums.double()[:, :, None] * system.whole.double()
+        matrices -= system.cross * (sums + sums.mT)
     factors, info = torch.linalg.cholesky_ex(matrices)
     pivots = factors.diagonal(dim1=1, dim2=2)
     good = (info == 0) & (pivots.amin(dim=1) > TINY**0.5 * pivots.amax(dim=1))
@@ -239,8 +264,14 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     return solution[:, :, 0].to(others.dtype)
 
 
+def _entries_of(some: Some, column: int, extra: float) -> Tensor:
+    """The entry of extra g_ij Y_j in this column, for each pair."""
+    grades = 1.0 if some.pairs.grades is None else some.pairs.grades
+    return (some.others[:, column][some.pairs.candidates] * extra * grades).contiguous()
+
+
 def coupled_step(
-    half: Half, rows: Interactions, queries: Tensor, start: Tensor | None, steps: int = 20
+    side: Side, of_queries: Pairs, queries: Tensor, start: Tensor | None, steps: int = 20
 ) -> Tensor:
     """The candidate step of RGx, where candidates depend on each other through their sum z.
 
@@ -253,44 +284,47 @@ def coupled_step(
     terms of ``extra`` and ``cross``, which [sherman1950] give in closed form; without these two
     terms that is the solution.
     """
-    half = in_dtype(half, queries.dtype)
-    comm = half.comm
+    half, columns = side
+    comm, rows_in = half.comm, columns.rows_in
     values, basis = eigenbasis(queries, half.gram_other, comm=comm)
     turned = queries @ basis
     line = comm.sum(half.line_other @ turned)
-    pulls = _pulls(half.rows, half.pull_own, half.pull_other, half.offset)
-    right = comm.sum(row_sums(half.rows, turned, pulls)) + line
+    right = columns.sums(turned, partial(pulls_of, offset=half.offset)) + line
     diagonal = values + half.reg[:, None]
-    columns, extra, cross = half.rows, half.extra, half.cross
-    sizes = extra * comm.sum(columns.counts()).to(right.dtype)[:, None]
-    scale = inverse(torch.addcmul(diagonal, sizes, mean_square(columns, turned, half.pairs)))
+    extra, cross = half.extra, half.cross
+    sizes = extra * columns.counts().to(right.dtype)[:, None]
+    scale = inverse(torch.addcmul(diagonal, sizes, columns.mean_square(turned)))
     pulls = half.centre * values
-    room = 1 - pulls * scale.sum(dim=0)  # 0 where nothing holds the sum: then it is left out
+    room = 1 - pulls * rows_in.sum(scale.sum(dim=0))  # 0 where nothing holds the sum: left out
     through = torch.where(room > TINY, pulls / room, 0.0)
 
     def precondition(residual: Tensor) -> Tensor:
         scaled = residual * scale
-        return scaled.addcmul_(scale, through * scaled.sum(dim=0))
+        return scaled.addcmul_(scale, through * rows_in.sum(scaled.sum(dim=0)))
 
     def product(x: Tensor) -> Tensor:
-        z = x.sum(dim=0)
-        weights = pair_products(columns, x, turned).mul_(extra)
-        if columns.grades is not None:
-            weights *= columns.grades
-        if cross != 0:
-            weights -= cross * (turned @ z)[columns.candidates]
-        result = comm.sum(row_sums(columns, turned, weights))
+        z = rows_in.sum(x.sum(dim=0))
+        across = cross * (turned @ z) if cross != 0 else None
+
+        def weigh(some: Some) -> Tensor:
+            weights = squares_of(some, extra)
+            return weights if across is None else weights.sub_(across[some.pairs.candidates])
+
+        result = columns.sums(turned, weigh, x)
         result.addcmul_(diagonal, x).sub_(pulls * z)
         if cross != 0:
-            along = torch.linalg.vecdot(turned, row_sums(rows, x))
+            along = torch.linalg.vecdot(turned, of_queries.sums(x, unweighed))
             result -= cross * comm.sum(along @ turned)
         return result
+
+    def dot(x: Tensor, y: Tensor) -> Tensor:
+        return rows_in.sum((x * y).sum(dtype=torch.float64)).to(x.dtype)
 
     if extra == 0 and cross == 0:
         return precondition(right) @ basis.T
     x = torch.zeros_like(right) if start is None else start @ basis
     residual = right if start is None else right - product(x)
-    return conjugate_gradients(product, residual, x, precondition, _dot, steps) @ basis.T
+    return conjugate_gradients(product, residual, x, precondition, dot, steps) @ basis.T
 
 
 def conjugate_gradients(
@@ -340,12 +374,6 @@ def eigenbasis(
     return values.clamp(min=0).to(vectors.dtype), basis.to(vectors.dtype)
 
 
-def mean_square(rows: Interactions, others: Tensor, comm: Comm = ALONE) -> Tensor:
-    """The mean square of each entry of Y over the pairs; [D]."""
-    counts = rows.candidate_counts().to(others.dtype)
-    return comm.sum(counts @ others**2) / comm.sum(counts.sum()).clamp(min=1)
-
-
 def inverse(diagonal: Tensor) -> Tensor:
     """1 / d, and 0 where that is tiny beside the largest of its row."""
     largest = diagonal.amax(dim=1, keepdim=True)
@@ -355,14 +383,3 @@ def inverse(diagonal: Tensor) -> Tensor:
 def _weighted(vectors: Tensor, weights: Tensor) -> Tensor:
     """Each vector times its weight; the vectors themselves where all weights are 1."""
     return vectors if bool((weights == 1).all()) else vectors * weights[:, None]
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum(dtype=torch.float64).to(x.dtype)
-
-
-def _pulls(rows: Interactions, own: Tensor, other: Tensor, offset: float) -> Tensor:
-    """own_i (g_ij + offset) other_j for each pair."""
-    pulls = torch.repeat_interleave(own, rows.counts(), output_size=rows.n_pairs)
-    pulls = pulls * other[rows.candidates]
-    return pulls if rows.grades is None else pulls * (rows.grades + offset)

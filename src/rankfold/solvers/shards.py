@@ -8,15 +8,40 @@ divided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
-from rankfold.types import Comm, Interactions, TopK, from_pairs
+from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
-CHUNK = 2**16  # candidates whose random start is drawn at a time, by a seed of their own
+CHUNK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
+
+
+class Group(NamedTuple):
+    """Candidates that are gathered at a time, as many of each process."""
+
+    first: int  # where they begin among the candidates of each
+    rows: Interactions  # the pairs of this process's queries with them
+    columns: Interactions  # the same by candidate
+
+
+def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
+    """How candidates are divided, if a table of them is more than a process should hold."""
+    n, most = rows.n_candidates, run.candidate_memory
+    if run.comm.size == 1 or n < run.comm.size or 4 * n * width <= most:
+        return None
+    return shards_of(rows, width, run)
+
+
+def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
+    """Candidates divided by row; what is gathered at a time keeps within the memory of the run."""
+    most = min(run.memory_budget, run.candidate_memory)
+    return Shards(rows, run.comm, most // (4 * width))
 
 
 class Shards:
@@ -29,51 +54,102 @@ class Shards:
     def __init__(self, rows: Interactions, comm: Comm, most: int) -> None:
         """``most``: how many candidates are gathered at a time."""
         n, size = rows.n_candidates, comm.size
-        self.comm, self.n = comm, n
+        self.comm, self.n, self.pairs = comm, n, rows
         self.rows = slice(*comm.share(n))
         longest = -(-n // size)
         self._step = max(1, min(longest, most // size))
-        ends = torch.tensor([n * rank // size for rank in range(size)], device=rows.offsets.device)
-        owner = torch.searchsorted(ends, rows.candidates.long(), right=True) - 1
-        place = rows.candidates - ends[owner]
+        device = rows.offsets.device
+        self._starts = torch.tensor([n * rank // size for rank in range(size)], device=device)
+        owner = torch.searchsorted(self._starts, rows.candidates.long(), right=True) - 1
+        place = rows.candidates - self._starts[owner]
         group, column = place // self._step, owner * self._step + place % self._step
         queries, shape = rows.query_of_pair().long(), (rows.n_queries, size * self._step)
-        self._groups = []
+        self.groups = []
         for number in range(-(-longest // self._step)):
             mine = (group == number).nonzero()[:, 0]
             grades = None if rows.grades is None else rows.grades[mine]
             part = from_pairs(queries[mine], column[mine], grades, shape)
-            self._groups.append((part, part.transpose()))
+            self.groups.append(Group(number * self._step, part, part.transpose()))
 
     @property
     def size(self) -> int:
         """How many candidates are here."""
         return self.rows.stop - self.rows.start
 
-    def sums(self, own: Tensor) -> Tensor:
-        """R Q for the queries of this process, given the rows of Q that are here; [M, K]."""
-        total = own.new_zeros(self._groups[0][0].n_queries, own.shape[1])
-        for (rows, _), first in self._places():
-            total += row_sums(rows, self._gathered(own, first), rows.grades)
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many pairs the candidates that are here have with the queries of all processes."""
+        return self.comm.sum(self.pairs.candidate_counts())[self.rows].clone()
+
+    def sums(
+        self, own: Tensor, weigh: Callable[[Group, Tensor], Tensor | None] | None = None
+    ) -> Tensor:
+        """R Q for the queries of this process, given the rows of Q that are here; [M, K].
+
+        ``weigh`` gives the weights of a group's pairs, for its gathered vectors; None: the grades.
+        """
+        total = own.new_zeros(self.pairs.n_queries, own.shape[1])
+        for group in self.groups:
+            vectors = self.gathered(own, group)
+            weights = group.rows.grades if weigh is None else weigh(group, vectors)
+            total += row_sums(group.rows, vectors, weights)
         return total
 
-    def spread(self, queries: Tensor) -> Tensor:
-        """R^T P over the queries of all processes: the rows of the candidates that are here."""
-        found = queries.new_empty(self.size, queries.shape[1])
-        for (_, columns), first in self._places():
-            part = self.comm.scatter_sum(row_sums(columns, queries, columns.grades))
-            own = found[first : first + self._step]
-            own.copy_(part[: len(own)])
-        return found
+    def spread(
+        self,
+        queries: Tensor,
+        weigh: Callable[[Group], Tensor | None] | None = None,
+        groups: Sequence[Group] | None = None,
+    ) -> Tensor:
+        """R^T P over the queries of all processes: the rows of the candidates that are here.
 
-    def start(self, width: int, seed: int, device: torch.device) -> Tensor:
-        """The rows that are here of a random table that any number of processes would draw."""
+        ``weigh`` gives the weights of a group's pairs by candidate; None: the grades. Of some
+        ``groups``, one after the other, the rows are those of their candidates.
+        """
+        groups = self.groups if groups is None else groups
         parts = []
-        for chunk in range(self.rows.start // CHUNK, -(-self.rows.stop // CHUNK)):
-            rng = torch.Generator().manual_seed(seed + chunk)
-            whole = torch.randn(CHUNK, width, generator=rng)
-            first = chunk * CHUNK
-            parts.append(whole[max(0, self.rows.start - first) : self.rows.stop - first])
+        for group in groups:
+            weights = group.columns.grades if weigh is None else weigh(group)
+            part = self.comm.scatter_sum(row_sums(group.columns, queries, weights))
+            place = self.places([group])
+            parts.append(part[: place.stop - place.start])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def places(self, groups: Sequence[Group]) -> slice:
+        """Where the candidates of groups that follow each other stand among those that are here."""
+        ends = groups[0].first, groups[-1].first + self._step
+        return slice(*(min(end, self.size) for end in ends))
+
+    def gathered(self, own: Tensor, group: Group, first: int = 0) -> Tensor:
+        """The vectors of a group, from the rows that each process has, beginning with ``first``."""
+        part = own[group.first - first : group.first - first + self._step]
+        lack = self._step - len(part)
+        return self.comm.gather(torch.nn.functional.pad(part, (0, 0, 0, lack)))
+
+    def numbers(self, numbers: Tensor, group: Group) -> Tensor:
+        """Those of a group, of a number per candidate; of rows that are none, any."""
+        places = torch.arange(self._step, device=self._starts.device) + group.first
+        ids = (self._starts[:, None] + places).flatten().clamp(max=self.n - 1)
+        return numbers[ids]
+
+    def pieces(self, own: Tensor, numbers: Tensor) -> Iterator[tuple[Interactions, Tensor, Tensor]]:
+        """The pairs of this process's queries, a group after the other, with its vectors.
+
+        And of a number per candidate, those of the group.
+        """
+        for group in self.groups:
+            yield group.rows, self.gathered(own, group), self.numbers(numbers, group)
+
+    def start(self, width: int, rng: torch.Generator, device: torch.device) -> Tensor:
+        """The rows that are here of ``torch.randn(n, width)``, of which a part at a time is drawn.
+
+        A part of a whole number of sixteens is what torch draws there at once.
+        """
+        parts, bounds = [], [*range(0, max(1, self.n - CHUNK + 1), CHUNK), self.n]
+        for first, last in pairwise(bounds):
+            drawn = torch.randn(last - first, width, generator=rng)
+            mine = slice(max(0, self.rows.start - first), max(0, self.rows.stop - first))
+            parts.append(drawn[mine].clone())
         return torch.cat(parts).to(device)
 
     def seen(self, rows: Interactions) -> Interactions:
@@ -94,11 +170,3 @@ class Shards:
         every = [self.comm.gather(one[None]).permute(1, 0, 2).flatten(1) for one in (ids, scores)]
         order = torch.sort(every[1], dim=1, descending=True, stable=True).indices[:, :k]
         return TopK(every[0].gather(1, order), every[1].gather(1, order))
-
-    def _places(self) -> Iterator[tuple[tuple[Interactions, Interactions], int]]:
-        return zip(self._groups, range(0, self._step * len(self._groups), self._step), strict=True)
-
-    def _gathered(self, own: Tensor, first: int) -> Tensor:
-        part = own[first : first + self._step]
-        lack = self._step - len(part)
-        return self.comm.gather(torch.nn.functional.pad(part, (0, 0, 0, lack)))

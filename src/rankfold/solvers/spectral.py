@@ -119,7 +119,7 @@ class Target:
         """Random columns: the rows of this process."""
         device = self.root.device
         if self.shards is not None:
-            return self.shards.start(width, rng.initial_seed(), device)
+            return self.shards.start(width, rng, device)
         return torch.randn(len(self.root), width, generator=rng).to(device)
 
     def own(self, table: Tensor) -> Tensor:

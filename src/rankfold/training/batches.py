@@ -32,8 +32,15 @@ class Batches(Protocol):
 class Rows(NamedTuple):
     """Queries to learn from, each with all candidates that it chose."""
 
-    queries: Tensor  # [B] int64
+    queries: Tensor  # [B] int64; of several processes, of the own rows, [b]
     positives: Interactions  # a row per query
+    own: Own | None = None  # None: all are
+    numbers: Tensor | None = None  # [B], of all rows among those that all processes have, likewise
+
+    @property
+    def size(self) -> int:
+        """B, the rows of all processes."""
+        return len(self.queries) if self.own is None else self.own.of
 
     @property
     def weights(self) -> Tensor:
@@ -134,9 +141,11 @@ class QueryBatches:
 
     def take(self, order: Tensor, number: int) -> Rows:
         queries = order[number * self.batch_size : (number + 1) * self.batch_size]
-        if self.comm.size > 1:
-            queries = self.asking[queries[self.share.find(queries).places] - self.share.first]
-        return Rows(queries, self.rows.select(queries))
+        if self.comm.size == 1:
+            return Rows(queries, self.rows.select(queries))
+        own = self.share.find(queries)
+        mine = self.asking[queries[own.places] - self.share.first]
+        return Rows(mine, self.rows.select(mine), own, queries)
 
 
 class RowBatches:

@@ -52,9 +52,11 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = ALONE) -> None:
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
     }
     files = _files("state", checkpoint.state, checkpoint.divided, comm)
+    in_model = () if model is None else _of_model(checkpoint, model, comm)
     if model is not None:
-        files |= _files("model", model.tensors, _of_model(checkpoint), comm)
-    divided = {"state": checkpoint.divided, "model": () if model is None else _of_model(checkpoint)}
+        files |= _files("model", model.tensors, in_model, comm)
+    in_state = [name for name in checkpoint.divided if name in checkpoint.state]
+    divided = {"state": in_state, "model": in_model}
     meta["divided"] = {name: sorted(names) for name, names in divided.items()}
     meta["ranks"] = comm.size
     store.write_together(path, "checkpoint", meta, files, comm)
@@ -73,10 +75,22 @@ def _files(
     return files
 
 
-def _of_model(checkpoint: Checkpoint) -> set[str]:
-    """Names of divided tables in the model that is kept: it has a row per query, too."""
-    assert checkpoint.course.model is not None
-    return {*checkpoint.divided, *PER_QUERY} & checkpoint.course.model.tensors.keys()
+def _of_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[str]:
+    """Names of divided tables in the model that is kept: it has a row per query, too.
+
+    One of an earlier checkpoint may be whole, though the state has a share of it now.
+    """
+    names = [name for name in (*PER_QUERY, *checkpoint.divided) if name in model.tensors]
+    return [name for name in dict.fromkeys(names) if not _is_whole(name, checkpoint, model, comm)]
+
+
+def _is_whole(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
+    """Whether all processes have all rows of a table that is divided in the state."""
+    if comm.size == 1 or name in PER_QUERY or name not in checkpoint.state:
+        return False
+    lengths = [len(model.tensors[name]), len(checkpoint.state[name])]
+    kept, divided = comm.sum(torch.tensor(lengths)).tolist()
+    return bool(kept != divided)
 
 
 def _share(name: str, rank: int) -> str:

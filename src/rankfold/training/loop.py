@@ -90,8 +90,10 @@ class Task:
     export: Callable[[], Model | None]
     memory: Memory = field(default_factory=Nothing)
     weights: Callable[[Any], Tensor] | None = None  # of a batch's values in its mean; None: alike
+    count: float = 1.0  # what each weighs then: less, where several processes have the same values
     sides: Sides = UNDIVIDED  # of the module's tables
     met: Callable[[], Tensor | None] = everything  # candidates in the last batch, on all processes
+    divided: tuple[str, ...] = ()  # names in the memory's state of tables of which each has a share
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
@@ -157,7 +159,8 @@ class Loop:
         with torch.autocast(self.run.device.type, torch.bfloat16, enabled=self.half):
             values = self.task.losses(batch, self.draws)
         weigh = self.task.weights
-        weights = torch.ones_like(values) if weigh is None else weigh(batch).to(values)
+        count = self.task.count
+        weights = torch.full_like(values, count) if weigh is None else weigh(batch).to(values)
         total, weight = (values * weights).sum(), weights.sum()
         whole, weight = self.in_all(total, weight, is_long=is_long)
         (total / weight).backward()
@@ -221,6 +224,7 @@ class Loop:
         sides, named = self.task.sides, self.task.module.named_parameters()
         names = [f"module.{name}" for name, one in named if sides.divides(one)]
         kept = optimisers.names_of(self.optimisers, sides.divided)
+        names += [f"memory.{name}" for name in self.task.divided]
         return names + [f"optimiser.{name}" for name in kept]
 
     def state(self) -> dict[str, Tensor]:

@@ -3,7 +3,9 @@
 Tables with a row per query are divided: each process has the rows of its own queries, and nobody
 else has gradients for them; so may be a large table with a row per candidate. All other parameters
 are the same on all processes, and so are their gradients, once they are summed. Of a table with a
-row per candidate only the rows that a batch meets are sent: all processes know which these are.
+row per candidate only the rows that a batch meets are sent: all processes know which these are. Of
+another table whose gradients are sparse, as of tokens, each knows the rows that it has itself met:
+first they tell each other.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def sum_gradients(module: nn.Module, sides: Sides, met: Tensor | None, comm: Com
     shared = list(_shared(module, sides))
     if not shared:
         return
-    rows = [met if sides.has_candidate_rows(one) else None for one in shared]
+    rows = [_rows(one, sides, met, comm) for one in shared]
     blocks = [_block(one, its) for one, its in zip(shared, rows, strict=True)]
     flat = torch.cat([block.flatten() for block in blocks]) if len(blocks) > 1 else blocks[0]
     summed = comm.sum(flat).flatten().split([block.numel() for block in blocks])
@@ -84,10 +86,24 @@ def own_rows(kept: Tensor, like: Tensor, comm: Comm) -> Tensor:
 def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
     """All parameters but the divided ones; a process without own rows has gradients of 0."""
     for parameter in module.parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         if not sides.divides(parameter):
             yield parameter
+
+
+def _rows(parameter: Tensor, sides: Sides, met: Tensor | None, comm: Comm) -> Tensor | None:
+    """The rows, ascending, that some process has a gradient of; None: any may have one."""
+    if sides.has_candidate_rows(parameter):
+        return met
+    assert parameter.grad is not None
+    if not parameter.grad.is_sparse:
+        return None
+    own: Tensor = parameter.grad.indices()[0]
+    every: Tensor = comm.gather(own.int()).unique()
+    return every.long()
 
 
 def _block(parameter: Tensor, rows: Tensor | None) -> Tensor:

@@ -1,0 +1,345 @@
+"""Alternating least squares, and what it starts from, with candidates divided by row."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from planted import groups
+from ranks import together
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import rankfold as rf
+from rankfold import config
+from rankfold.comm import ALONE
+from rankfold.data import folder
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+from rankfold.objectives.quadratic import candidate_half, query_half, value
+from rankfold.objectives.rg import rg2
+from rankfold.ranker import Ranker
+from rankfold.solvers import shards
+from rankfold.solvers.als import by_conjugate_gradients, sweep
+from rankfold.solvers.shards import Shards
+from rankfold.training import checkpoint
+from rankfold.training.checkpoint import Checkpoint
+from rankfold.training.course import Course
+from rankfold.types import Comm, Model, Run, Step
+
+M, N, WIDTH = 240, 125, 6  # shares of the candidates are not alike, and those of queries below N
+MEMORY = 2000  # bytes
+AT_ONCE = MEMORY // (4 * WIDTH)  # candidates are gathered
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ials": ("ials", {"sweeps": 2, "refit": True, "validation_queries": 30}),
+    "grades": ("wrmf", {"sweeps": 2, "steps": 1, "alpha": 5.0, "weights": "grade"}),
+    "weighted grades": ("rg2-weighted", {"sweeps": 2, "weights": "grade"}),
+    "rgx": ("rgx", {"sweeps": 1}),
+    "rg2-plain": ("rg2-plain", {"sweeps": 2, "solver": "als"}),
+    "spectral": ("rg2-plain", {"tolerance": 1e-4}),
+    "puresvd": ("puresvd", {"tolerance": 1e-4, "weights": "grade"}),
+}
+FEW = {"sweeps": 2, "width": 2}
+STOPPED: dict[str, dict[str, Any]] = {
+    "ials": {"sweeps": 3, "refit": True},
+    "rg2-weighted": {"sweeps": 3},
+    "puresvd": {"tolerance": 1e-6},
+}
+WATCHED: dict[str, dict[str, Any]] = {
+    "ials": {"start": "spectral"},
+    "rgx": {"steps": 1, "start": "random"},
+    "rgx-sampled": {},
+}
+
+
+def everything(comm: Comm, home: Path) -> dict[str, Any]:
+    """What the tests ask of each rank."""
+    shards.CHUNK = 32
+    stopped = begin if comm.size == 2 else go_on
+    return {
+        "fits": {name: fitted(comm, home / "data", *fit) for name, fit in FITS.items()},
+        "few candidates": fitted(
+            comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
+        ),
+        "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 200}),
+        "weights": by_weights(comm, home / "data"),
+        "error": refusal(comm, home / "data"),
+        "watched": {name: watched(comm, home / "data", name) for name in WATCHED},
+        "undivided": watched(comm, home / "data", "ials", memory=2**34),
+        "kept": kept(comm, home / f"kept-{comm.size}"),
+        "stopped": stopped(comm, home),
+    }
+
+
+def fitted(comm: Comm, data: Path, method: str, options: dict[str, Any]) -> dict[str, Any]:
+    how = {"width": WIDTH, "candidate_memory": MEMORY, **options}
+    ranker = rf.fit(method, data, comm=comm, **how)
+    assert isinstance(ranker, Ranker)
+    notes, tensors = ranker.model.notes, ranker.model.tensors
+    return {
+        "losses": [entry["loss"] for entry in notes["history"]],
+        "validation": [entry.get("score", 0.0) for entry in notes["history"]],
+        "points": tensors["queries"] @ tensors["candidates"].T,
+    }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    table = groups(m=M, n=N, graded=True)
+    rf.prepare(table, out=home / "data")
+    two = table.with_columns(pl.col("candidate") % 2).unique(["query", "candidate"])
+    for name, few in (("few candidates", two), ("few queries", table.filter(pl.col("query") < 2))):
+        rf.prepare(few, out=home / name, split=(1.0, 0.0, 0.0))
+    return home
+
+
+@pytest.fixture(scope="module")
+def ranks(home: Path) -> dict[int, list[dict[str, Any]]]:
+    """What 2 ranks find, then what 3 find, which go on where 2 stopped."""
+    return {size: together(size, everything, home) for size in (2, 3)}
+
+
+each_size = pytest.mark.parametrize("size", [2, 3])
+Ranks = dict[int, list[dict[str, Any]]]
+
+
+@each_size
+def test_every_method_finds_what_one_process_finds(size: int, home: Path, ranks: Ranks) -> None:
+    for name, fit in FITS.items():
+        expected = fitted(ALONE, home / "data", *fit)
+        agrees(name, [rank["fits"][name] for rank in ranks[size]], expected)
+
+
+@each_size
+def test_so_do_more_ranks_than_candidates_or_queries(size: int, home: Path, ranks: Ranks) -> None:
+    for name, method in (("few candidates", "ials"), ("few queries", "wrmf")):
+        path = home / name
+        expected = fitted(ALONE, path, method, FEW)
+        agrees(name, [rank[name] for rank in ranks[size]], expected)
+
+
+def by_weights(comm: Comm, data: Path) -> tuple[float, Tensor]:
+    """The objective and scores of a sweep where candidates have weights of their own."""
+    rows = folder.load(data, comm).split("train")
+    o = rg2(rows, 0.3, exponent=-0.375, candidate_exponent=0.35, comm=comm)
+    divided, rng = None, torch.Generator().manual_seed(0)
+    queries, candidates = (torch.randn(n, WIDTH, generator=rng) for n in (M, N))
+    queries, columns = queries[slice(*comm.share(M))], rows.transpose()
+    if comm.size > 1:
+        divided = Shards(rows, comm, AT_ONCE)
+        candidates, columns = candidates[divided.rows], rows
+    halves = query_half(o), candidate_half(o, columns)
+    p, q = sweep(halves, queries, candidates, by_conjugate_gradients(2), divided)
+    whole = q if divided is None else comm.gather(q)
+    return value(o, p, q, divided), comm.gather(p) @ whole.T
+
+
+@each_size
+def test_weights_of_candidates_are_those_of_their_group(
+    size: int, home: Path, ranks: Ranks
+) -> None:
+    loss, points = by_weights(ALONE, home / "data")
+    for rank in ranks[size]:
+        assert rank["weights"][0] == pytest.approx(loss, rel=1e-5)
+        scale = float(points.abs().max())
+        torch.testing.assert_close(rank["weights"][1], points, rtol=0, atol=1e-4 * scale)
+
+
+def agrees(name: str, found: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    assert found[0]["losses"] == pytest.approx(expected["losses"], rel=1e-5), name
+    assert found[0]["validation"] == pytest.approx(expected["validation"], abs=2e-3), name
+    points, size = expected["points"], len(found)
+    how = {"rtol": 0, "atol": 1e-4 * float(points.abs().max()), "msg": name}
+    torch.testing.assert_close(found[0]["points"], points, **how)
+    for rank in range(1, size):
+        assert found[rank]["losses"] == found[0]["losses"]
+        own = slice(len(points) * rank // size, len(points) * (rank + 1) // size)
+        torch.testing.assert_close(found[rank]["points"], points[own], **how)
+
+
+def refusal(comm: Comm, data: Path) -> str:
+    try:
+        fitted(comm, data, "ials", {"inner": "cholesky"})
+    except UserError as error:
+        return f"{error}; {error.hint}"
+    return ""
+
+
+@each_size
+def test_cholesky_is_refused(size: int, ranks: Ranks) -> None:
+    for rank in ranks[size]:
+        assert "inner=cholesky needs all candidates" in rank["error"]
+        assert "inner=cg" in rank["error"]
+
+
+# ------------------------------------------------------------------------ what is held and sent
+
+
+class Tables(TorchFunctionMode):
+    """The largest number of rows of any table that an operation makes."""
+
+    largest = 0
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(one, Tensor) and is_table(one):
+                self.largest = max(self.largest, len(one))
+        return found
+
+
+def is_table(tensor: Tensor) -> bool:
+    """Vectors, and not one number for each row."""
+    dense = tensor.layout == torch.strided and tensor.is_floating_point()
+    return dense and tensor.dim() == 2 and tensor.shape[1] > 1
+
+
+def watched(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str, Any]:
+    """The losses of a fit without validation, its largest table, the bytes of its second sweep."""
+    own, method = folder.load(data, comm), METHODS[name]
+    settings = config.build(method.config, {"width": WIDTH, "sweeps": 2, **WATCHED[name]})
+    rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
+    run = Run(rng, device, comm, candidate_memory=memory)
+    with Tables() as tables:
+        found = [(step.loss, comm.sent) for step in method.fit(own, settings, run)]
+    losses, sent = zip(*found, strict=True)
+    return {"losses": losses, "largest": tables.largest, "sent": sent[1] - sent[0]}
+
+
+@each_size
+def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> None:
+    alone = {name: watched(ALONE, home / "data", name) for name in WATCHED}
+    for rank in ranks[size]:
+        for name, found in rank["watched"].items():
+            assert found["losses"] == pytest.approx(alone[name]["losses"], rel=1e-5), name
+        largest = max(found["largest"] for found in rank["watched"].values())
+        assert largest <= max(M // size, AT_ONCE) < N
+        assert rank["undivided"]["largest"] >= N
+
+
+@each_size
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_sweep_sends_what_the_documents_say(name: str, size: int, ranks: Ranks) -> None:
+    steps = WATCHED[name].get("steps", 2)
+    tables = {"rgx": steps + 45, "rgx-sampled": steps + 67}.get(name, 3 * steps + 4)
+    scattered = 22 if name.startswith("rgx") else steps + 1
+    longest, each = -(-N // size), AT_ONCE // size
+    groups = -(-longest // each)
+    rows = groups * each  # of a rank, with those that fill the last group
+    sent = tables * 4 * rows * WIDTH * (size - 1)
+    sent += (tables - scattered) * groups * 8 * (size - 1)  # a gather tells its length
+    for number, rank in enumerate(ranks[size]):
+        assert rank["watched"][name]["sent"] == sent + small(name, size, first=number == 0)
+
+
+def small(name: str, size: int, *, first: bool) -> int:
+    """Bytes of sums of a few numbers, and of small matrices that rank 0 sends."""
+
+    def s(numbers: int, each: int = 4) -> int:
+        return 2 * numbers * each * (size - 1) // size
+
+    k, gram, rotation = WIDTH, WIDTH**2, 0
+    if first:
+        rotation = 8 * (k + gram) * (size - 1)
+    step = s(gram, 8) + rotation + 3 * s(k) + s(1)  # a Gram matrix, three vectors, a count
+    value = s(gram, 8) + 2 * s(k, 8) + s(1, 8)
+    if not name.startswith("rgx"):
+        return 2 * step + value
+    products = 21 * s(k) * (2 if name == "rgx-sampled" else 1)
+    return 2 * step + s(k, 8) + value + products + 20 * s(k) + 40 * s(1, 8)
+
+
+# ------------------------------------------------------------------------------ stop and go on
+
+
+def stop(_course: Course, step: Step) -> None:
+    """Ctrl-C, on the rank that reports."""
+    if step.number == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the fit was not interrupted")
+
+
+def resumable(comm: Comm, home: Path, out: Path, name: str, **how: Any) -> list[float]:
+    options = {"width": WIDTH, "candidate_memory": MEMORY, **STOPPED[name], **how}
+    ranker = rf.fit(name, home / "data", comm=comm, out=out / name, **options)
+    return [entry["loss"] for entry in ranker.model.notes["history"]]
+
+
+def begin(comm: Comm, home: Path) -> None:
+    """Every fit leaves a checkpoint, from which rank 0 goes on alone."""
+    out = made(comm, home / "two")
+    for name in STOPPED:
+        with interrupted():
+            resumable(comm, home, out, name, report=stop)
+    if comm.rank == 0:
+        shutil.copytree(out, home / "one")
+        shutil.copytree(out, home / "whole")
+    comm.barrier()
+
+
+def go_on(comm: Comm, home: Path) -> dict[str, list[list[float]]]:
+    """From 2 ranks; and from 2, where the table of candidates is not too large any more."""
+    found = {name: [resumable(comm, home, home / "two", name, resume=True)] for name in STOPPED}
+    how = {"resume": True, "candidate_memory": 2**34}
+    found["ials"].append(resumable(comm, home, home / "whole", "ials", **how))
+    return found
+
+
+def made(comm: Comm, path: Path) -> Path:
+    if comm.rank == 0:
+        path.mkdir(exist_ok=True)
+    comm.barrier()
+    return path
+
+
+def test_any_number_of_ranks_goes_on(home: Path, ranks: Ranks) -> None:
+    for name in STOPPED:
+        expected = resumable(ALONE, home, made(ALONE, home / "expected"), name)
+        alone = resumable(ALONE, home, home / "one", name, resume=True)
+        for losses in (alone, *(losses for rank in ranks[3] for losses in rank["stopped"][name])):
+            assert losses == pytest.approx(expected, rel=1e-5), name
+        points = [scores(home / path / name) for path in ("expected", "one", "two")]
+        points += [scores(home / "whole" / name)] if name == "ials" else []
+        for other in points[1:]:
+            scale = float(points[0].abs().max())
+            torch.testing.assert_close(other, points[0], rtol=0, atol=1e-4 * scale)
+        assert not (home / "two" / f"{name}.checkpoint").exists()
+
+
+def scores(path: Path) -> Tensor:
+    tensors = rf.load(path).model.tensors
+    return tensors["queries"] @ tensors["candidates"].T
+
+
+def kept(comm: Comm, path: Path) -> Tensor | None:
+    """The candidates of a model that one process had kept, written while they are divided."""
+    table = torch.arange(2.0 * N).reshape(N, 2)
+    course = Course(model=Model("ials", {}, {"queries": torch.ones(1, 2), "candidates": table}))
+    state = {"candidates": table[slice(*comm.share(N))]}
+    checkpoint.save(path, Checkpoint({}, course, state, ("candidates",)), comm)
+    comm.barrier()
+    model = checkpoint.load(path).course.model
+    assert model is not None
+    assert torch.equal(checkpoint.load(path).state["candidates"], table)
+    return model.tensors["candidates"]
+
+
+@each_size
+def test_a_whole_model_is_kept_beside_divided_candidates(size: int, ranks: Ranks) -> None:
+    for rank in ranks[size]:
+        assert torch.equal(rank["kept"], torch.arange(2.0 * N).reshape(N, 2))

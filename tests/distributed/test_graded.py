@@ -1,0 +1,355 @@
+"""One, two and three processes fit the same graders: each encodes its own rows, all see all."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import together
+from torch import Tensor, nn
+
+import rankfold as rf
+from rankfold.comm import ALONE
+from rankfold.data import folder
+from rankfold.data.graded import dataset
+from rankfold.encoders.rows import ROW_ENCODERS, Inputs, Linear, dropped, flipped
+from rankfold.methods import METHODS
+from rankfold.training import loop
+from rankfold.training.course import Course
+from rankfold.types import Columns, Comm, Dataset, Graded, Own, Run, Step
+
+STEPS = 20
+COUNTED = 10  # of them, from the second on, for what they send
+WIDTH, BATCH = 6, 24
+NAMES = ["none", "mild", "grave"]
+SPLITS = ("train", "validation", "test")
+PLAIN = {"optimiser": "sgd", "lr": 0.02}
+"""For images: of many weights some have gradients that are all but rounding, where Adam's steps
+are as long as elsewhere (one of 147,456 differed by 1.6e-5)."""
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cba": ("cba", {"dropout": 0.3, "cache": 16}),
+    "cba likeness": ("cba", {"dropout": 0.3, "cache": 16, "ranks": "likeness", "classes": 0.0}),
+    "cba alone": ("cba", {"batch_size": 2, "clip": 0.05}),  # some rank has no row of some batches
+    "ce": ("ce", {"optimiser": "sgd", "encoder": "linear"}),
+    "focal": ("focal", {}),
+    "soft-label": ("soft-label", {}),
+    "nnrank": ("nnrank", {}),
+    "fh": ("fh", {}),
+    "fh-auc": ("fh-auc", {}),
+    "ddag": ("ddag", {}),
+    "eban": ("eban", {"dual_lr": 0.5}),
+    "pauc": ("pauc", {}),
+    "images": ("cba", {"flips": "both", "cache": 8, "batch_size": 5, **PLAIN}),
+    "images and columns": ("ce", {"flips": "one", "dropout": 0.5, "batch_size": 5, **PLAIN}),
+}
+IDLE = {"cba": 1, "fh-auc": len(NAMES) - 1, "pauc": 1}
+"""Biases, the head's first, that move all scores alike and so no pair of them: their gradients are
+rounding, which Adam makes steps of. They are left out, here and from scores and cuts."""
+WHOLE: dict[str, dict[str, Any]] = {  # fits from the first step to the model
+    "cba": {"cache": 16},
+    "pauc": {"refit": True},
+    "images and columns": PLAIN,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders of graded rows; of the images few are held out, so that a rank has none."""
+    path = tmp_path_factory.mktemp("data")
+    sizes = {"table": (216, 50, 70), "images": (64, 2, 2), "images and columns": (64, 10, 2)}
+    for name, counts in sizes.items():
+        folder.save(graded(name, counts), path / name)
+    return path
+
+
+def graded(name: str, counts: tuple[int, int, int]) -> Dataset:
+    parts = [rows(name, n, seed) for seed, n in enumerate(counts)]
+    columns = None if name == "images" else Columns(("a", "b"), {"c": ("x", "y", "z")})
+    return dataset(dict(zip(SPLITS, parts, strict=True)), NAMES, columns)
+
+
+def rows(name: str, n: int, seed: int) -> Graded:
+    """A grade follows from a number, a category and how bright an image is, as far as there are."""
+    rng = torch.Generator().manual_seed(seed)
+    grades = torch.arange(n) % 3 if n < 20 else torch.randint(0, 3, (n,), generator=rng)
+    numbers = torch.randn(n, 2, generator=rng) + grades[:, None] * torch.tensor([1.0, 0.0])
+    numbers = numbers.masked_fill(torch.rand(n, 2, generator=rng) < 0.05, torch.nan)
+    categories = (grades[:, None] + torch.randint(-1, 2, (n, 1), generator=rng)).clamp(0, 2).int()
+    images = torch.randint(0, 100, (n, 6, 5, 1), generator=rng) + 50 * grades.view(-1, 1, 1, 1)
+    if name == "images":
+        numbers, categories = numbers[:, :0], categories[:, :0]
+    return Graded(numbers, categories, None if name == "table" else images.byte(), grades)
+
+
+def folder_of(name: str, data: Path) -> Path:
+    return data / (name if name.startswith("images") else "table")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+    """What one, two and three processes find; one and three go on where two stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "TICK", -1.0)
+        found = {2: together(2, everything, data, out)}
+        shutil.copytree(out / "2", out / "copied")
+        found[1] = [everything(ALONE, data, out)]
+        yield found | {3: together(3, everything, data, out)}
+
+
+def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+    """All that is compared; in one go, for processes take long to start."""
+    loop.TICK = -1.0  # a step after every batch
+    found: dict[str, Any] = {name: after(comm, data, name) for name in FITS}
+    found["refused"] = refused(comm, data)
+    found["held"] = {name: held(comm, data / name) for name in ("table", "images")}
+    if comm.size == 2:
+        return found | {"left": begin(comm, data, out / "2")}
+    kept = out / ("2" if comm.size == 3 else "copied")
+    found["gone on"] = fitted(comm, data, kept, resume=True)
+    return found | {"fitted": fitted(comm, data, out / f"whole {comm.size}")}
+
+
+def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
+    """All that a fit has after some steps."""
+    method, options = FITS[name]
+    config = METHODS[method].config(**{"batch_size": BATCH, "width": WIDTH, **options})
+    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), comm)
+    fit = METHODS[method].fit(folder.load(folder_of(name, data), comm), config, run)
+    next(fit)
+    sent = comm.sent
+    list(islice(fit, COUNTED))
+    sent = comm.sent - sent
+    *_, step = islice(fit, STEPS - 1 - COUNTED)
+    assert not step.divided
+    state = step.state()
+    state["sums"] = state["sums"][:2]  # without the seconds
+    if method in IDLE:
+        state["module.head.bias"] = state["module.head.bias"][IDLE[method] :]
+    return {"loss": step.loss, "state": state, "sent": sent, "batch": config.batch_size}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", FITS)
+def test_parameters_are_those_of_one_process(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """Queues, duals, estimates, generators and what optimisers keep, too; and alike to the bit."""
+    (expected,) = (one[name] for one in ranks[1])
+    for one in ranks[size]:
+        found = one[name]
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert found["state"].keys() == expected["state"].keys()
+        for key, value in expected["state"].items():
+            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
+            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", ["cba", "ce", "pauc", "images"])
+def test_what_a_step_sends_is_the_formula(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """As docs/concepts/scale.md has it."""
+    for one in ranks[size]:
+        found = one[name]
+        named = found["state"].items()
+        parameters = [t for key, t in named if key.startswith(("module.encoder", "module.head"))]
+        vectors = 4 * found["batch"] * WIDTH
+        count = sum(t.numel() for t in parameters) + IDLE.get(method(name), 0)
+        sums = [vectors, 24, vectors, 4 * count]
+        assert found["sent"] == COUNTED * sum(2 * n * (size - 1) // size for n in sums)
+
+
+# ---------------------------------------------------------------------------------- data, draws
+
+
+def held(comm: Comm, path: Path) -> dict[str, Any]:
+    data = folder.load(path, comm)
+    assert torch.equal(folder.part(folder.load(path), comm).train.grades, data.train.grades)
+    parts = {name: folder.to_tensors(data.graded(name)) for name in SPLITS}
+    return {name: {key: t.clone() for key, t in part.items()} for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("name", ["table", "images"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_process_has_its_own_rows_of_each_split(
+    size: int, name: str, data: Path, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    whole = folder.load(data / name)
+    for split in SPLITS:
+        parts = [one["held"][name][split] for one in ranks[size]]
+        lengths = [len(part["grades"]) for part in parts]
+        assert max(lengths) - min(lengths) <= 1
+        for key, tensor in folder.to_tensors(whole.graded(split)).items():
+            both = torch.cat([part[key] for part in parts])
+            torch.testing.assert_close(both, tensor, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("places", [[0, 3, 4], [], [2]])
+def test_what_is_drawn_by_row_is_drawn_for_the_whole_batch(places: list[int]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    values, images = torch.randn(5, 7, generator=rng), torch.randn(5, 1, 4, 4, generator=rng)
+    own = Own(torch.tensor(places, dtype=torch.int64), 5)
+    one, other = (torch.Generator().manual_seed(1) for _ in range(2))
+    whole = dropped(values, 0.4, one), flipped(images, (2, 3), one)
+    mine = (
+        dropped(values[own.places], 0.4, other, own),
+        flipped(images[own.places], (2, 3), other, own),
+    )
+    for all_, some in zip(whole, mine, strict=True):
+        assert torch.equal(all_[own.places], some)
+    assert torch.equal(one.get_state(), other.get_state())
+
+
+# ---------------------------------------------------------------------------------- whole fits
+
+
+def options(name: str) -> dict[str, Any]:
+    own = {"cba": 48, "pauc": 48, "images and columns": 20}
+    how = {"epochs": 3, "width": WIDTH, "batch_size": own[name], "lr": 0.01, **WHOLE[name]}
+    return {**how, "metric": "auc"}
+
+
+def stop(_course: Course, step: Step) -> None:
+    """Ctrl-C inside the second epoch, on the rank that reports."""
+    if step.number == 2 and not step.whole:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def begin(comm: Comm, data: Path, out: Path) -> list[str]:
+    """Begin fits; each is interrupted and leaves a checkpoint."""
+    out.mkdir(exist_ok=True)
+    left = []
+    for name in WHOLE:
+        try:
+            how = {"comm": comm, "out": out / name, "report": stop, **options(name)}
+            rf.fit(method(name), folder_of(name, data), **how)
+        except KeyboardInterrupt:
+            left.append(name)
+    return left
+
+
+def method(name: str) -> str:
+    return FITS[name][0]
+
+
+def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
+    """Fits to their end; what is in the model, and what it does on the test rows."""
+    if comm.rank == 0:
+        out.mkdir(exist_ok=True)
+    comm.barrier()
+    found = {}
+    for name in WHOLE:
+        path, place = folder_of(name, data), out / name
+        grader = rf.fit(method(name), path, comm=comm, out=place, **how, **options(name))
+        written = rf.load(place)
+        for key, tensor in grader.model.tensors.items():
+            assert torch.equal(written.model.tensors[key], tensor)  # all of it, on all ranks
+        history, idle = grader.model.notes["history"], IDLE.get(method(name), 0)
+        tensors, bias = dict(grader.model.tensors), grader.model.tensors["head.bias"]
+        shift = bias[:idle].double().sum()
+        tensors |= {
+            "head.bias": bias[idle:],
+            "operating_scores": tensors["operating_scores"] - shift,
+        }
+        found[name] = {
+            "losses": [entry["loss"] for entry in history],
+            "scores": [entry["score"] for entry in history if "score" in entry],
+            "tensors": tensors,
+            "cuts": grader.cuts(0.1) - shift,
+            "test": rf.evaluate(grader, path, samples=20, calibration=0 if idle else 2).to_json(),
+        }
+    return found
+
+
+def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Losses, values, parameters, cuts, and all that an evaluation tells."""
+    assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5)
+    assert found["scores"] == pytest.approx(expected["scores"], rel=1e-6)
+    assert len(found["scores"]) == 3
+    torch.testing.assert_close(found["tensors"], expected["tensors"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found["cuts"], expected["cuts"], rtol=1e-5, atol=1e-5)
+    flat, wanted = (list(numbers(one["test"])) for one in (found, expected))
+    assert flat == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+
+
+def numbers(document: Any) -> Iterator[float]:
+    """All numbers in a JSON document, in order."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        for one in document:
+            yield from numbers(one)
+    elif isinstance(document, int | float):
+        yield document
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_models_cuts_and_values_are_those_of_one_process(
+    name: str, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    expected = ranks[1][0]["fitted"][name]
+    assert len(expected["test"]["metrics"]) > 3
+    for one in ranks[3]:
+        check_same(one["fitted"][name], expected)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_one_and_three_go_on_where_two_stopped(
+    name: str, out: Path, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    assert [one["left"] for one in ranks[2]] == [list(WHOLE)] * 2
+    expected = ranks[1][0]["fitted"][name]
+    for one in (*ranks[1], *ranks[3]):
+        check_same(one["gone on"][name], expected)
+    assert not (out / "2" / f"{name}.checkpoint").exists()
+
+
+# ---------------------------------------------------------------------------------- wrong use
+
+
+class Normalised(nn.Module):
+    """An encoder that looks at the other rows of a batch."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__()
+        self.linear, self.norm = Linear(*how), nn.BatchNorm1d(how[1])
+
+    def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
+        self.norm.train(rng is not None)
+        found: Tensor = self.norm(self.linear(inputs, rng))
+        return found
+
+
+def refused(comm: Comm, data: Path) -> list[str]:
+    """What is told of fits that cannot be."""
+    ROW_ENCODERS["normalised"] = Normalised
+    told = []
+    for name, how in (("ce", {"encoder": "normalised", "epochs": 1}), ("rg2", {})):
+        try:
+            rf.fit(name, data / "table", comm=comm, **how)
+        except rf.UserError as error:
+            told.append(f"{error}; {error.hint}")
+    del ROW_ENCODERS["normalised"]
+    return told
+
+
+def test_what_looks_at_the_whole_batch_is_refused(ranks: dict[int, list[dict[str, Any]]]) -> None:
+    """By several processes alone."""
+    assert [told.split(",")[0] for told in ranks[1][0]["refused"]] == ["rg2 takes interactions"]
+    for one in (*ranks[2], *ranks[3]):
+        norm, other = one["refused"]
+        assert norm.startswith("encoder=normalised normalises over the rows of a batch")
+        assert "BatchNorm1d" in norm
+        assert "without torchrun" in norm
+        assert other.startswith("rg2 takes interactions")

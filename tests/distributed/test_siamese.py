@@ -1,0 +1,355 @@
+"""SiameseXML on one, two and three processes: the same batches, pools, draws, lists and mix."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import together
+
+import rankfold as rf
+from rankfold.comm import ALONE
+from rankfold.data import folder
+from rankfold.encoders import bags
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.methods import siamese as whole
+from rankfold.methods import siamese_mining as mining
+from rankfold.methods import siamese_modules as modules
+from rankfold.methods.siamese_parts import encoded
+from rankfold.training import loop
+from rankfold.training.course import Course
+from rankfold.training.sharing import sum_gradients
+from rankfold.types import Comm, Dataset, Interactions, Run, Step, Texts, Vocabulary, from_pairs
+
+DOCUMENTS, LABELS, TOPICS, WORDS = 130, 17, 4, 60
+STEPS, COUNTED = 20, 6  # of them, for what they send
+SMALL: dict[str, Any] = {"width": 8, "batch_size": 16, "pool": 12, "shortlist": 6, "random": 3}
+SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 2}
+DOCUMENTWISE: dict[str, Any] = {"classifier_batch_size": 16}
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pool": ("siamesexml", {}),
+    "few": ("siamesexml", {"batch_size": 2, "residual": True, "classifier_epochs": 0}),
+    "joint": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 0, "joint_epochs": 5}),
+    "listed": ("siamesexml-paper", {"encoder_epochs": 0, "classifier_epochs": 5, **DOCUMENTWISE}),
+    "learnt": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 5}),
+    "hardest": (
+        "siamesexml-paper",
+        {"batch_size": 4, "thinning": 0.2, **DOCUMENTWISE},
+    ),
+    "refreshed": ("siamesexml-paper", {"batch_size": 4, "refresh": 2, "encoder_epochs": 6}),
+}
+WHOLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "siamesexml": ("siamesexml", {}),
+    "refit": ("siamesexml", {"refit": True}),
+    "siamesexml-3": ("siamesexml-3", {"classifier_epochs": 0}),
+    "siamesexml-paper": ("siamesexml-paper", {"batch_size": 8, **DOCUMENTWISE}),
+}
+
+
+def topics() -> Dataset:
+    """Documents of words of a topic each; so are labels, which have one of its words.
+
+    The last documents are not learnt from: of three processes one has none to learn from.
+    """
+    rng = torch.Generator().manual_seed(0)
+    topic = torch.arange(DOCUMENTS) % TOPICS
+    lengths = torch.randint(3, 9, (DOCUMENTS,), generator=rng)
+    owners = torch.repeat_interleave(torch.arange(DOCUMENTS), lengths)
+    words = torch.randint(0, WORDS // TOPICS, (len(owners),), generator=rng) * TOPICS
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    documents = Texts(offsets, (words + topic[owners]).int())
+    labels = Texts(torch.arange(LABELS + 1), torch.arange(LABELS).int())
+    same = topic[:, None] == torch.arange(LABELS) % TOPICS
+    drawn = same & (torch.rand(same.shape, generator=rng) < 0.6)
+    place = torch.arange(DOCUMENTS)[:, None]
+    use = torch.where(place % 5 == 0, 1, torch.where(place >= DOCUMENTS * 2 // 3, 2, 0))
+    splits = [pairs(drawn & (use == number)) for number in range(3)]
+    hidden = pairs(torch.rand(same.shape, generator=rng) < 0.05)
+    names = Vocabulary.numbered(DOCUMENTS), Vocabulary.numbered(LABELS)
+    made = Dataset("texts", *splits, *names, documents, labels, n_tokens=WORDS, excluded=hidden)
+    return replace(made, fingerprint="topics")
+
+
+def pairs(marks: torch.Tensor) -> Interactions:
+    both = marks.nonzero()
+    return from_pairs(both[:, 0], both[:, 1], None, (DOCUMENTS, LABELS))
+
+
+def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+    """All that is compared; in one go, for processes take long to start."""
+    bags.GATHERED = 40
+    found: dict[str, Any] = {"mined": mined(comm, data)}
+    found["models"] = {name: fitted(comm, data, name) for name in WHOLE}
+    loop.TICK = -1.0  # a step after every batch
+    found |= {name: after(comm, data, name) for name in FITS}
+    if comm.size == 3:
+        return found | {"gone on": [go_on(comm, data, out / name) for name in ("2", "1")]}
+    return found | {"left": begin(comm, data, out / str(comm.size))}
+
+
+def options(name: str, of: dict[str, tuple[str, dict[str, Any]]] = FITS) -> dict[str, Any]:
+    _, given = of[name]
+    return {**SMALL, **SHORT, "pairs_from": 2, **given}
+
+
+def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
+    """All that a fit has after some steps, with the rows of all processes."""
+    rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
+    run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
+    seen: list[dict[str, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch, seen)
+        config = METHODS[FITS[name][0]].config(**options(name))
+        fit = METHODS[FITS[name][0]].fit(folder.load(path, comm), config, run)
+        next(fit)
+        sent = comm.sent
+        list(islice(fit, COUNTED))
+        sent = comm.sent - sent
+        *_, step = islice(fit, STEPS - 1 - COUNTED)
+    state = {key: value for key, value in step.state().items() if key != "sums"}
+    lengths = {key: len(state[key]) for key in step.divided}
+    for key in step.divided:
+        state[key] = comm.gather(state[key])
+    facts = {"loss": step.loss, "state": state, "lengths": lengths}
+    return {**facts, "sent": sent, "seen": seen[1 : COUNTED + 1]}
+
+
+def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
+    """Note how much each step handles: candidates of its own and of all, tokens likewise."""
+    chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
+    of_all, told = modules.of_all, modules.told
+
+    def chosen(batch: Any, comm: Comm) -> Any:
+        seen.append({"chosen": len(batch.positives.candidates.unique())})
+        return chosen_by_all(batch, comm)
+
+    def pool(*given: Any) -> Any:
+        found = pool_around(*given)
+        seen[-1]["pool"] = len(found.ids)
+        return found
+
+    def known(ids: Any, comm: Comm) -> Any:
+        found = of_all(ids, comm)
+        seen.append({"chosen": len(ids.unique()), "pool": len(found)})
+        return found
+
+    def everybody(*given: Any) -> Any:
+        found = told(*given)
+        seen.append({"pool": found.numel()})
+        return found
+
+    def summed(module: Any, *given: Any) -> None:
+        table = module.encoder.tokens.weight
+        own = 0 if table.grad is None else len(table.grad.indices()[0])
+        sum_gradients(module, *given)
+        tokens = 0 if table.grad is None else len(table.grad.indices()[0])
+        seen[-1] |= {"own": own, "tokens": tokens}
+
+    patch.setattr(modules, "chosen_by_all", chosen)
+    patch.setattr(modules, "pool_around", pool)
+    patch.setattr(modules, "of_all", known)
+    patch.setattr(modules, "told", everybody)
+    patch.setattr(loop, "sum_gradients", summed)
+
+
+def mined(comm: Comm, path: Path) -> dict[str, Any]:
+    """What is counted over all texts, and what is found among all; rows of all processes."""
+    rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
+    run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
+    config = modules.SiameseConfig(**SMALL, pairs_from=2)
+    parts = whole.prepare(folder.load(path, comm), config, run)
+    module = whole.start(parts, config, run, 0)
+    with torch.no_grad():
+        texts = encoded(module.encoder, parts.labels)
+        tables = {
+            "texts": texts,
+            "centroids": mining.centroids(module.encoder, parts, texts),
+            "shortlists": mining.shortlists(module.encoder, parts, 6, Exact),
+            "documents": mining.hard_documents(module.encoder, parts, Exact),
+        }
+    shared = {"pairs": parts.pairs, "idf": parts.idf, "counts": parts.counts}
+    return {**shared, "shares": parts.shares, **{k: comm.gather(t) for k, t in tables.items()}}
+
+
+def fitted(comm: Comm, data: Path, name: str) -> dict[str, Any]:
+    """The model in the end, and how its mix was chosen."""
+    model = rf.fit(WHOLE[name][0], data, comm=comm, **options(name, WHOLE)).model
+    facts = {"config": dict(model.config), "mixes": model.notes["mixes"]}
+    return {**facts, "tensors": dict(model.tensors)}
+
+
+def stop(_course: Course, step: Step) -> None:
+    """Ctrl-C inside the last module, of the last member; on the rank that reports."""
+    if step.share is not None and step.share > 0.9 and not step.whole:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def stop_before_refit(course: Course, step: Step) -> None:
+    """When the first fit has its model, of which each process has its share of the candidates."""
+    if course.phase == "fit" and step.final:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def begin(comm: Comm, data: Path, out: Path) -> list[str]:
+    """Begin fits; each is interrupted and leaves a checkpoint."""
+    out.mkdir(exist_ok=True)
+    left = []
+    for name in WHOLE:
+        report = stop_before_refit if name == "refit" else stop
+        how = {"out": out / name, "report": report, **options(name, WHOLE)}
+        try:
+            rf.fit(WHOLE[name][0], data, comm=comm, **how)
+        except KeyboardInterrupt:
+            left.append(name)
+    return left
+
+
+def go_on(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+    """Every model, after going on from its checkpoint if there is one, and how good it is."""
+    found = {}
+    for name in WHOLE:
+        how = {"out": out / name, "resume": True, **options(name, WHOLE)}
+        tensors = dict(rf.fit(WHOLE[name][0], data, comm=comm, **how).model.tensors)
+        score = rf.evaluate(out / name, data, metrics=["ndcg@3"])["ndcg@3"]
+        found[name] = {"tensors": tensors, "score": score}
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data"
+    folder.save(topics(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+    """What one, two and three processes find; the three go on where the two and the one stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "TICK", loop.TICK)
+        patch.setattr(bags, "GATHERED", 40)
+        found = {1: [everything(ALONE, data, out)], 2: together(2, everything, data, out)}
+        shutil.copytree(out / "2", out / "copied")
+        (out / "whole").mkdir()
+        yield found | {3: together(3, everything, data, out)}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", FITS)
+def test_parameters_are_those_of_one_process(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """Generators, lists and what the optimisers keep, too; and shared things are so to the bit."""
+    (expected,) = (one[name] for one in ranks[1])
+    for one in ranks[size]:
+        found = one[name]
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert found["state"].keys() == expected["state"].keys()
+        for key, value in expected["state"].items():
+            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
+            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_each_process_has_its_share_of_the_labels(
+    size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    rows = [LABELS * (rank + 1) // size - LABELS * rank // size for rank in range(size)]
+    for name in ("pool", "hardest"):
+        kept = [one[name]["lengths"] for one in ranks[size]]
+        tables = [key for key in kept[0] if "found" not in key]
+        assert len(tables) == 4  # the refinements and what the optimiser keeps of each
+        for key in tables:
+            assert [one[key] for one in kept] == rows
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_is_counted_and_found_is_that_of_one_process(
+    size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    expected = ranks[1][0]["mined"]
+    assert len(expected["pairs"]) > 20
+    assert bool((expected["documents"] >= 0).all())
+    for one in ranks[size]:
+        for key, value in expected.items():
+            exact = key not in ("texts", "centroids")
+            how = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-6, "atol": 1e-6}
+            torch.testing.assert_close(one["mined"][key], value, **how)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_model_is_that_of_one_process(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    expected = ranks[1][0]["models"][name]
+    assert len(expected["mixes"]) > 1 or name == "refit"  # there, of the fit before
+    for one in ranks[size]:
+        found = one["models"][name]
+        assert found["config"] == expected["config"]  # the mix, too
+        assert found["mixes"] == expected["mixes"]
+        check_same(found["tensors"], expected["tensors"])
+
+
+def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """To 1e-5; of encoders, which are kept as halves, to one of their digits."""
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        bound = 1e-3 if value.dtype == torch.half else 1e-5
+        torch.testing.assert_close(found[key], value, rtol=bound, atol=bound)
+
+
+def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
+    """Bytes that a step gathers from each rank, and of its sums: docs/concepts/scale.md."""
+    width, one = SMALL["width"], every[0]
+    others = width**2 if name in ("few", "refreshed") else 0
+    sums, gathered = [24, 4 * one["pool"] * width, 4 * one["pool"] * width], 0
+    if name == "refreshed":
+        sums.append(8 * one["pool"])
+    else:
+        size = 8 if name == "listed" else 4
+        gathered += 8 + size * max(each["chosen"] for each in every)
+    if name not in ("learnt", "listed"):
+        gathered += 8 + 4 * max(each["own"] for each in every)
+        sums.append(4 * (one["tokens"] * width + others))
+    return gathered, sums
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", ["joint", "few", "learnt", "listed", "refreshed"])
+def test_what_a_step_sends_is_the_formula(
+    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    steps = list(zip(*(one[name]["seen"] for one in ranks[size]), strict=True))
+    assert len(steps) == COUNTED
+    total = 0
+    for every in steps:
+        gathered, sums = sendings(name, list(every))
+        total += gathered * (size - 1) + sum(2 * n * (size - 1) // size for n in sums)
+    assert [one[name]["sent"] for one in ranks[size]] == [total] * size
+
+
+def test_another_number_of_processes_goes_on(
+    data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
+) -> None:
+    """Two and then three or one, one and then three: all as one that never stopped."""
+    assert [one["left"] for size in (1, 2) for one in ranks[size]] == [list(WHOLE)] * 3
+    whole = go_on(ALONE, data, out / "whole")  # there is no checkpoint: from the start
+    gone_on = [each for one in ranks[3] for each in one["gone on"]]
+    for found in (go_on(ALONE, data, out / "copied"), *gone_on):
+        for name, expected in whole.items():
+            check_same(found[name]["tensors"], expected["tensors"])
+            assert found[name]["score"] == expected["score"]
+            assert expected["score"] > 0.3
