@@ -203,7 +203,7 @@ def fit(
             break
     assert course.model is not None
     if recipe.settle is not None:
-        course.model = recipe.settle(course.model, data.split("train").to(DEVICE))
+        course.model = recipe.settle(course.model, data.split("train").to(DEVICE), run)
     return course
 
 

@@ -167,7 +167,7 @@ def fit(name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: in
             break
     assert course.model is not None
     if method.settle is not None:
-        course.model = method.settle(course.model, data.split("train").to(DEVICE))
+        course.model = method.settle(course.model, data.split("train").to(DEVICE), run)
     return course
 
 
