@@ -15,10 +15,11 @@ import scipy.sparse
 import torch
 
 import rankfold as rf
+from rankfold import fitting
 from rankfold.errors import UserError
 from rankfold.training import checkpoint
 from rankfold.training.course import Course
-from rankfold.types import Dataset, Step
+from rankfold.types import Dataset, Model, Step
 
 
 def blocks(seed: int = 0, m: int = 120, n: int = 60) -> pl.DataFrame:
@@ -293,6 +294,52 @@ def test_interrupt_waits_for_the_step_and_keeps_it(data: Dataset, tmp_path: Path
     whole = rf.fit("ials", data, **OPTIONS)
     resumed = rf.fit("ials", data, out=out, resume=True, **OPTIONS)
     assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])
+
+
+@pytest.mark.parametrize("method", ["ials", "rg2", "rg2-plain", "puresvd"])
+def test_after_an_interrupt_of_the_last_step_the_refit_follows(
+    data: Dataset, tmp_path: Path, method: str
+) -> None:
+    """Those that decompose leave nothing to go on from in their last step."""
+    out, phases = tmp_path / "model", []
+
+    def interrupt(_course: Course, step: Step) -> None:
+        if step.final:
+            signal.raise_signal(signal.SIGINT)
+
+    how: dict[str, Any] = {"width": 8, "refit": True}
+    with pytest.raises(KeyboardInterrupt):
+        rf.fit(method, data, out=out, report=interrupt, patience=99, **how)
+    watching = {"report": lambda course, _: phases.append(course.phase)}
+    resumed = rf.fit(method, data, out=out, resume=True, patience=99, **how, **watching)
+    assert set(phases) == {"refit"}
+    whole = rf.fit(method, data, patience=99, **how)
+    assert torch.equal(resumed.model.tensors["candidates"], whole.model.tensors["candidates"])
+
+
+class Elsewhere:
+    """A table on a device that is not here."""
+
+    device = torch.device("cuda")
+
+    def __len__(self) -> int:
+        return 1
+
+    def cpu(self) -> torch.Tensor:
+        return torch.zeros(1, 2)
+
+
+def test_queries_go_where_the_file_of_candidates_is(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of all candidates that is too large for memory is a file, which no device has."""
+    file = torch.ones(len(data.candidates), 2)
+    monkeypatch.setattr(fitting, "_all_rows", lambda *_, **__: file)
+    tensors: Any = {"queries": Elsewhere(), "candidates": Elsewhere()}
+    job = fitting.plan("ials", data, {})
+    whole = fitting._with_candidates(Model("ials", {}, tensors), job).tensors
+    assert whole["candidates"].data_ptr() == file.data_ptr()
+    assert whole["queries"].device == file.device
 
 
 def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> None:

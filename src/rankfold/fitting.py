@@ -153,7 +153,8 @@ def _fit(job: Job) -> Ranker | Grader:
     course = Course() if found is None else found.course
     state = None if found is None else found.state
     if course.phase == "fit":
-        _run(job, job.data, course, state, job.identity())
+        if state is None or not state.get("over", False):
+            _run(job, job.data, course, state, job.identity())
         if _goes_on(job, course):
             course, state = course.refit(), None
     if course.phase == "refit":
@@ -176,7 +177,9 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
         )
     settings, own = config.build(method.config, options), as_data(data, comm)
     job = Job(name, method, settings, own, how, comm, data)
-    comm.agree({**store.versions(), **job.identity(), "device": how.device, "resume": how.resume})
+    names = ("device", "resume", "memory_budget", "candidate_memory")
+    alike = {name: getattr(how, name) for name in names}
+    comm.agree({**store.versions(), **job.identity(), **alike})
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
@@ -290,6 +293,7 @@ def _run(
                 return
             if job.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
+                extra["over"] = torch.tensor(over)  # a refit is all that follows
                 now = Checkpoint(identity, course, {**step.state(), **extra}, step.divided)
                 checkpoint.save(checkpoint.path_of(job.out), now, job.comm)
                 saved = monotonic()
@@ -471,10 +475,14 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
 
 def _with_candidates(model: Model, job: Job) -> Model:
     """The model with all candidates, where each rank has the vectors of some."""
-    tensors = dict(model.tensors)
-    for name, tensor in model.tensors.items():  # in an order that all ranks have
-        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates):
-            tensors[name] = _all_rows(tensor, job, on_all=True)
+    whole = {
+        name: _all_rows(tensor, job, on_all=True)
+        for name, tensor in model.tensors.items()  # in an order that all ranks have
+        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
+    }
+    tensors = {**model.tensors, **whole}
+    if any(table.device != model.tensors[name].device for name, table in whole.items()):
+        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}  # where its file is
     return replace(model, tensors=tensors)
 
 

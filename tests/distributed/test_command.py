@@ -55,14 +55,18 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_ranks_that_were_told_other_things_end_before_the_work(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["seed", "candidate_memory"])
+def test_ranks_that_were_told_other_things_end_before_the_work(
+    data: Path, tmp_path: Path, name: str
+) -> None:
     """Which rank differs is said once; all exit with 2."""
-    command = ["fit", "ials", str(data), "--out", str(tmp_path / "model"), "--seed"]
+    option = f"--{name.replace('_', '-')}"
+    command = ["fit", "ials", str(data), "--out", str(tmp_path / "model"), option]
     codes, out, err = ended(start([[*command, "1"], [*command, "2"]]))
     assert codes == [2, 2]
     assert out == ""
     assert len(re.findall("^error:", err, re.M)) == 1
-    assert re.search(r"^error: rank 1 of 2 \(.*\) has seed 2, and rank 0 has 1$", err, re.M)
+    assert re.search(rf"^error: rank 1 of 2 \(.*\) has {name} 2, and rank 0 has 1$", err, re.M)
     assert not (tmp_path / "model").exists()
 
 

@@ -38,6 +38,7 @@ DEEP = (*DEPTHS, 2048, 4096)  # where much may be hidden; measured half as long 
 LARGEST_SHARE = 0.2  # of the candidates: to read more of them takes longer than exact search
 SAMPLE = 256  # queries to measure recall with
 FETCHED_BYTES = 192  # allocated for each result that is fetched, besides its vector, at most
+HALVES = 15  # a power of 2 that half precision has
 SPARE = 8  # results more than are wanted, as rounding may change their order
 TARGET = 0.95
 
@@ -284,7 +285,8 @@ def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tens
 def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) -> Any:
     """The candidates in faiss, list by list. It stores the bytes of a vector as they are.
 
-    In another type they are divided by a power of 2, so that none is too large for it.
+    In another type they are scaled by a power of 2: the largest entry is about as large as halves
+    can be, so that those of other vectors may be much smaller before they become 0.
     """
     faiss = _faiss()
     codes = {
@@ -301,7 +303,8 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     offsets, factor = lists.offsets.tolist(), 1.0
     if candidates.dtype != dtype and len(candidates) > 0:
         largest = torch.linalg.vector_norm(candidates, torch.inf)
-        factor = float(torch.exp2(-torch.log2(largest).ceil())) if largest > 0 else 1.0
+        power = (HALVES - torch.log2(largest).ceil()).clamp(max=127)  # a float32 itself
+        factor = float(torch.exp2(power)) if largest > 0 else 1.0
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]]
         vectors = (candidates[ids] * factor).to(dtype).view(torch.uint8)
