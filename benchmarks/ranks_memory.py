@@ -28,7 +28,7 @@ RESULT = Path(__file__).parent / "results" / "ranks_memory.json"
 HOME = Path(__file__).parent / "scratch" / "ranks_memory"
 M, N, PAIRS, WIDTH = 100_000, 1_000_000, 1_000_000, 64
 EVERY = 0.02  # seconds between two looks at memory
-DIVIDED, WHOLE = 1, 2**34  # bytes of a table of candidates that all ranks may hold
+DIVIDED, WHOLE = 2**25, 2**34  # bytes of a table of candidates that all ranks may hold
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "rg2-plain": ("rg2-plain", WHOLE, {}),
     "rg2, divided": ("rg2", DIVIDED, {}),

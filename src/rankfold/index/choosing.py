@@ -10,15 +10,14 @@ from rankfold.index.compressed import build_compressed
 from rankfold.index.exact import build_exact
 from rankfold.index.kind import Saveable
 
-LARGEST_COPY = 2**32  # bytes of vectors: an inverted file holds a second copy of them in memory
+LARGEST_COPY = 2**32  # bytes: an inverted file holds the vectors again, in half precision
 
 
 def choose_kind(candidates: Tensor, target: float) -> str:
     """Exact where candidates are few, or none may be missed; codes where a copy is too large."""
     if target >= 1 or not lists_pay(candidates):
         return "exact"
-    copied = candidates.numel() * min(candidates.element_size(), 4)
-    return "inverted" if copied <= LARGEST_COPY else "compressed"
+    return "inverted" if 2 * candidates.numel() <= LARGEST_COPY else "compressed"
 
 
 def build_chosen(

@@ -19,6 +19,7 @@ from torch import Tensor
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
+MOST_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
 CHUNK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
 
 
@@ -57,7 +58,7 @@ class Shards:
         self.comm, self.n, self.pairs = comm, n, rows
         self.rows = slice(*comm.share(n))
         longest = -(-n // size)
-        self._step = max(1, min(longest, most // size))
+        self._step = max(1, -(-longest // MOST_GROUPS), min(longest, most // size))
         device = rows.offsets.device
         self._starts = torch.tensor([n * rank // size for rank in range(size)], device=device)
         owner = torch.searchsorted(self._starts, rows.candidates.long(), right=True) - 1
