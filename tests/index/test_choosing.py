@@ -15,10 +15,9 @@ def test_by_number_recall_size_and_device() -> None:
     assert kind(ann.SMALL) == "inverted"
     assert kind(ann.SMALL, target=1.0) == "exact"
     assert kind(ann.SMALL, device="meta") == "exact"
-    assert kind(2**24, 64) == "inverted"
-    assert kind(2**24, 65) == "compressed"
-    assert kind(2**24, 128, dtype=torch.float16) == "inverted"
-    assert kind(2**24, 65, dtype=torch.float64) == "compressed"  # the copy is float32
+    for dtype in (torch.float16, torch.float32, torch.float64):  # the copy is of half precision
+        assert kind(2**24, 128, dtype=dtype) == "inverted"
+        assert kind(2**24, 129, dtype=dtype) == "compressed"
 
 
 def test_codes_that_miss_the_target_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
