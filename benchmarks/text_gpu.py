@@ -333,7 +333,7 @@ def three_million(place: Place) -> Row:
     keys = Vocabulary.numbered(n)
     data = Dataset("texts", rows, None, None, keys, keys, *texts, n_tokens=place.sizes.tokens)
     config = SiameseConfig(
-        pairs_from=None,
+        pairs_from=0,
         encoder_epochs=1,
         classifier_epochs=1,
         joint_epochs=1,

@@ -1,6 +1,7 @@
 """What a prediction costs as labels become many: exact search and approximate search.
 
-    python benchmarks/text_scale.py [--sizes N ...] [--large] [--lists TIMES] [--write]
+    python benchmarks/text_scale.py [--sizes N ...] [--large] [--index hnsw] [--lists TIMES]
+                                    [--threads N] [--write]
 
 Labels are like those of a siamesexml model: unit vectors around N / 10 topics, which lie around
 N / 100 broader ones and so on; some topics have many labels, most few. A query is the mean of one
@@ -8,10 +9,10 @@ to three labels of about one topic, and noise: what a document says. Recall is m
 that the index was not tuned with, against exact search.
 
 Milliseconds are of a query among 1000 that are asked at once, one thread, in processor time, the
-median of some rounds: others compute beside us. ``build_s`` is processor time too. ``products``
-counts the inner products of a query with groups, lists and labels, which is the same however busy
-the machine is. Of both the exponent b of a N^b is fitted, and how far off that is beside
-a + b ln N.
+median of some rounds: others compute beside us. ``build_s`` is processor time too, of all
+``--threads``. ``products`` counts the inner products of a query with groups, lists and labels, or
+with the labels that a walk through a graph meets, which is the same however busy the machine is. Of
+both the exponent b of a N^b is fitted, and how far off that is beside a + b ln N.
 
 Sizes that ``--write`` finds in the file and that were not measured again are kept.
 """
@@ -24,9 +25,10 @@ import math
 import os
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
 import torch
 from torch import Tensor
@@ -35,13 +37,16 @@ from torch.nn.functional import normalize
 from rankfold.index import inverted
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.graph import Graph, build_graph
 from rankfold.index.inverted import GROUP_SLACK, promises, with_room
 from rankfold.types import Index
 
-RESULT = Path(__file__).parent / "results" / "text_scale.json"
+RESULTS = Path(__file__).parent / "results"
+FILES = {"inverted": "text_scale.json", "hnsw": "text_scale_hnsw.json"}
 SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
 LARGE = 10_000_000
 WIDTH, QUERIES, TARGET = 128, 1000, 0.95
+TUNED = 256  # queries that choose a graph's effort, as many as an inverted file's
 DEPTHS = (5, 100)
 FITTED = ("ms", "exact", "products", "choosing")
 BRANCHES = 10  # topics under a broader one, and labels under a topic
@@ -65,25 +70,28 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} labels")
     parser.add_argument("--lists", type=float, help="times N^(2/3), instead of the index's own")
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    parser.add_argument("--index", choices=list(FILES), default="inverted")
+    parser.add_argument("--threads", type=int, default=1, help="that build a graph")
+    parser.add_argument("--write", action="store_true", help="keep the figures in results/")
     args = parser.parse_args()
+    result = RESULTS / FILES[args.index]
     if args.lists is not None:
         inverted.LISTS, inverted.MOST_LISTS = args.lists, 2**30
     torch.set_num_threads(1)
     rows, load = [], [os.getloadavg()[0]]
     for n in args.sizes + [LARGE] * args.large:
-        rows.append(measure(n))
+        rows.append(measure(n, args.index, args.threads))
         print(json.dumps(rows[-1]), flush=True)
     load.append(os.getloadavg()[0])
-    if args.write and RESULT.exists():
-        rows = joined(json.loads(RESULT.read_text())["rows"], rows)
+    if args.write and result.exists():
+        rows = joined(json.loads(result.read_text())["rows"], rows)
     fits = {name: fit(rows, name) for name in rows[0] if name.startswith(FITTED)}
     for name, found in fits.items():
         print(f"{name}: N^{found['exponent']} off by {found['power_off']:.0%},", end=" ")
         print(f"a + b ln N off by {found['log_off']:.0%}")
     if args.write:
         kept = {"width": WIDTH, "target": TARGET, "load": load, "fits": fits, "rows": rows}
-        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+        result.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def joined(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -92,22 +100,44 @@ def joined(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[st
     return [rows[n] for n in sorted(rows)]
 
 
-def measure(n: int) -> dict[str, Any]:
+def measure(n: int, kind: str, threads: int) -> dict[str, Any]:
     """One row: n labels."""
     labels = draw_labels(n)
     tuning, queries = draw_queries(labels, 1), draw_queries(labels, 2)
     exact, truth = timed(Exact(labels), queries, "exact_ms", rounds=1)
     case = Case(labels, tuning, queries, truth)
+    index, row = linked(case, threads) if kind == "hnsw" else listed(case)
+    approximate, _ = timed(index, queries, "ms", rounds=9)
+    row |= exact | approximate | found(index, case)
+    if isinstance(index, Graph):
+        return {"labels": n, **row, **walked(index, case)}
+    return {"labels": n, **row, **looked_at(index, case)}
+
+
+def listed(case: Case) -> tuple[Approximate, dict[str, Any]]:
+    """An inverted file, and what it took."""
     began = process_time()
-    index = Approximate(labels, queries=tuning, target=TARGET)
+    index = Approximate(case.labels, queries=case.tuning, target=TARGET)
     built = process_time() - began
     lists, groups, _ = index.built
-    row = {"labels": n, "lists": len(lists.spreads), "groups": len(groups.spreads)}
+    row: dict[str, Any] = {"lists": len(lists.spreads), "groups": len(groups.spreads)}
     row |= {"build_s": round(built, 2)}
     row["file_bytes"] = sum(tensor.nbytes for tensor in index.tensors().values())
-    row["copy_bytes"] = labels.nbytes  # in faiss, list by list
-    approximate, _ = timed(index, queries, "ms", rounds=9)
-    return row | exact | approximate | found(index, case) | looked_at(index, case)
+    row["copy_bytes"] = 2 * case.labels.numel()  # in faiss, list by list
+    return index, row
+
+
+def linked(case: Case, threads: int) -> tuple[Graph, dict[str, Any]]:
+    """A graph, and what it took."""
+    torch.set_num_threads(threads)
+    began, wall = process_time(), perf_counter()
+    index = build_graph(case.labels, 2**30, queries=case.tuning[:TUNED], target=TARGET, seed=0)
+    built, wall = process_time() - began, perf_counter() - wall
+    torch.set_num_threads(1)
+    row = {"build_s": round(built, 2), "build_wall_s": round(wall, 2), "threads": threads}
+    row["copy_bytes"] = 4 * case.labels.numel()
+    row["link_bytes"] = faiss.vector_to_array(index.graph.hnsw.neighbors).nbytes
+    return index, row
 
 
 def timed(index: Index, queries: Tensor, name: str, rounds: int) -> tuple[dict[str, Any], Tensor]:
@@ -143,6 +173,17 @@ def looked_at(index: Approximate, case: Case) -> dict[str, Any]:
         row[f"compared@{k}"] = {"groups": n_groups, "lists": compared, "labels": read}
         row[f"choosing@{k}"] = n_groups + compared
         row[f"products@{k}"] = n_groups + compared + read
+    return row
+
+
+def walked(index: Graph, case: Case) -> dict[str, Any]:
+    """Labels that a query is compared with on its walk, and the effort it is allowed."""
+    row: dict[str, Any] = {}
+    for k in DEPTHS:
+        faiss.cvar.hnsw_stats.reset()
+        index.search(case.queries, k)
+        row[f"products@{k}"] = round(faiss.cvar.hnsw_stats.ndis / QUERIES)
+        row[f"looked_at@{k}"] = next(e.looked_at for e in index.efforts if e.depth >= k)
     return row
 
 

@@ -61,7 +61,7 @@ NONSENSE: dict[str, list[Any]] = {
     "bigrams": ["maybe"],
     "shortlist": [0, -1],
     "random_negatives": [-1],
-    "pairs_from": [0],
+    "pairs_from": [-1],
     "vectors": [],  # any name is one, whatever is there
     "encoder_epochs": [-1],
     "classifier_epochs": [-1],

@@ -351,7 +351,7 @@ def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
 
 
 def parts_of(data: Dataset) -> Parts:
-    return whole.prepare(data, modules.SiameseConfig(pairs_from=None), run())
+    return whole.prepare(data, modules.SiameseConfig(pairs_from=0), run())
 
 
 def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
@@ -439,7 +439,7 @@ def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
 def test_weighing_is_done_by_the_method() -> None:
     """What is encoded later is weighed as training weighed it."""
     data = topics()
-    plain = {"pairs_from": None, "popularity_weight": 0.0}
+    plain = {"pairs_from": 0, "popularity_weight": 0.0}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
     assert data.query_texts is not None
     encoder = Bags(model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
@@ -533,3 +533,18 @@ def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> N
     whole_fit = rf.fit(name, data, **options)
     for key, tensor in whole_fit.model.tensors.items():
         assert torch.equal(resumed.model.tensors[key], tensor)
+
+
+def test_what_is_left_open_follows_the_number_of_documents() -> None:
+    few = modules.settled(modules.SiameseConfig(), 1000)
+    assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
+    many = modules.settled(modules.SiameseConfig(), 250_000)
+    assert (many.batch_size, many.pairs_from) == (976, 2)
+    most = modules.settled(modules.SiameseConfig(), 10_000_000)
+    assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
+
+
+@pytest.mark.parametrize("n_documents", [1000, 1_000_000])
+def test_what_is_given_stays(n_documents: int) -> None:
+    given = modules.SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
+    assert modules.settled(given, n_documents) == given

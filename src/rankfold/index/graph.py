@@ -18,7 +18,7 @@ from rankfold.types import Interactions, TopK
 
 LINKS = 16  # of a candidate, in each direction
 BUILDING = 80  # candidates looked at to link one
-FETCHES = (16, 64, 256, 1024)  # results; for more, search is exact
+FETCHES = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MOST_LOOKED_AT = 4096  # candidates, by a search
 BLOCK = 2**16  # candidates added at a time
 FETCHED_BYTES = 256  # allocated for each result that is fetched, at most
@@ -129,7 +129,7 @@ def choose_efforts(graph: Any, exact: Exact, queries: Tensor, target: float) -> 
             if lower_bound(found) >= target:
                 efforts.append(Effort(depth, looked_at, float(found.mean())))
                 break
-            best, looked_at = max(best, float(found.mean())), looked_at * 2
+            best, looked_at = max(best, float(found.mean())), looked_at + looked_at // 4
     if not efforts:
         raise cannot_reach("hnsw", best, depths[0], target)
     return efforts

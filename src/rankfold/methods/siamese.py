@@ -58,8 +58,9 @@ ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is 
 def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[Step]:
     """All stages, then the mix."""
     assert run.build_index is not None
+    n_documents = int(in_all((data.split("train").counts() > 0).sum(), run.comm))
+    config = settled(config, n_documents)
     build_index, parts = run.build_index, prepare(data, config, run)
-    config = settled(config, int(in_all((parts.rows.counts() > 0).sum(), run.comm)))
     done = yield from by_stages(
         config,
         run,
@@ -152,7 +153,7 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
     sides, n = [data.query_texts, own], data.n_tokens
     trained = asking.nonzero().flatten()
     pairs = torch.zeros(0, dtype=torch.int64)
-    if config.pairs_from is not None:
+    if config.pairs_from:
         pairs = common_pairs([sides[0].select(trained), own], n, config.pairs_from, comm)
     queries, candidates = (with_pairs(side, pairs, n) for side in sides)
     idf = rarity([queries.select(trained), candidates], n + len(pairs), comm)
@@ -424,6 +425,7 @@ class Paper(SiameseConfig):
     """As in the paper; what it leaves open is marked."""
 
     width: int = 300
+    pairs_from: int | None = 5  # open
     encoder_epochs: int = 20  # open
     classifier_epochs: int = 20
     joint_epochs: int = 0

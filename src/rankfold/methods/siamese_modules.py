@@ -42,11 +42,20 @@ classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
 SMALLEST_BATCH, LARGEST_BATCH = 256, 1024  # documents
 LR = 0.005  # for the smallest batch
+PAIRS_FROM, PAIRS_FROM_OF_MANY = 5, 2  # where documents are few, and where they are
+MANY = 250_000  # documents
 
 Name = Literal["encoder", "classifiers", "joint"]
-SIZES = ("width", "pairs_from", "batch_size", "classifier_batch_size", "pool", "members")
+SIZES = ("width", "batch_size", "classifier_batch_size", "pool", "members")
 PARTS = ("classifier_share", "centroid_weight", "popularity_weight")
-COUNTS = ("encoder_epochs", "classifier_epochs", "joint_epochs", "random", "neighbours")
+COUNTS = (
+    "pairs_from",
+    "encoder_epochs",
+    "classifier_epochs",
+    "joint_epochs",
+    "random",
+    "neighbours",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,7 @@ class ModulesConfig:
     """What all of the family have."""
 
     width: int = 256
-    pairs_from: int | None = 5  # adjacent tokens are one more if they occur so often; None: never
+    pairs_from: int | None = None  # adjacent tokens are one more if they occur so often; 0: never
     vectors: str | None = None  # a file of word vectors for tokens to start at, as of fastText
     encoder_epochs: int = 1  # module I: the encoder alone
     classifier_epochs: int = 0  # module III: the refinements, with the encoder as it is
@@ -75,8 +84,9 @@ class ModulesConfig:
             if given is not None and given < 1:
                 raise UserError(f"{name} is {given}", hint="it is at least 1")
         for name in COUNTS:
-            if getattr(self, name, 0) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+            given = getattr(self, name, None)
+            if given is not None and given < 0:
+                raise UserError(f"{name} is {given}", hint="it is 0 or more")
         for name in ("lr", "classifier_lr", "temperature"):
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
@@ -167,10 +177,14 @@ def settled(config: C, n_documents: int) -> C:
     """The settings with what was left open: larger batches and steps where there is more to read.
 
     A batch is a 256th of the documents, from 256 to 1,024 of them; the rate grows with its root.
+    Rarer pairs of tokens help where documents are many, and harm where they are not.
     """
     size = config.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
     rate = config.lr or LR * (size / SMALLEST_BATCH) ** 0.5
-    return replace(config, batch_size=size, lr=rate)
+    pairs_from = config.pairs_from
+    if pairs_from is None:
+        pairs_from = PAIRS_FROM_OF_MANY if n_documents >= MANY else PAIRS_FROM
+    return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from)
 
 
 def batch_size(stage: Stage, config: ModulesConfig) -> int:
