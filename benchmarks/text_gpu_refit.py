@@ -102,7 +102,7 @@ def fitted(method: str, settings: Row, seed: int, data: Dataset, pairs: Pairs, p
     assert model is not None
     return {
         "settings": dict(model.config),
-        "mixes": model.notes["mixes"],
+        "mixes": model.notes.get("mixes", []),
         "fit_s": round(seconds, 1),
         "epochs_done_at_s": ends,
         "peak_gib": place.peak(),

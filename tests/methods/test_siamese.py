@@ -533,6 +533,9 @@ def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> N
     whole_fit = rf.fit(name, data, **options)
     for key, tensor in whole_fit.model.tensors.items():
         assert torch.equal(resumed.model.tensors[key], tensor)
+    mixes = whole_fit.model.notes["mixes"]  # of the first fit: the second had nothing to choose
+    assert len(mixes) > 1
+    assert resumed.model.notes["mixes"] == mixes
 
 
 def test_what_is_left_open_follows_the_number_of_documents() -> None:
