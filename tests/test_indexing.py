@@ -15,14 +15,17 @@ from rankfold import store
 from rankfold.errors import UserError
 from rankfold.growing import extend, forget
 from rankfold.index import INDEXES, files
+from rankfold.index.kind import Kind
+from rankfold.index.measuring import recalls
 from rankfold.indexing import add_index
 from rankfold.ranker import Ranker
-from rankfold.types import Model, Vocabulary, from_pairs
+from rankfold.types import Interactions, Model, TopK, Vocabulary, from_pairs
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
 KINDS = [kind for kind in INDEXES if kind != "auto"]
 N, M = 3000, 600
+INF = float("inf")
 
 
 def drawn(seed: int, n: int) -> Tensor:
@@ -249,6 +252,41 @@ def test_without_queries_candidates_are_asked() -> None:
     assert build("exact", drawn(2, N)).about["recall"] == {"1": 1.0, "10": 1.0, "100": 1.0}
     with pytest.raises(UserError, match=r"a recall of 1.5 is wanted"):
         build("exact", drawn(2, N), target=1.5)
+
+
+def test_a_candidate_that_is_asked_is_not_counted_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds nothing but the candidate itself has a recall of 0."""
+    from rankfold.index import building
+    from rankfold.index.exact import Exact
+
+    class Itself(Exact):
+        kind = "itself"
+
+        def search(
+            self,
+            vectors: Tensor,
+            k: int,
+            exclude: Interactions | None = None,
+            allow: Tensor | None = None,
+        ) -> TopK:
+            found, own = super().search(vectors, k, exclude, allow), super().search(vectors, 1).ids
+            return TopK(torch.where(found.ids == own, found.ids, -1), found.scores)
+
+    kind = Kind(lambda candidates, budget, **_how: Itself(candidates, budget), None)
+    monkeypatch.setitem(INDEXES, "itself", kind)
+    unit = torch.nn.functional.normalize(drawn(2, N))
+    assert building.build("itself", unit).about["recall"] == {"1": 0.0, "10": 0.0, "100": 0.0}
+
+
+def test_recall_is_a_share_of_those_that_there_are() -> None:
+    truth = TopK(
+        torch.tensor([[4, 2, -1], [-1, -1, -1]]), torch.tensor([[3.0, 1, -INF], [-INF] * 3])
+    )
+    found = TopK(
+        torch.tensor([[4, -1, -1], [-1, -1, -1]]), torch.tensor([[3.0, -INF, -INF], [-INF] * 3])
+    )
+    assert recalls(found, truth).tolist() == [0.5, 1.0]
+    assert recalls(truth, truth).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("method", ["neighbours", "popularity"])

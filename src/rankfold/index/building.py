@@ -16,6 +16,7 @@ from rankfold.index.exact import Exact
 from rankfold.index.kind import Kind, Saveable
 from rankfold.index.measuring import DEPTHS, SAMPLE, halves, measure
 from rankfold.store import Content, Folder, understood
+from rankfold.types import from_pairs
 
 WANTED = 0.98  # recall, unless told
 PRODUCT, COSINE = "inner product", "cosine"
@@ -50,7 +51,8 @@ def build(
     """Build an index and measure how many of the best it finds.
 
     Half of the queries choose the effort of a search, the other half is measured. Where there are
-    none, candidates take their place, which may be easier to answer.
+    none, candidates take their place, which may be easier to answer; one that is measured is not
+    among its own results, which it would always be.
 
     Args:
         kind: a key of ``INDEXES``.
@@ -65,8 +67,14 @@ def build(
     if not 0 < target <= 1:
         raise UserError(f"a recall of {target:g} is wanted", hint="choose one above 0, up to 1")
     given = None if kind == "exact" else asked(2 * SAMPLE)
-    queries = _sample(candidates, seed) if given is None else given
-    tuning, others = halves(queries.detach().to(candidates.device), seed)
+    own = None
+    if given is None:
+        rows, measured = halves(_sample(len(candidates), seed), seed)
+        tuning, others = (candidates[some].float() for some in (rows, measured))
+        shape = len(measured), len(candidates)
+        own = from_pairs(torch.arange(len(measured)), measured, None, shape).to(candidates.device)
+    else:
+        tuning, others = halves(given.detach().to(candidates.device), seed)
     index = find_kind(kind).build(
         candidates, memory_budget, queries=tuning, target=target, seed=seed
     )
@@ -75,7 +83,8 @@ def build(
     if index.kind != "exact":
         about |= {"target": target, "measured_on": len(others)}
         about |= {"of": "candidates" if given is None else "queries"}
-        recall = measure(index, Exact(candidates, memory_budget), others) if len(others) else {}
+        exact = Exact(candidates, memory_budget)
+        recall = measure(index, exact, others, own) if len(others) else {}
     about |= {"recall": recall, "seconds": round(perf_counter() - began, 2), **index.about()}
     return Served(index, about)
 
@@ -87,11 +96,11 @@ def find_kind(name: str) -> Kind:
     return INDEXES[name]
 
 
-def _sample(candidates: Tensor, seed: int) -> Tensor:
+def _sample(n: int, seed: int) -> Tensor:
+    """Some of n rows, each once."""
     rng = torch.Generator().manual_seed(seed)
-    n = len(candidates)
-    rows = torch.randint(0, n, (min(2 * SAMPLE, n),), generator=rng).unique() if n else []
-    return candidates[rows].float()
+    rows: Tensor = torch.randint(0, max(1, n), (min(2 * SAMPLE, n),), generator=rng).unique()
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from rankfold.types import Index, TopK
+from rankfold.types import Index, Interactions, TopK
 
 SAMPLE = 256  # queries to choose the effort of a search with, and as many others to measure it
 DEPTHS = (1, 10, 100)  # of the recall that is told
@@ -17,12 +17,13 @@ ROUNDING = 1e-5  # of a score
 def recalls(found: TopK, truth: TopK) -> Tensor:
     """How many of each query's results are as good as the last of its true ones [B, K]; [B].
 
-    As a share of K. Of candidates with equal scores any is right, up to rounding.
+    As a share of the true ones, of which there may be fewer than K (-1 pads). Of candidates with
+    equal scores any is right, up to rounding.
     """
-    k = truth.ids.shape[1]
+    k, wanted = truth.ids.shape[1], (truth.ids >= 0).sum(dim=1)
     last = truth.scores[:, -1:] - ROUNDING * truth.scores[:, -1:].abs()
     hits = (found.scores[:, :k] >= last) & (found.ids[:, :k] >= 0)
-    return hits.sum(dim=1).double() / k
+    return torch.where(wanted > 0, hits.sum(dim=1).double() / wanted, 1.0)
 
 
 def lower_bound(values: Tensor) -> float:
@@ -30,10 +31,12 @@ def lower_bound(values: Tensor) -> float:
     return float(values.mean() - 2 * values.std(correction=0) / sqrt(len(values)))
 
 
-def measure(index: Index, exact: Index, queries: Tensor) -> dict[str, float]:
+def measure(
+    index: Index, exact: Index, queries: Tensor, exclude: Interactions | None = None
+) -> dict[str, float]:
     """The mean recall at 1, 10 and 100 results."""
-    truth = exact.search(queries, max(DEPTHS))
-    found = {k: recalls(index.search(queries, k), first(truth, k)) for k in DEPTHS}
+    truth = exact.search(queries, max(DEPTHS), exclude)
+    found = {k: recalls(index.search(queries, k, exclude), first(truth, k)) for k in DEPTHS}
     return {str(k): round(float(values.mean()), 4) for k, values in found.items()}
 
 
