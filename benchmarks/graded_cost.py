@@ -50,8 +50,8 @@ class BatchAlone(Nothing):
     def push(self, _vectors: Tensor, grades: Tensor) -> None:
         self.weights = (~above(grades, self.n_grades)).float()
 
-    def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool) -> Tensor:
-        del by_likeness
+    def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
+        del by_likeness, wanted
         scores = vectors @ head
         return shares_above(scores, scores, self.weights)
 
@@ -131,8 +131,10 @@ def measured(data: Dataset, batch_size: int, rounds: int) -> Cost:
 
 
 def memory(n_grades: int) -> dict[str, int]:
-    """Bytes of all that a cache keeps, and of its vectors by the formula."""
+    """Bytes of all that a full cache keeps, and of its vectors by the formula."""
     queues = Queues(torch.ones(n_grades) / n_grades, CACHE, WIDTH)
+    queues.push(torch.randn(n_grades * CACHE, WIDTH), torch.arange(n_grades).repeat(CACHE))
+    queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
     kept = [value for value in vars(queues).values() if isinstance(value, Tensor)]
     return {
         "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in kept),

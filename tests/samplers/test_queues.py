@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankfold.losses.low_fpr import exact_ranks
-from rankfold.samplers.queues import Queues, shares_above
+from rankfold.samplers.queues import Queues, shares_above, weights_above
 
 
 def rows(n: int, width: int, n_grades: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -15,7 +15,7 @@ def rows(n: int, width: int, n_grades: int, seed: int) -> tuple[torch.Tensor, to
 
 
 @settings(deadline=None)
-@given(st.integers(1, 5), st.lists(st.integers(1, 12), max_size=6), st.integers(0, 99))
+@given(st.integers(1, 5), st.lists(st.integers(0, 12), max_size=6), st.integers(0, 99))
 def test_queues_hold_the_latest_of_each_grade(size: int, batches: list[int], seed: int) -> None:
     """Also of a batch that is larger than they are, and of one without some grade."""
     queues, expected = Queues(torch.ones(3) / 3, size, 2), [deque(maxlen=size) for _ in range(3)]
@@ -67,6 +67,113 @@ def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
         own = torch.tensor([brute(queues, float(e @ head), head, k) for e in entries])
         cosines = torch.nn.functional.cosine_similarity(vectors[:, None], entries[None], dim=2)
         torch.testing.assert_close(found[k], (40 * cosines).softmax(dim=1) @ own)
+
+
+def by_definition(queues: Queues, vectors: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+    """Ranks by likeness as the formula has them, in double precision, a threshold at a time."""
+    found = []
+    for k in range(len(queues.shares) - 1):
+        filled = [min(int(n), queues.size) for n in queues.counts[: k + 1]]
+        entries = torch.cat([queues.vectors[g, :n] for g, n in enumerate(filled)]).double()
+        shares = queues.shares.double()
+        weights = torch.cat([(shares[g] / max(n, 1)).repeat(n) for g, n in enumerate(filled)])
+        scores = entries @ head.double()
+        own = (scores[:, None] < scores).double() @ weights / weights.sum().clamp(min=1e-30)
+        cosines = torch.nn.functional.cosine_similarity(
+            vectors.double()[:, None], entries[None], dim=2
+        )
+        found.append((40 * cosines).softmax(dim=1) @ own)
+    return torch.stack(found)
+
+
+def stepped(
+    n: int, width: int, n_grades: int, seed: int, step: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of multiples of a step: a head of whole numbers scores them without rounding.
+
+    Of wide steps many scores are equal.
+    """
+    vectors, grades = rows(n, width, n_grades, seed)
+    return (vectors / step).round() * step, grades
+
+
+def whole_head(width: int, seed: int) -> torch.Tensor:
+    return torch.randint(-5, 6, (width,), generator=torch.Generator().manual_seed(seed)).float()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(2, 6),
+    st.integers(1, 40),
+    st.integers(1, 200),
+    st.sampled_from([1 / 64, 0.5]),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.integers(0, 10_000),
+)
+def test_ranks_by_likeness_are_those_of_the_formula(
+    n_grades: int, size: int, seen: int, step: float, dtype: torch.dtype, seed: int
+) -> None:
+    """Of queues that are empty, filled in part, and full; with vectors of 0 and equal scores."""
+    rng = torch.Generator().manual_seed(seed)
+    queues = Queues(torch.rand(n_grades, generator=rng, dtype=dtype), size, 7)
+    queues.vectors = queues.vectors.to(dtype)
+    for number in range(3):  # weights change until all are full
+        queues.push(*stepped(seen, 7, n_grades, seed + number, step))
+        vectors, grades = stepped(30, 7, n_grades, seed + 10 + number, step)
+        vectors[0], head = 0, whole_head(7, seed + number).to(dtype)
+        expected = by_definition(queues, vectors, head).to(dtype)
+        found = queues.ranks(vectors.to(dtype), head, by_likeness=True)
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+        wanted = grades < n_grades - 1
+        some = queues.ranks(vectors.to(dtype), head, by_likeness=True, wanted=wanted)
+        torch.testing.assert_close(some[:, wanted], expected[:, wanted], atol=2e-5, rtol=0)
+
+
+def test_at_full_size_ranks_by_likeness_are_those_of_the_formula() -> None:
+    queues, head = Queues(torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]), 512, 64), whole_head(64, 2)
+    vectors, grades = stepped(5000, 64, 5, 0, 1 / 64)
+    queues.push(vectors.relu(), grades)
+    asked = stepped(256, 64, 5, 1, 1 / 64)[0].relu()
+    found, expected = (
+        queues.ranks(asked, head, by_likeness=True),
+        by_definition(queues, asked, head),
+    )
+    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
+
+
+def test_ranks_by_likeness_are_not_halved_by_autocast() -> None:
+    """Half of the digits of 40 times a cosine are too few."""
+    queues, head = Queues(torch.ones(3) / 3, 64, 16), rows(1, 16, 3, 2)[0][0]
+    queues.push(*rows(300, 16, 3, 0))
+    vectors = rows(50, 16, 3, 1)[0].bfloat16()
+    values = torch.rand(2, 128, generator=torch.Generator().manual_seed(3))
+    expected = queues._means(vectors.float(), values, torch.ones(2, 128) > 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = queues._means(vectors, values, torch.ones(2, 128) > 0)
+        ranks = queues.ranks(vectors, head, by_likeness=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert ranks.dtype == torch.float32
+
+
+def test_loaded_weights_are_those_of_the_loaded_counts() -> None:
+    full, young = (Queues(torch.tensor([0.7, 0.3]), 4, 2) for _ in range(2))
+    full.push(*rows(40, 2, 2, 0))
+    young.push(torch.ones(1, 2), torch.tensor([0]))
+    vectors, head = rows(5, 2, 2, 1)[0], torch.ones(2)
+    full.ranks(vectors, head, by_likeness=True)
+    full.load(young.state())
+    for likeness in (True, False):
+        found, expected = (q.ranks(vectors, head, by_likeness=likeness) for q in (full, young))
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("levels", [3, 10_000])
+def test_weights_above_are_those_of_a_loop(levels: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, levels, (50,), generator=rng).float()
+    weights = torch.rand(2, 50, generator=rng)
+    expected = torch.stack([(scores[:, None] < scores).float() @ row for row in weights])
+    torch.testing.assert_close(weights_above(scores, weights), expected)
 
 
 def test_with_all_rows_in_the_cache_ranks_are_exact() -> None:

@@ -54,9 +54,9 @@ def rule(parts: Parts) -> Rule:
         queues.push(seen.vectors, seen.grades)
         positive = above(seen.grades, parts.n_grades)
         with torch.no_grad():
-            head, likeness = score_weights(parts), config.ranks == "likeness"
-            ranks = queues.ranks(seen.vectors, head, by_likeness=likeness)
-            weights = rank_weights(ranks, ~positive, config.fpr, sigma)
+            head, likeness, negative = score_weights(parts), config.ranks == "likeness", ~positive
+            ranks = queues.ranks(seen.vectors, head, by_likeness=likeness, wanted=negative[-1])
+            weights = rank_weights(ranks, negative, config.fpr, sigma)
         values = shared_low_fpr_loss(seen.outputs[:, 0], positive, weights)
         if config.classes == 0:
             return values
