@@ -1,67 +1,95 @@
 """Every point of a path has the scores of its own rank and threshold, computed directly."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
 
-from rankfold.solvers.path import Point, path_scores
+from rankfold.solvers.path import QUERIES, Point, path_scores
+from rankfold.types import Interactions, from_pairs
 
-B, N, K, LENGTH = 5, 9, 6, 12
+M, N, K = 5, 9, 6
+DISCOUNTS = (0.0, 0.3)
+LARGE = 2**30
+Parts = tuple[Tensor, Tensor, Tensor]
+
+
+def parts_of(m: int) -> Parts:
+    """Products, values, vectors."""
+    rng = torch.Generator().manual_seed(3)
+    products, vectors = torch.randn(m, K, generator=rng), torch.randn(N, K, generator=rng)
+    values = torch.rand(K, generator=rng).add(0.3).sort(descending=True).values
+    return products, values, vectors
 
 
 @pytest.fixture
-def parts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Products, values, candidates; some are hidden, and all beyond the last."""
-    rng = torch.Generator().manual_seed(3)
-    products, candidates = torch.randn(B, K, generator=rng), torch.randn(N, K, generator=rng)
-    values = torch.rand(K, generator=rng).add(0.3).sort(descending=True).values
-    hidden = torch.zeros(B, LENGTH)
-    hidden[:, N:] = -torch.inf
-    hidden[0, :4] = hidden[2, 7] = -torch.inf
-    return products, values, candidates, hidden
+def parts() -> Parts:
+    return parts_of(M)
 
 
-def directly(
-    point: Point, products: Tensor, values: Tensor, candidates: Tensor, hidden: Tensor
-) -> Tensor:
+def scales() -> dict[float, Tensor]:
+    counts = torch.arange(1.0, N + 1)
+    return {discount: counts**-discount for discount in DISCOUNTS}
+
+
+def seen_by(m: int) -> Interactions:
+    """The first query has seen four candidates, the last one."""
+    queries, candidates = torch.tensor([0, 0, 0, 0, m - 1]), torch.tensor([0, 1, 2, 3, 7])
+    return from_pairs(queries, candidates, None, (m, N))
+
+
+def found(
+    parts: Parts, points: list[Point], memory_budget: int = LARGE
+) -> dict[Point, list[Tensor]]:
+    """The scores at each point, a tensor for each block of queries."""
+    scored: dict[Point, list[Tensor]] = {point: [] for point in points}
+    seen = seen_by(len(parts[0]))
+    for point, scores in path_scores(*parts, points, scales(), seen, memory_budget):
+        scored[point].append(scores.clone())
+    return scored
+
+
+def directly(point: Point, products: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     kept = slice(0, point.rank)
     tau = point.threshold * values[point.rank - 1]
     shrunk = products[:, kept] * (values[kept] - tau) / values[kept]
-    scores = hidden.clone()
-    scores[:, :N] += shrunk @ candidates[:, kept].T
+    scores = (shrunk @ vectors[:, kept].T) * scales()[point.discount]
+    scores[0, :4] = scores[-1, 7] = -torch.inf
     return scores
 
 
 @pytest.mark.parametrize("ranks", [[1], [6], [2, 3, 6], [1, 2, 3, 4, 5, 6]])
 @pytest.mark.parametrize("thresholds", [[0.0], [0.9], [0.0, 0.5, 0.9], [0.9, 0.0]])
+@pytest.mark.parametrize("discounts", [[0.0], [0.3], [0.3, 0.0]])
 def test_scores_are_the_direct_product(
-    parts: tuple[Tensor, Tensor, Tensor, Tensor], ranks: list[int], thresholds: list[float]
+    parts: Parts, ranks: list[int], thresholds: list[float], discounts: list[float]
 ) -> None:
-    points = [Point(rank, threshold) for rank in ranks for threshold in thresholds]
-    found = [(point, scores.clone()) for point, scores in path_scores(*parts[:3], points, parts[3])]
-    assert [point for point, _ in found] == points
-    for point, scores in found:
-        torch.testing.assert_close(scores, directly(point, *parts))
+    points = [Point(7, *settings) for settings in product(ranks, thresholds, discounts)]
+    for point, blocks in found(parts, points).items():
+        (scores,) = blocks
+        torch.testing.assert_close(scores[:, :N], directly(point, *parts))
+        assert (scores[:, N:] == -torch.inf).all()
 
 
-def test_the_hidden_stay_hidden_and_are_not_written_to(
-    parts: tuple[Tensor, Tensor, Tensor, Tensor],
-) -> None:
-    hidden = parts[3].clone()
-    points = [Point(rank, 0.5) for rank in range(1, K + 1)]
-    for _, scores in path_scores(*parts[:3], points, hidden):
-        assert torch.equal(scores == -torch.inf, parts[3] == -torch.inf)
-        assert scores[parts[3] == 0].isfinite().all()
-    assert torch.equal(hidden, parts[3])
+@pytest.mark.parametrize("n_points", [1, 9])
+def test_queries_come_some_at_a_time_and_fewer_where_memory_is_short(n_points: int) -> None:
+    parts = parts_of(2 * QUERIES + 3)
+    points = [Point(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
+    plenty, short = found(parts, points), found(parts, points, memory_budget=70_000)
+    for point in points:
+        assert [len(block) for block in plenty[point]] == [QUERIES, QUERIES, 3]
+        assert len(short[point]) > 3
+        for blocks in (plenty[point], short[point]):
+            torch.testing.assert_close(torch.cat(blocks)[:, :N], directly(point, *parts))
 
 
-def test_all_of_a_threshold_leaves_the_last_component_out(
-    parts: tuple[Tensor, Tensor, Tensor, Tensor],
-) -> None:
+def test_all_of_a_threshold_leaves_the_last_component_out(parts: Parts) -> None:
     """At threshold 1 rank r is rank r - 1 shrunk: the r-th component has no say."""
-    products, values, candidates, hidden = parts
-    changed = candidates.clone()
+    products, values, vectors = parts
+    changed = vectors.clone()
     changed[:, 3] += 1
-    ((_, scores),) = path_scores(products, values, candidates, [Point(4, 1.0)], hidden)
-    ((_, others),) = path_scores(products, values, changed, [Point(4, 1.0)], hidden)
+    point = Point(0, 4, 1.0, 0.0)
+    (scores,) = found(parts, [point])[point]
+    (others,) = found((products, values, changed), [point])[point]
     torch.testing.assert_close(scores, others)

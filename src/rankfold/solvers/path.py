@@ -1,49 +1,92 @@
-"""All ranks and thresholds of a spectral solution, scored without solving again.
+"""All ranks, thresholds and discounts of a spectral solution, scored without solving again.
 
 With T' = U diag(sigma) V^T the scores of rank r at threshold tau are A_sigma - tau A_1, where
 A_sigma = sum_{j <= r} sigma_j u_j v_j^T and A_1 = sum_{j <= r} u_j v_j^T: two blocks that grow
-with r, whatever the number of thresholds.
+with r, whatever the number of thresholds. A discount is a factor of each candidate's column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.kernels.topk import LARGEST_BLOCK
+from rankfold.types import Interactions
+
+QUERIES = 256  # scored at a time, fewer where memory is short
+
 
 class Point(NamedTuple):
+    place: int  # of its decomposition, where there are several
     rank: int
     threshold: float  # of the singular value at that rank
+    discount: float  # exponent of the candidates' counts
 
 
 def path_scores(
     products: Tensor,
     values: Tensor,
-    candidates: Tensor,
+    vectors: Tensor,
     points: Sequence[Point],
-    hidden: Tensor,
+    scales: Mapping[float, Tensor],
+    seen: Interactions,
+    memory_budget: int,
 ) -> Iterator[tuple[Point, Tensor]]:
-    """The scores of some queries at each point of the path; the tensor is used again.
+    """The scores at each point, of some queries after the others; [B, whole blocks of candidates].
+
+    The tensor is used again. What was seen has -inf, and so has what is beyond the last candidate.
 
     Args:
-        products: T' V for the queries, up to a factor per query; [B, K].
+        products: T' V for the queries, up to a factor per query; [M, K].
         values: sigma, [K], descending.
-        candidates: V with its rows scaled as candidates are to be scored; [N, K].
-        points: by ascending rank.
-        hidden: 0, or -inf for candidates not to be returned; [B, L], L >= N.
+        vectors: V, [N, K].
+        points: of one decomposition.
+        scales: a factor per candidate for each discount, [N].
+        seen: candidates not to be returned, [M, N].
+        memory_budget: bytes for the scores of the queries at a time.
     """
-    n, count = len(candidates), len(products)
-    both = torch.cat([hidden, torch.zeros_like(hidden)])  # A_sigma, and below it A_1
+    n = len(vectors)
+    length = -(-n // LARGEST_BLOCK) * LARGEST_BLOCK  # aligned rows are multiplied twice as fast
+    most = max(1, min(QUERIES, memory_budget // (16 * length)))
+    space = vectors.new_empty(3 * most, length)[:, :n]
+    scores = vectors.new_full((most, length), -torch.inf)
+    by_solution = groupby(sorted(points), key=lambda point: (point.rank, point.threshold))
+    solutions = {solution: list(its_own) for solution, its_own in by_solution}
+    for start in range(0, len(products), most):
+        own = products[start : start + most]
+        part, now = seen.part(start, start + len(own)), scores[: len(own)]
+        hidden = part.query_of_pair().long(), part.candidates.long()
+        blocks = _undiscounted(own, values, vectors, list(solutions), space)
+        for its_own, block in zip(solutions.values(), blocks, strict=True):
+            for point in its_own:
+                torch.mul(block, scales[point.discount], out=now[:, :n])
+                now[hidden] = -torch.inf
+                yield point, now
+
+
+def _undiscounted(
+    products: Tensor,
+    values: Tensor,
+    vectors: Tensor,
+    solutions: list[tuple[int, float]],
+    space: Tensor,
+) -> Iterator[Tensor]:
+    """A_sigma - tau A_1 at each rank and threshold: by the two blocks or, of few, one by one."""
+    count, ranks = len(products), [rank for rank, _ in solutions]
+    both, result, done = space[: 2 * count], space[-count:], 0
     lefts = torch.cat([products, products / values])
-    scores = torch.empty_like(hidden)
-    done = 0
-    for point in points:
-        if point.rank > done:
-            new = slice(done, point.rank)
-            both[:, :n].addmm_(lefts[:, new], candidates[:, new].T)
-            done = point.rank
-        tau = point.threshold * float(values[point.rank - 1])
-        yield point, torch.add(both[:count], both[count:], alpha=-tau, out=scores)
+    for rank, threshold in solutions:
+        tau = threshold * float(values[rank - 1])
+        if sum(ranks) <= 2 * max(ranks):
+            shrunk = products[:, :rank] * (1 - tau / values[:rank])
+            yield result.addmm_(shrunk, vectors[:, :rank].T, beta=0)
+            continue
+        if rank > done:
+            new = slice(done, rank)
+            both.addmm_(lefts[:, new], vectors[:, new].T, beta=int(done > 0))
+            done = rank
+        yield torch.add(both[:count], both[count:], alpha=-tau, out=result)
