@@ -5,7 +5,9 @@
 NCCL takes one process per device. So each of its collectives is called as ``comm`` calls it, by a
 group of one; and every method that divides is fitted by two processes that compute on the one
 device, while gloo carries their numbers through the CPU: both must find the loss of one process.
-Of ``rg2``, which tells no loss without validation, the length of all vectors is compared.
+Of ``rg2``, which tells no loss without validation, the length of all vectors is compared. ALS with
+divided candidates is validated too, for which they are made whole, on the device and in a file: the
+scores must be those of one process.
 Needs torch and numpy alone; prints a line per check and ends with 1 if one failed. On a CPU only
 the second part is there: a trial of the program.
 """
@@ -19,7 +21,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import torch
 from gpu_check import planted
@@ -47,6 +51,7 @@ FITS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"epochs": 2, "dropout": 0.0}) for name in ("cba", "ce", "eban", "pauc")),
 ]
 DIVIDED = ("rg2", "ials", "rgx", "bpr", "ssl-pop", "xir")  # with candidates divided, too
+VALIDATED = {"on the device": 2**30, "in a file": 1000}  # by the memory budget, in bytes
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64)
 
 
@@ -167,6 +172,9 @@ def everything(comm: Comm, device: torch.device) -> dict[str, float | str]:
         run = Run(_seed(), device, comm, candidate_memory=400)
         data = part(kinds["interactions"], comm)
         found[f"{name} divided"] = loss(name, dict(FITS)[name], data, run)
+    for where, budget in VALIDATED.items():
+        for name in ("ials", "rgx"):
+            found[f"{name} validated {where}"] = validated(name, budget, comm, device)
     return found
 
 
@@ -218,6 +226,33 @@ def loss(name: str, settings: dict[str, Any], data: Dataset, run: Run) -> float 
         return last if name != "rg2" else length(step, len(data.candidates), run.comm)
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def validated(name: str, budget: int, comm: Comm, device: torch.device) -> float | str:
+    """The score of held pairs after a few sweeps, each of them validated."""
+    fitting, (whole, held) = _fitting(), planted()
+    start, stop = comm.share(whole.n_queries)
+    data = replace(part(whole, comm), validation=held.part(start, stop))
+    method = METHODS[name]
+    settings = method.config(sweeps=3)
+    how = fitting.Fitting(memory_budget=budget, candidate_memory=400)
+    job = fitting.Job(name, method, settings, data, how, comm, None)
+    run = Run(_seed(), device, comm, memory_budget=budget, candidate_memory=400)
+    validate = fitting._validator(job, data)
+    try:
+        return float([validate(step.model) for step in method.fit(data, settings, run)][-1])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _fitting() -> Any:
+    """The module; it imports what reads tables and files, of which there are none here."""
+    for name in ("polars", "zstandard"):
+        if name not in sys.modules and find_spec(name) is None:
+            sys.modules[name] = MagicMock(name=name)
+    from rankfold import fitting
+
+    return fitting
 
 
 def length(step: Step, n: int, comm: Comm) -> float:

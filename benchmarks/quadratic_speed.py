@@ -27,8 +27,9 @@ from rankfold.metrics import parse
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Objective, candidate_half, query_half
 from rankfold.objectives.rg import rg2
-from rankfold.solvers.als import by_conjugate_gradients, sweep
+from rankfold.solvers.als import sweep
 from rankfold.solvers.spectral import Target, decompose
+from rankfold.solvers.systems import by_conjugate_gradients
 from rankfold.types import Dataset, Model
 
 WIDTHS = (64, 128, 256)

@@ -1,6 +1,6 @@
 """Memory of a rank, and bytes that it sends, as the number of ranks grows.
 
-    python benchmarks/ranks_memory.py [--ranks 1 2 4] [--home DIR] [--write]
+    python benchmarks/ranks_memory.py [--ranks 1 2 4] [--cases CASE ...] [--home DIR] [--write]
 
 A generated set (M queries, N candidates, PAIRS pairs) is prepared in as many shards as there are
 ranks; a few methods are fitted on it with candidates on all ranks, and with candidates divided
@@ -53,14 +53,16 @@ def main() -> None:
         fit_one(given.home, given.rank)
         return
     found: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
+    if given.write and RESULT.exists():
+        found = json.loads(RESULT.read_text()) | found  # what is not measured now stays
     for ranks in given.ranks:
         prepare(given.home / f"data-{ranks}", ranks)
-        found[str(ranks)] = {}
         for case in given.cases:
-            found[str(ranks)][case] = launch(given.home, ranks, case)
-            print(ranks, case, json.dumps(found[str(ranks)][case]), flush=True)
-    if given.write:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+            told = launch(given.home, ranks, case)
+            found.setdefault(str(ranks), {})[case] = told
+            print(ranks, case, json.dumps(told), flush=True)
+            if given.write:
+                RESULT.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def prepare(folder: Path, shards: int) -> None:

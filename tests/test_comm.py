@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from ranks import Failed, outcomes, together
 from torch import Tensor
 
-from rankfold.comm import ALONE, connect
+from rankfold.comm import ALONE, connect, give_back_memory, standing
 from rankfold.errors import UserError
 from rankfold.types import Comm
 
@@ -30,6 +32,7 @@ def all_of_it(comm: Comm) -> dict[str, Any]:
         "turned": comm.sum(rows(comm.rank, 7).T),
         "broadcast": comm.broadcast(rows(comm.rank, 4), source=1),
         "share": torch.tensor(comm.share(7)),
+        "standing": torch.tensor(standing(5 - comm.rank, comm)),
     }
     comm.barrier()
     comm.agree({"seed": 1, "config": {"b": [1, 2], "a": None}})
@@ -60,6 +63,8 @@ def test_collectives(size: int) -> None:
             one["gather"], torch.cat([rows(rank, 2 + 3 * rank) for rank in range(size)])
         )
         assert one["empty"].shape == (0, 2)
+        has = [5 - rank for rank in range(size)]
+        assert one["standing"].tolist() == [sum(has[:rank]), sum(has)]
         start, stop = one["share"].tolist()
         assert (start, stop) == (7 * rank // size, 7 * (rank + 1) // size)
         torch.testing.assert_close(one["scatter"], total[start:stop])
@@ -73,10 +78,36 @@ def test_collectives(size: int) -> None:
         assert "the same versions" in hint
 
 
+def tables_come_and_go(_comm: Comm) -> tuple[int, int]:
+    """Bytes that stay in memory while tables are there, and after they went."""
+    give_back_memory()
+    rows(0, 2**20)  # by the size of what was freed glibc tells what it keeps
+    before, tables, beside = anonymous(), [], []
+    for _ in range(16):
+        tables.append(torch.zeros(2**20))
+        beside.append(torch.zeros(2**12))
+    held = anonymous() - before
+    tables.clear()
+    return held, anonymous() - before
+
+
+def anonymous() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the C library is left alone")
+def test_the_memory_of_tables_is_given_back() -> None:
+    for held, left in together(2, tables_come_and_go):
+        assert held > 60e6
+        assert left < 8e6
+
+
 def test_alone_returns_what_it_is_given() -> None:
     some = rows(0, 5)
     for one in (ALONE.sum(some), ALONE.gather(some), ALONE.scatter_sum(some)):
         assert one is some
+    assert standing(5, ALONE) == (0, 5)
     assert ALONE.broadcast(some) is ALONE.collect(some) is some
     assert ALONE.texts("a") == ["a"]
     assert ALONE.share(5) == (0, 5)

@@ -10,8 +10,10 @@ leave it equal to the result or undefined.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from rankfold.types import Comm
 from rankfold.watch import GRACE, RESUME, End, Ended, Watch
 
 ARRIVAL = timedelta(minutes=5)  # within which all ranks are there
+LARGE, SPARE = 2**21, 2**24  # bytes of a table, and of free memory that a process keeps at most
 SLOW = timedelta(days=7)  # a rank that is slow is not dead: the watch tells, not a timeout
 
 
@@ -90,9 +93,12 @@ class Together:
         lengths = self._lengths(len(tensor))
         own = _padded(tensor, max(lengths))
         self.sent += own.nbytes * (self.size - 1)
-        parts = [torch.empty_like(own) for _ in lengths]
+        found = own.new_empty(len(own) * self.size, *own.shape[1:])
+        parts = found.split(len(own)) if len(own) > 0 else [found] * self.size
         with self._told():
-            dist.all_gather(parts, own)
+            dist.all_gather(list(parts), own)
+        if min(lengths) == len(own):
+            return found
         return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
     def collect(self, tensor: Tensor) -> Tensor:
@@ -190,6 +196,15 @@ def _is_misuse(error: RuntimeError) -> bool:
     return not any(word in str(error).lower() for word in faults)
 
 
+def standing(count: int, comm: Comm) -> tuple[int, int]:
+    """Where rows of this process begin among those of all, and how many all have; it has so many.
+
+    The rows of a process stand after those of the processes before it.
+    """
+    counts = comm.gather(torch.tensor([count]))
+    return int(counts[: comm.rank].sum()), int(counts.sum())
+
+
 _joined: Together | None = None
 _aside = False
 
@@ -240,6 +255,22 @@ def _join() -> Together:
     with together._told():
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=SLOW)
     return together
+
+
+def give_back_memory() -> None:
+    """From now on let the system have tables back once they are freed.
+
+    Left to itself, glibc keeps what was freed of up to 32 MiB at a time, in holes: with shares of
+    tables and groups of that size, a rank would hold twice what it uses. It costs the time to get
+    such memory anew, and so is for those that divide what they cannot hold.
+    """
+    if sys.platform != "linux":
+        return
+    trim_threshold, mmap_threshold = -1, -3
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # not in musl
+        library.mallopt(mmap_threshold, LARGE)
+        library.mallopt(trim_threshold, SPARE)
 
 
 def close() -> None:

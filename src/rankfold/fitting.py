@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rankfold import config, store
-from rankfold.comm import connect, device_of
+from rankfold.comm import connect, device_of, standing
 from rankfold.data.folder import check_pairs
 from rankfold.data.graded import joined
 from rankfold.data.prepare import as_data
@@ -179,6 +179,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     job = Job(name, method, settings, own, how, comm, data)
     names = ("device", "resume", "memory_budget", "candidate_memory")
     alike = {name: getattr(how, name) for name in names}
+    alike["out"] = None if job.out is None else str(job.out.absolute())
     comm.agree({**store.versions(), **job.identity(), **alike})
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
@@ -399,8 +400,7 @@ def _judge(job: Job, data: Dataset) -> _Judge | None:
         return None
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
-    counts = job.comm.gather(torch.tensor([len(rows)]))
-    before, n = int(counts[: job.comm.rank].sum()), int(counts.sum())
+    before, n = standing(len(rows), job.comm)
     if n > job.how.validation_queries:
         rng = torch.Generator().manual_seed(job.how.seed)
         sample = torch.randperm(n, generator=rng)[: job.how.validation_queries]

@@ -25,9 +25,10 @@ from rankfold.methods import METHODS
 from rankfold.objectives.quadratic import candidate_half, query_half, value
 from rankfold.objectives.rg import rg2
 from rankfold.ranker import Ranker
-from rankfold.solvers import shards
-from rankfold.solvers.als import by_conjugate_gradients, sweep
+from rankfold.solvers import pairs, shards
+from rankfold.solvers.als import sweep
 from rankfold.solvers.shards import Shards
+from rankfold.solvers.systems import by_conjugate_gradients
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.course import Course
@@ -35,7 +36,7 @@ from rankfold.types import Comm, Model, Run, Step
 
 M, N, WIDTH = 240, 125, 6  # shares of the candidates are not alike, and those of queries below N
 MEMORY = 2000  # bytes
-AT_ONCE = MEMORY // (4 * WIDTH)  # candidates are gathered
+AT_ONCE = MEMORY // (4 * WIDTH * shards.COPIES)  # candidates are gathered
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "ials": ("ials", {"sweeps": 2, "refit": True, "validation_queries": 30}),
     "grades": ("wrmf", {"sweeps": 2, "steps": 1, "alpha": 5.0, "weights": "grade"}),
@@ -60,7 +61,7 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 def everything(comm: Comm, home: Path) -> dict[str, Any]:
     """What the tests ask of each rank."""
-    shards.CHUNK = 32
+    shards.CHUNK, shards.AT_ONCE, pairs.ENTRIES = 32, {"cpu": 50}, {"cpu": 1}  # several of each
     stopped = begin if comm.size == 2 else go_on
     return {
         "fits": {name: fitted(comm, home / "data", *fit) for name, fit in FITS.items()},

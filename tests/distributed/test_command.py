@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from planted import groups
-from ranks import environment, free_port
+from ranks import Failed, environment, free_port, outcomes
 
 import rankfold as rf
+from rankfold.types import Comm
 
 ENDLESS = ["--patience", "100000000", "--set", "sweeps=100000000", "--checkpoint-seconds", "0"]
 
@@ -68,6 +69,26 @@ def test_ranks_that_were_told_other_things_end_before_the_work(
     assert len(re.findall("^error:", err, re.M)) == 1
     assert re.search(rf"^error: rank 1 of 2 \(.*\) has {name} 2, and rank 0 has 1$", err, re.M)
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("others", [None, "elsewhere"])
+def test_ranks_that_write_elsewhere_or_nowhere_end_before_the_work(
+    data: Path, tmp_path: Path, others: str | None
+) -> None:
+    outs = [tmp_path / "model", None if others is None else tmp_path / others]
+    found = outcomes(2, fitted_into, data, outs)
+    told = [json.dumps(None if out is None else str(out)) for out in outs]
+    for one in found:
+        assert isinstance(one, Failed)
+        assert one.kind == "UserError"
+        assert re.search(r"^rank 1 of 2 \(.*\) has out (.*), and rank 0 has (.*)$", one.text)
+        assert one.text.endswith(f"has out {told[1]}, and rank 0 has {told[0]}")
+        assert "the same versions, data and command" in one.hint
+    assert not list(tmp_path.iterdir())
+
+
+def fitted_into(comm: Comm, data: Path, outs: list[Path | None]) -> None:
+    rf.fit("ials", data, comm=comm, out=outs[comm.rank], width=2, sweeps=1)
 
 
 def test_a_killed_rank_ends_the_others_and_fewer_go_on(data: Path, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from rankfold.ranker import Ranker
 from rankfold.types import Comm
 
 METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
-SHARDED = {"candidate_memory": 400}  # bytes: candidates are divided and gathered a dozen at a time
+SHARDED = {
+    "candidate_memory": 400
+}  # bytes: candidates are divided and gathered half a dozen at a time
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "popularity": ("popularity", {}),
     "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),
@@ -158,3 +160,23 @@ def test_any_number_of_ranks_reads_any_number_of_files(
         assert all(torch.equal(ours[key], theirs[key]) for key in ours.keys() | theirs.keys())
         firsts = [one.first for one in held]
         assert firsts == [Share(rank, size).share(every.n_queries)[0] for rank in range(size)]
+
+
+def chosen(comm: Comm, path: Path, options: dict[str, Any]) -> list[Any]:
+    ranker = rf.fit("rg2", path, comm=comm, **options)
+    return [dict(ranker.model.config), [entry["score"] for entry in ranker.model.notes["path"]]]
+
+
+def test_all_ranks_score_as_many_queries_at_a_time(tmp_path: Path) -> None:
+    """Also where one has a candidate more, with which its rows are longer, and memory is short."""
+    some = torch.rand(80, 257, generator=torch.Generator().manual_seed(0)) < 0.1
+    some[0] = True
+    queries, candidates = some.nonzero().unbind(1)
+    table = pl.DataFrame({"query": queries.numpy(), "candidate": candidates.numpy()})
+    rf.prepare(table, out=tmp_path / "data", shards=2)
+    options = {"width": 8, "tolerance": 1e-6, "memory_budget": 40960, "candidate_memory": 400}
+    first, second = together(2, chosen, tmp_path / "data", options)
+    config, scores = chosen(ALONE, tmp_path / "data", options)
+    assert first == second
+    assert first[0] == config
+    assert first[1] == pytest.approx(scores, abs=1e-6)

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.solvers.path import QUERIES, Point, path_scores
+from rankfold.solvers.path import QUERIES, Point, path_scores, queries_at_once
 from rankfold.types import Interactions, from_pairs
 
 M, N, K = 5, 9, 6
 DISCOUNTS = (0.0, 0.3)
-LARGE = 2**30
 Parts = tuple[Tensor, Tensor, Tensor]
 
 
@@ -40,12 +39,13 @@ def seen_by(m: int) -> Interactions:
 
 
 def found(
-    parts: Parts, points: list[Point], memory_budget: int = LARGE
+    parts: Parts, points: list[Point], memory_budget: int = 2**30
 ) -> dict[Point, list[Tensor]]:
     """The scores at each point, a tensor for each block of queries."""
     scored: dict[Point, list[Tensor]] = {point: [] for point in points}
     seen = seen_by(len(parts[0]))
-    for point, scores in path_scores(*parts, points, scales(), seen, memory_budget):
+    most = queries_at_once(N, memory_budget)
+    for point, scores in path_scores(*parts, points, scales(), seen, most):
         scored[point].append(scores.clone())
     return scored
 

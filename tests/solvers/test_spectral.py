@@ -9,8 +9,9 @@ from rankfold.methods.spectral import factors, fold
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, rg2_weighted, rgx
-from rankfold.solvers.als import by_cholesky, candidate_step, query_step
+from rankfold.solvers.als import candidate_step, query_step
 from rankfold.solvers.spectral import Decomposition, Target, decompose, orthonormal
+from rankfold.solvers.systems import by_cholesky
 from rankfold.types import Interactions
 
 LARGE = 2**30

@@ -35,15 +35,10 @@ from rankfold.objectives.quadratic import (
 )
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx, rgx_sampled
-from rankfold.solvers.als import (
-    Solve,
-    by_cholesky,
-    by_conjugate_gradients,
-    half_step,
-    sweep,
-)
+from rankfold.solvers.als import half_step, sweep
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
+from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.types import Comm, Dataset, Interactions, Method, Model, Run, Step
 
 FOLD_STEPS = 20  # of conjugate gradients, for the vectors that are kept and for new queries
@@ -278,7 +273,8 @@ def starting_candidates(
         scale = torch.tensor(0.1 * length / config.width**0.5)
         if shards is not None:
             return shards.start(config.width, run.rng, run.device).mul_(scale)
-        return (torch.randn(n_candidates, config.width, generator=run.rng) * scale).to(run.device)
+        drawn = torch.randn(n_candidates, config.width, generator=run.rng)
+        return drawn.mul_(scale).to(run.device)
     exponents = {"exponent": QUERY_EXPONENT, "candidate_exponent": CANDIDATE_EXPONENT}
     separable = rg2(o.rows, 0.0, **exponents, comm=o.comm)
     target = Target(separable, run.memory_budget, shards)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from rankfold.comm import standing
 from rankfold.objectives.quadratic import in_all
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
@@ -41,7 +42,7 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
         rest = rest[~torch.isin(rest, queries)]
         seen, first = judge.hidden(queries), 0
         if shards is not None:  # each process ranks the queries of all
-            seen, first = shards.seen(seen), _before(len(queries), comm)
+            seen, (first, _) = shards.seen(seen), standing(len(queries), comm)
         yield Stage(queries, seen, slice(first, first + len(queries)))
 
 
@@ -84,10 +85,6 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 def _evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:
     """About n of the queries of all processes: those that are here."""
-    step = max(1, int(in_all(len(queries), comm)) // n)
-    return queries[(step // 2 - _before(len(queries), comm)) % step :: step]
-
-
-def _before(n: int, comm: Comm) -> int:
-    """How many the processes before this one have."""
-    return int(comm.gather(torch.tensor([n]))[: comm.rank].sum())
+    before, total = standing(len(queries), comm)
+    step = max(1, total // n)
+    return queries[(step // 2 - before) % step :: step]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.comm import standing
 from rankfold.encoders.bags import thin
 from rankfold.methods.siamese_parts import Parts
 from rankfold.training.batches import QueryBatches, Rows
@@ -128,7 +129,7 @@ class Asked(NamedTuple):
 
 def first_of_all(queries: Tensor, count: int, comm: Comm) -> Tensor:
     """Those of this process among the first ``count`` of all processes."""
-    before = int(comm.gather(torch.tensor([len(queries)]))[: comm.rank].sum())
+    before, _ = standing(len(queries), comm)
     return queries[: max(0, count - before)]
 
 
@@ -138,7 +139,7 @@ def of_all_queries(
     """The queries of all processes, given this one's, so many at a time."""
     before, size = 0, len(vectors)
     if parts.shards is not None:
-        before = int(parts.comm.gather(torch.tensor([size]))[: parts.comm.rank].sum())
+        before, _ = standing(size, parts.comm)
         vectors, hidden = parts.comm.gather(vectors), parts.shards.seen(hidden)
     for start in range(0, len(vectors), block):
         stop = min(start + block, len(vectors))

@@ -90,10 +90,9 @@ class Held(NamedTuple):
 
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:
         """As many as a CPU's cache holds, by the pairs that all processes have together."""
-        kind, width = others.device.type, others.shape[1]
         counts = self.counts()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        most = max(64, ENTRIES.get(kind, LARGEST) // width), PAIRS.get(kind, LARGEST)
+        most = rows_at_once(others), PAIRS.get(others.device.type, LARGEST)
         for first, last in blocks(replace(self.rows, offsets=offsets), *most):
             part, pulls = self.rows.part(first, last), self.pull_own[first:last]
             yield slice(first, last), self._replace(rows=part, pull_own=pulls)
@@ -189,4 +188,18 @@ def candidate_side(half: Half, shards: Shards) -> Side:
 def _mean_square(counts: Tensor, others: Tensor, comm: Comm) -> Tensor:
     """By how many pairs each of the others that are here has."""
     counts = counts.to(others.dtype)
-    return comm.sum(counts @ others**2) / comm.sum(counts.sum()).clamp(min=1)
+    total = others.new_zeros(others.shape[1])
+    for some in runs(others):
+        total += counts[some] @ others[some] ** 2
+    return comm.sum(total) / comm.sum(counts.sum()).clamp(min=1)
+
+
+def runs(vectors: Tensor) -> Iterator[slice]:
+    """Rows that are worked on at a time."""
+    step = rows_at_once(vectors)
+    return (slice(first, first + step) for first in range(0, len(vectors), step))
+
+
+def rows_at_once(vectors: Tensor) -> int:
+    """How many are worked on at a time, of vectors [..., D] like these."""
+    return max(64, ENTRIES.get(vectors.device.type, LARGEST) // max(1, vectors.shape[-1]))

@@ -34,7 +34,7 @@ def path_scores(
     points: Sequence[Point],
     scales: Mapping[float, Tensor],
     seen: Interactions,
-    memory_budget: int,
+    most: int,
 ) -> Iterator[tuple[Point, Tensor]]:
     """The scores at each point, of some queries after the others; [B, whole blocks of candidates].
 
@@ -47,11 +47,9 @@ def path_scores(
         points: of one decomposition.
         scales: a factor per candidate for each discount, [N].
         seen: candidates not to be returned, [M, N].
-        memory_budget: bytes for the scores of the queries at a time.
+        most: queries that are scored at a time.
     """
-    n = len(vectors)
-    length = -(-n // LARGEST_BLOCK) * LARGEST_BLOCK  # aligned rows are multiplied twice as fast
-    most = max(1, min(QUERIES, memory_budget // (16 * length)))
+    n, length = len(vectors), aligned(len(vectors))
     space = vectors.new_empty(3 * most, length)[:, :n]
     scores = vectors.new_full((most, length), -torch.inf)
     by_solution = groupby(sorted(points), key=lambda point: (point.rank, point.threshold))
@@ -66,6 +64,16 @@ def path_scores(
                 torch.mul(block, scales[point.discount], out=now[:, :n])
                 now[hidden] = -torch.inf
                 yield point, now
+
+
+def queries_at_once(n_candidates: int, memory_budget: int) -> int:
+    """How many are scored within so many bytes."""
+    return max(1, min(QUERIES, memory_budget // (16 * aligned(n_candidates))))
+
+
+def aligned(n_candidates: int) -> int:
+    """Up to whole blocks: rows of such a length are multiplied twice as fast."""
+    return -(-n_candidates // LARGEST_BLOCK) * LARGEST_BLOCK
 
 
 def _undiscounted(

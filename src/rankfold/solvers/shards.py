@@ -16,9 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.comm import give_back_memory
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
+COPIES = 2  # of what is gathered at a time: torch has one of its own on the way
+AT_ONCE = {"cpu": 2**12}  # queries whose sums are added at a time; elsewhere all
 MOST_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
 CHUNK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
 
@@ -41,8 +44,9 @@ def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
 
 def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
     """Candidates divided by row; what is gathered at a time keeps within the memory of the run."""
+    give_back_memory()
     most = min(run.memory_budget, run.candidate_memory)
-    return Shards(rows, run.comm, most // (4 * width))
+    return Shards(rows, run.comm, most // (4 * width * COPIES))
 
 
 class Shards:
@@ -93,7 +97,7 @@ class Shards:
         for group in self.groups:
             vectors = self.gathered(own, group)
             weights = group.rows.grades if weigh is None else weigh(group, vectors)
-            total += row_sums(group.rows, vectors, weights)
+            _add_sums(total, group.rows, vectors, weights)
         return total
 
     def spread(
@@ -125,7 +129,9 @@ class Shards:
         """The vectors of a group, from the rows that each process has, beginning with ``first``."""
         part = own[group.first - first : group.first - first + self._step]
         lack = self._step - len(part)
-        return self.comm.gather(torch.nn.functional.pad(part, (0, 0, 0, lack)))
+        if lack > 0:
+            part = torch.nn.functional.pad(part, (0, 0, 0, lack))
+        return self.comm.gather(part)
 
     def numbers(self, numbers: Tensor, group: Group) -> Tensor:
         """Those of a group, of a number per candidate; of rows that are none, any."""
@@ -146,12 +152,13 @@ class Shards:
 
         A part of a whole number of sixteens is what torch draws there at once.
         """
-        parts, bounds = [], [*range(0, max(1, self.n - CHUNK + 1), CHUNK), self.n]
-        for first, last in pairwise(bounds):
+        found, place = torch.empty(self.size, width), 0
+        for first, last in pairwise([*range(0, max(1, self.n - CHUNK + 1), CHUNK), self.n]):
             drawn = torch.randn(last - first, width, generator=rng)
-            mine = slice(max(0, self.rows.start - first), max(0, self.rows.stop - first))
-            parts.append(drawn[mine].clone())
-        return torch.cat(parts).to(device)
+            mine = drawn[max(0, self.rows.start - first) : max(0, self.rows.stop - first)]
+            found[place : place + len(mine)] = mine
+            place += len(mine)
+        return found.to(device)
 
     def seen(self, rows: Interactions) -> Interactions:
         """Of pairs of some queries of each process, those of all with the candidates here."""
@@ -171,3 +178,12 @@ class Shards:
         every = [self.comm.gather(one[None]).permute(1, 0, 2).flatten(1) for one in (ids, scores)]
         order = torch.sort(every[1], dim=1, descending=True, stable=True).indices[:, :k]
         return TopK(every[0].gather(1, order), every[1].gather(1, order))
+
+
+def _add_sums(total: Tensor, rows: Interactions, vectors: Tensor, weights: Tensor | None) -> None:
+    """Add R Q, weighted by pair, to a table; some rows at a time, lest there be another like it."""
+    step = AT_ONCE.get(vectors.device.type, max(1, len(total)))
+    for first in range(0, len(total), step):
+        last = min(first + step, len(total))
+        part, pairs = rows.part(first, last), slice(*rows.offsets[[first, last]].tolist())
+        total[first:last] += row_sums(part, vectors, None if weights is None else weights[pairs])

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.comm import ALONE, standing
 from rankfold.types import Batch, Comm, Interactions, Own
 
 
@@ -67,9 +67,8 @@ class Share(NamedTuple):
 
 def share_of(count: int, comm: Comm) -> Share:
     """The share of a process that has so many, one process after the other."""
-    counts = comm.gather(torch.tensor([count])).tolist()
-    first = sum(counts[: comm.rank])
-    return Share(first, first + count, sum(counts))
+    first, total = standing(count, comm)
+    return Share(first, first + count, total)
 
 
 class PairBatches:

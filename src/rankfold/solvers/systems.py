@@ -1,0 +1,224 @@
+"""The systems of a block of rows in least squares, and the ways to solve them.
+
+In the basis in which the Gram matrix that all rows share is diagonal, a row's system is a diagonal
+plus the Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division.
+With it, conjugate gradients preconditioned by the diagonal need a few steps, each of them two
+sparse products for a whole block of rows. Cholesky's factorisation per row is the reference.
+
+Where a block is all queries of a process, of which a product gathers all candidates, what follows
+from a number of each row and one of each column is made some rows at a time, and never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.sparse import pair_products
+from rankfold.solvers.pairs import Pairs, Some, rows_at_once, runs
+
+TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
+
+Rows = Callable[[slice], Tensor]
+"""Some rows of a table, which need not be held."""
+
+
+class System(NamedTuple):
+    """The systems of a block of rows, in the basis of the shared Gram matrix.
+
+    Row i: (diag(diagonal_i) + extra sum_{j in rows_i} g_ij Y_j Y_j^T
+    - cross (sums_i whole^T + whole sums_i^T)) X_i = line_i + sum_{j in rows_i} pull_ij Y_j,
+    with sums_i = sum_{j in rows_i} Y_j.
+    """
+
+    pairs: Pairs  # rows, [B, m]
+    others: Tensor  # Y [m, D], or those of its rows that are here
+    square: Tensor  # a pair's mean square of each entry of Y, [D]
+    diagonal: Rows  # [B, D]
+    line_own: Tensor  # [B]; times ``line`` it is line_i
+    line: Tensor  # [D]
+    extra: float
+    offset: float
+    cross: float
+    whole: Tensor  # sum_j Y_j, [D]
+    sums: Tensor | None  # [B, D]; None without ``cross``
+
+    def right(self) -> Tensor:
+        """The right sides; [B, D]."""
+        return self._with_line(self.pairs.sums(self.others, self._pulls))
+
+    def product(self, x: Tensor) -> Tensor:
+        """The systems' matrices times the rows of x [B, D]."""
+        result = self._with_diagonal(self.pairs.sums(self.others, self._weights, x), x, 1)
+        return result if self.sums is None else result.sub_(self._crossed(x, self.sums))
+
+    def residual(self, x: Tensor) -> Tensor:
+        """``right() - product(x)``, with one sum over the pairs; [B, D]."""
+        result = self._with_line(self.pairs.sums(self.others, self._lacking, x))
+        self._with_diagonal(result, x, -1)
+        return result if self.sums is None else result.add_(self._crossed(x, self.sums))
+
+    def _with_line(self, sums: Tensor) -> Tensor:
+        return sums.addcmul_(self.line_own[:, None], self.line)
+
+    def _with_diagonal(self, sums: Tensor, x: Tensor, sign: int) -> Tensor:
+        for some in runs(x):
+            sums[some].addcmul_(self.diagonal(some), x[some], value=sign)
+        return sums
+
+    def _pulls(self, some: Some) -> Tensor:
+        return pulls_of(some, self.offset)
+
+    def _weights(self, some: Some) -> Tensor:
+        return squares_of(some, self.extra)
+
+    def _lacking(self, some: Some) -> Tensor:
+        return self._pulls(some) - self._weights(some)
+
+    def _crossed(self, x: Tensor, sums: Tensor) -> Tensor:
+        along: Tensor = torch.linalg.vecdot(sums, x)[:, None]
+        return (sums * (x @ self.whole)[:, None] + along * self.whole) * self.cross
+
+
+def pulls_of(some: Some, offset: float) -> Tensor:
+    """The weight own_i (g_ij + offset) other_j of each pair."""
+    rows = some.pairs
+    pulls = torch.repeat_interleave(some.pull_own, rows.counts(), output_size=rows.n_pairs)
+    pulls = pulls * some.pull_other[rows.candidates]
+    return pulls if rows.grades is None else pulls * (rows.grades + offset)
+
+
+def squares_of(some: Some, extra: float) -> Tensor:
+    """The weight extra g_ij X_i . Y_j of each pair."""
+    assert some.x is not None
+    weights = pair_products(some.pairs, some.x, some.others).mul_(extra)
+    return weights if some.pairs.grades is None else weights.mul_(some.pairs.grades)
+
+
+def unweighed(_some: Some) -> None:
+    """Each pair counts 1."""
+
+
+Solve = Callable[[System, Tensor | None], Tensor]
+"""Solves a block's systems; given vectors to start from, it may."""
+
+
+def by_division(system: System) -> Tensor:
+    """Where a row's matrix is diagonal."""
+    return scaled(system.right(), lambda some: inverse(system.diagonal(some)))
+
+
+def by_conjugate_gradients(steps: int) -> Solve:
+    """So many steps for every row at once, preconditioned by about the diagonal of its system.
+
+    What a row's own pairs add to the diagonal is taken as their number times the mean.
+    """
+
+    def solve(system: System, start: Tensor | None) -> Tensor:
+        sizes = system.extra * system.pairs.counts().to(system.others.dtype)[:, None]
+
+        def inverted(some: slice) -> Tensor:
+            diagonal = system.diagonal(some)
+            return inverse(torch.addcmul(diagonal, sizes[some], system.square))
+
+        scale = held(inverted, len(sizes), system.square)
+        if start is None:
+            residual = system.right()
+            x = torch.zeros_like(residual)
+        else:  # what nothing holds is left at 0
+            x = scaled(start, lambda some: scale(some) > 0)
+            residual = system.residual(x)
+        return conjugate_gradients(
+            system.product,
+            residual,
+            x,
+            lambda rest, out: scaled(rest, scale, out),
+            lambda x, y: torch.linalg.vecdot(x, y)[:, None],
+            steps,
+        )
+
+    return solve
+
+
+def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
+    """Form and factor the matrix of every row; the pseudo-inverse where that is singular."""
+    others = system.others
+    matrices = torch.diag_embed(system.diagonal(slice(None))).double()
+    for column in range(others.shape[1]):
+        weigh = partial(_entries_of, column=column, extra=system.extra)
+        matrices[:, column] += system.pairs.sums(others, weigh)
+    if system.sums is not None:
+        sums = system.sums.double()[:, :, None] * system.whole.double()
+        matrices -= system.cross * (sums + sums.mT)
+    factors, info = torch.linalg.cholesky_ex(matrices)
+    pivots = factors.diagonal(dim1=1, dim2=2)
+    good = (info == 0) & (pivots.amin(dim=1) > TINY**0.5 * pivots.amax(dim=1))
+    right = system.right().double()[:, :, None]
+    solution = torch.empty_like(right)
+    solution[good] = torch.cholesky_solve(right[good], factors[good])
+    solution[~good] = torch.linalg.pinv(matrices[~good], hermitian=True, rtol=TINY) @ right[~good]
+    return solution[:, :, 0].to(others.dtype)
+
+
+def _entries_of(some: Some, column: int, extra: float) -> Tensor:
+    """The entry of extra g_ij Y_j in this column, for each pair."""
+    grades = 1.0 if some.pairs.grades is None else some.pairs.grades
+    return (some.others[:, column][some.pairs.candidates] * extra * grades).contiguous()
+
+
+def conjugate_gradients(
+    product: Callable[[Tensor], Tensor],
+    residual: Tensor,
+    x: Tensor,
+    precondition: Callable[[Tensor, Tensor], Tensor],
+    dot: Callable[[Tensor, Tensor], Tensor],
+    steps: int,
+) -> Tensor:
+    """Steps from ``x`` towards the solution, for a positive definite product.
+
+    With ``dot`` row by row, every row is a system of its own. A direction along which the product
+    vanishes is not taken, nor any once what is left is rounding. ``x`` and ``residual``, which is
+    what the product of x lacks, are overwritten. ``precondition`` writes to its second argument:
+    four tables of the size of x are held.
+    """
+    direction = precondition(residual, torch.empty_like(residual))
+    size = dot(residual, direction)
+    rounding = size * torch.finfo(x.dtype).eps ** 2
+    for step in range(1, steps + 1):
+        moved = product(direction)
+        along = dot(direction, moved)
+        length = torch.where((along > 0) & (size > rounding), size / along, 0.0)
+        x.addcmul_(length, direction)
+        if step == steps:
+            break
+        residual.addcmul_(length, moved, value=-1)
+        conditioned = precondition(residual, moved)
+        before, size = size, dot(residual, conditioned)
+        direction = conditioned.addcmul_(torch.where(before > 0, size / before, 0.0), direction)
+    return x
+
+
+def inverse(diagonal: Tensor) -> Tensor:
+    """1 / d, and 0 where that is tiny beside the largest of its row."""
+    largest = diagonal.amax(dim=1, keepdim=True)
+    return torch.where(diagonal > TINY * largest, 1 / diagonal, 0.0)
+
+
+def held(rows: Rows, n: int, like: Tensor) -> Rows:
+    """Made once where all n rows are worked on at a time, and otherwise whenever they are."""
+    if n > rows_at_once(like):
+        return rows
+    table = rows(slice(None))
+    return lambda some: table[some]
+
+
+def scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
+    """The table times another, entry by entry; written to ``out``, or where it lies."""
+    out = table if out is None else out
+    for some in runs(table):
+        torch.mul(table[some], scale(some), out=out[some])
+    return out

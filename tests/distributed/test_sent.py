@@ -1,0 +1,130 @@
+"""What a pass of the spectral methods and a sweep of ALS send, beside docs/concepts/scale.md.
+
+Gradient methods, SiameseXML, graders and ALS with divided candidates have such tests where they are
+compared with one process.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted import groups
+from ranks import together
+
+import rankfold as rf
+from rankfold import config
+from rankfold.data import folder
+from rankfold.methods import METHODS
+from rankfold.objectives.rg import rg2
+from rankfold.solvers.shards import Shards
+from rankfold.solvers.spectral import Target, decompose
+from rankfold.types import Comm, Run
+
+M, N, WIDTH, COLUMNS = 240, 125, 20, 16  # columns of a pass: max(16, width / 4)
+AT_ONCE = 40  # candidates that are gathered, where they are divided
+SWEEPS: dict[str, dict[str, Any]] = {
+    "ials": {"steps": 2},
+    "wrmf": {"steps": 3},
+    "rg2-weighted": {"inner": "cholesky"},
+    "rgx": {"steps": 1, "start": "random"},
+}
+
+
+def everything(comm: Comm, path: Path) -> dict[str, Any]:
+    rows = folder.load(path, comm).split("train")
+    return {
+        "whole": list(passes(comm, rows, None)),
+        "divided": list(passes(comm, rows, Shards(rows, comm, AT_ONCE))),
+        **{name: swept(comm, path, name) for name in SWEEPS},
+    }
+
+
+def passes(comm: Comm, rows: Any, shards: Shards | None) -> Iterator[tuple[int, int]]:
+    """The columns of the space after each pass but the first, and the bytes of the pass."""
+    target = Target(rg2(rows, 0.1, comm=comm), 2**20, shards)
+    rng, sent = torch.Generator().manual_seed(0), None
+    for found in decompose(target, WIDTH, rng, tolerance=1e-6):
+        if sent is not None:
+            yield found.columns, comm.sent - sent
+        sent = comm.sent
+
+
+def swept(comm: Comm, path: Path, name: str) -> int:
+    """The bytes of the second sweep, its objective included."""
+    settings = config.build(METHODS[name].config, {"width": WIDTH, "sweeps": 2, **SWEEPS[name]})
+    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), comm)
+    fit = METHODS[name].fit(folder.load(path, comm), settings, run)
+    first, second = (comm.sent for _ in fit)
+    return second - first
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    path = tmp_path_factory.mktemp("data") / "data"
+    rf.prepare(groups(m=M, n=N), out=path, split=(1.0, 0.0, 0.0))
+    return {size: together(size, everything, path) for size in (2, 3)}
+
+
+Ranks = dict[int, list[dict[str, Any]]]
+each_size = pytest.mark.parametrize("size", [2, 3])
+
+
+def s(size: int, numbers: int, each: int = 4) -> int:
+    """Of a sum."""
+    return 2 * numbers * each * (size - 1) // size
+
+
+@each_size
+def test_a_pass_sends_one_sum_of_its_columns(size: int, ranks: Ranks) -> None:
+    """And rank 0 what follows from it in the space."""
+    expected = s(size, N * COLUMNS) + s(size, COLUMNS, 8)
+    for rank in ranks[size][1:]:
+        assert len(rank["whole"]) > 2
+        assert [sent for _, sent in rank["whole"]] == [expected] * len(rank["whole"])
+    for columns, sent in ranks[size][0]["whole"]:
+        products = 4 * (columns - COLUMNS + columns) * COLUMNS + 4 * COLUMNS**2
+        small = products + of_spaces(columns) + (4 if columns >= 2 * WIDTH else 0)
+        assert sent == expected + small * (size - 1)
+
+
+def of_spaces(columns: int) -> int:
+    """Decompositions that rank 0 sends: of a block, and from twice the width on of the space."""
+    ritz = columns + columns**2 if columns >= 2 * WIDTH else 0
+    return 8 * (COLUMNS + COLUMNS**2 + ritz)
+
+
+@each_size
+def test_a_pass_over_divided_candidates_sends_each_row_twice(size: int, ranks: Ranks) -> None:
+    each, longest = AT_ONCE // size, -(-N // size)
+    groups = -(-longest // each)
+    table = 4 * groups * each * COLUMNS * (size - 1)
+    for number, rank in enumerate(ranks[size]):
+        assert len(rank["divided"]) > 2
+        for columns, sent in rank["divided"]:
+            inner = s(size, (columns - COLUMNS) * COLUMNS) + s(size, columns * COLUMNS)
+            inner += s(size, COLUMNS**2) + s(size, COLUMNS) + s(size, COLUMNS, 8)
+            inner += s(size, 1) if columns >= 2 * WIDTH else 0
+            first = of_spaces(columns) * (size - 1) if number == 0 else 0
+            assert sent == 2 * table + 8 * groups * (size - 1) + inner + first
+
+
+@each_size
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_sends_its_sums_over_candidates(name: str, size: int, ranks: Ranks) -> None:
+    steps = SWEEPS[name].get("steps", 2)
+    tables = {"rg2-weighted": WIDTH + 1, "rgx": 22}.get(name, steps + 1)
+    for number, rank in enumerate(ranks[size]):
+        expected = tables * s(size, N * WIDTH) + small(name, size, first=number == 0)
+        assert rank[name] == expected
+
+
+def small(name: str, size: int, *, first: bool) -> int:
+    """A Gram matrix and its basis, a few vectors, how often each candidate was chosen."""
+    gram, rotation = s(size, WIDTH**2, 8), 8 * (WIDTH + WIDTH**2) * (size - 1)
+    counts = 1 if name in ("rgx", "rg2-weighted") else 2
+    vectors = (1 if name == "rgx" else 2) * s(size, WIDTH)
+    means = 2 * (s(size, WIDTH) + s(size, 1))
+    value = s(size, 1, 8)
+    return gram + vectors + means + counts * s(size, N, 8) + value + (rotation if first else 0)
