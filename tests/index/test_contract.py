@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -240,6 +241,22 @@ def test_a_recall_that_cannot_be_reached_is_refused(
     with pytest.raises(UserError, match=f"a {kind} index finds 0.* and 0.999 are wanted") as caught:
         INDEXES[kind].build(candidates, 2**30, queries=queries, target=0.999, seed=0)
     assert "inverted" in caught.value.hint
+
+
+def test_a_walk_may_look_at_as_many_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last effort is tried, though those before do not grow to just that."""
+    candidates = normal(1, 3000, 8)
+    exact = Exact(candidates)
+
+    def walk(_graph: object, vectors: Tensor, depth: int, looked_at: int) -> TopK:
+        found = exact.search(vectors, depth)
+        return found if looked_at >= 500 else TopK(found.ids.fill_(-1), found.scores)
+
+    monkeypatch.setattr(graph, "MOST_LOOKED_AT", 500)
+    monkeypatch.setattr(graph, "walk", walk)
+    faked = SimpleNamespace(ntotal=3000)
+    efforts = graph.choose_efforts(faked, exact, candidates[:50], 0.98)
+    assert efforts[0] == graph.Effort(16, 500, 1.0)
 
 
 def test_equal_candidates_are_equally_good() -> None:

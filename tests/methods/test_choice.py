@@ -14,8 +14,8 @@ from rankfold.comm import Alone
 from rankfold.methods import METHODS
 from rankfold.methods.rg2 import DEFAULTS, EXPONENTS, Config, Search
 from rankfold.training import checkpoint
-from rankfold.training.course import Course
-from rankfold.types import Dataset, Interactions, Model, Run, Step, Vocabulary, from_pairs
+from rankfold.training.course import Course, validated
+from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
 
 SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
 OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
@@ -89,8 +89,9 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
 def test_the_line_of_exponents_is_climbed_from_its_middle(
     data: Dataset, scores: tuple[float, ...], order: list[int]
 ) -> None:
-    run = Run(torch.Generator(), torch.device("cpu"), Alone(), judge=Nobody())
+    run = Run(torch.Generator(), torch.device("cpu"), Alone())
     search = Search(data.split("train"), Config(), run)
+    search.exponents = list(EXPONENTS)
     assert len(search.exponents) == len(scores)
     while (place := search.next_place()) is not None:
         search.tried[place] = scores[place]
@@ -108,18 +109,6 @@ def test_what_comes_close_is_scored_on_other_queries_too(data: Dataset) -> None:
     few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
     errors = sorted(entry["error"] for entry in few)
     assert errors[-1] > 1.5 * errors[0]  # of 10 queries and of 80
-
-
-class Nobody:
-    """A judge without queries."""
-
-    queries, depth = torch.arange(0), 10
-
-    def hidden(self, queries: torch.Tensor) -> Interactions:
-        raise NotImplementedError
-
-    def values(self, queries: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize(
@@ -318,3 +307,21 @@ def test_resumed_chooses_alike_where_exponents_are_tied(tmp_path: Path) -> None:
         assert model.config == whole.config
         for name, tensor in whole.tensors.items():
             assert torch.equal(model.tensors[name], tensor)
+
+
+def test_the_score_that_is_told_is_that_of_the_chosen_point(data: Dataset) -> None:
+    """Others may have a higher one, on fewer queries."""
+    notes = (model := rf.fit("rg2", data, path_queries=9, **OPTIONS).model).notes
+    (mine,) = [entry for entry in notes["path"] if point(entry) == point(model.config)]
+    assert notes["score"] == mine["score"]
+    assert validated(notes) == mine["score"]
+
+
+def test_a_validation_split_without_pairs_is_none(data: Dataset) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    rows = data.split("train")
+    empty = from_pairs(none, none, None, (rows.n_queries, rows.n_candidates))
+    model = rf.fit("rg2", replace(data, validation=empty), **OPTIONS).model
+    without = rf.fit("rg2", without_validation(data), **OPTIONS).model
+    assert dict(model.config) == dict(without.config)
+    assert model.notes["chosen_by"] == "the defaults"

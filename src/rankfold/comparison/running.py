@@ -25,7 +25,7 @@ from rankfold.grader import OPERATING, Grader, load
 from rankfold.grading import Certainty, evaluate_graded, matched
 from rankfold.metrics import Propensity
 from rankfold.ranker import Ranker
-from rankfold.training.course import Course
+from rankfold.training.course import Course, validated
 from rankfold.tuning import tune
 from rankfold.tuning.keeping import MODEL
 from rankfold.types import Model, Progress, Step
@@ -245,8 +245,8 @@ def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
             seconds += entry["seconds"]
             if "score" in entry:
                 found.append({"seconds": seconds, "score": entry["score"]})
-    tried = [point["score"] for name in ("path", "mixes") for point in notes.get(name, ())]
-    return found or [{"seconds": seconds, "score": score} for score in sorted(tried)[-1:]]
+    score = validated(notes)
+    return found if found or score is None else [{"seconds": seconds, "score": score}]
 
 
 def _size(path: Path) -> int:

@@ -124,12 +124,14 @@ def choose_efforts(graph: Any, exact: Exact, queries: Tensor, target: float) -> 
     efforts, best, looked_at = [], 0.0, 0
     for depth in depths:
         looked_at = max(looked_at, depth)
-        while looked_at <= MOST_LOOKED_AT:
+        while True:
             found = recalls(walk(graph, queries, depth, looked_at), first(truth, depth))
+            best = max(best, float(found.mean()))
             if lower_bound(found) >= target:
                 efforts.append(Effort(depth, looked_at, float(found.mean())))
+            if lower_bound(found) >= target or looked_at == MOST_LOOKED_AT:
                 break
-            best, looked_at = max(best, float(found.mean())), looked_at + looked_at // 4
+            looked_at = min(looked_at + looked_at // 4, MOST_LOOKED_AT)
     if not efforts:
         raise cannot_reach("hnsw", best, depths[0], target)
     return efforts

@@ -28,9 +28,9 @@ from rankfold.methods.spectral import (
     to_tensors,
 )
 from rankfold.methods.weighing import training_rows, weighed
-from rankfold.objectives.quadratic import Objective
+from rankfold.objectives.quadratic import Objective, in_all
 from rankfold.objectives.rg import rg2, row_sizes, target_line
-from rankfold.solvers.path import Point, path_scores
+from rankfold.solvers.path import Point, path_scores, queries_at_once
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
@@ -94,7 +94,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     while (place := search.next_place()) is not None:
         inside = None
         if before is not None and int(before["place"]) == place:
-            inside, before = before, None
+            inside, before, began = before, None, perf_counter()
         for found in search.passes(place, inside):
             if found.vectors is None and before is None:
                 number += 1
@@ -136,6 +136,8 @@ class Search:
     """The data, the settings, what is to be tried and what was found."""
 
     def __init__(self, rows: Interactions, config: Config, run: Run) -> None:
+        if run.judge is not None and in_all(len(run.judge.queries), run.comm) == 0:
+            run = replace(run, judge=None)
         self.rows, self.run = rows, run
         self.config = config if run.judge is not None else _with_defaults(config)
         self.defaulted = self.config != config
@@ -225,10 +227,15 @@ class Search:
             discount: self.here(root * self.counts**-discount).float()
             for discount in {point.discount for point in points}
         }
+        most = queries_at_once(self.largest_share(), self.run.memory_budget)
         return path_scores(
-            products, found.values.to(device), found.vectors, points, scales, seen,
-            self.run.memory_budget,
-        )  # fmt: skip
+            products, found.values.to(device), found.vectors, points, scales, seen, most
+        )
+
+    def largest_share(self) -> int:
+        """The candidates of the process that has most: all take as many queries at a time."""
+        n = len(self.counts)
+        return n if self.shards is None else -(-n // self.shards.comm.size)
 
     def here(self, numbers: Tensor) -> Tensor:
         """Of a number per candidate, those of the candidates that this process has."""
@@ -273,8 +280,9 @@ class Search:
         )
         notes: dict[str, Any] = {"residual": found.residual, "columns": found.columns}
         if len(self.values) > 1:
-            path = [self.note(one) for one in self.values]
-            notes |= {"chosen_by": "validation", "path": path}
+            path = {one: self.note(one) for one in self.values}
+            notes |= {"chosen_by": "validation", "path": list(path.values())}
+            notes |= {"score": path[point]["score"]}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)

@@ -208,7 +208,8 @@ def start_tokens(parts: Parts, config: ModulesConfig, rng: torch.Generator) -> T
 def notes_of(parts: Parts, mixes: list[dict[str, float]]) -> dict[str, Any]:
     """What a model says of its fit: tokens that had vectors, mixes that were tried."""
     found = {} if parts.given is None else {"vectors": parts.given.notes}
-    return {**found, "mixes": mixes} if mixes else found
+    score = max((mix["score"] for mix in mixes), default=None)
+    return {**found, "mixes": mixes, "score": score} if mixes else found
 
 
 def moved(step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]) -> Step:

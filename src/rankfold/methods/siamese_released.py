@@ -72,7 +72,7 @@ class Config(ModulesConfig):
     """As in the release; what it leaves open is marked."""
 
     width: int = 300
-    pairs_from: int = 0
+    pairs_from: int | None = None  # never
     encoder_epochs: int = 50
     classifier_epochs: int = 20
     joint_epochs: int = 0  # open

@@ -28,6 +28,7 @@ from rankfold.serve.batching import Worker
 from rankfold.serve.limits import Limits, Problem
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
+from rankfold.training.course import validated
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLL = 1.0  # seconds between two looks at the folders
@@ -291,10 +292,10 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
     """What was kept of how good it is: the score on validation that it was chosen by."""
-    steps = [entry for entry in notes.get("history", []) if entry.get("phase") != "refit"]
-    tried = [*steps, *notes.get("path", [])]
-    scores = [entry["score"] for entry in tried if entry.get("score") is not None]
-    return {f"{notes['metric']}, validation": max(scores)} if scores and "metric" in notes else {}
+    score = validated(notes)
+    if score is None or "metric" not in notes:
+        return {}
+    return {f"{notes['metric']}, validation": score}
 
 
 def line_of(card: Mapping[str, Any]) -> str:

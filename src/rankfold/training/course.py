@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rankfold.types import Model, Step
+
+
+def validated(notes: Mapping[str, Any]) -> float | None:
+    """The validation score that a kept model was chosen by: of a step, or of its own choice."""
+    scores = [step["score"] for step in notes.get("history", ()) if "score" in step]
+    return max(scores, default=notes.get("score"))
 
 
 @dataclass(slots=True)
