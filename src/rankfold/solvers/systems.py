@@ -130,7 +130,9 @@ def by_conjugate_gradients(steps: int) -> Solve:
             residual = system.right()
             x = torch.zeros_like(residual)
         else:  # what nothing holds is left at 0
-            x = scaled(start, lambda some: scale(some) > 0)
+            x = start
+            for some in runs(x):
+                x[some].masked_fill_(scale(some) == 0, 0.0)
             residual = system.residual(x)
         return conjugate_gradients(
             system.product,
