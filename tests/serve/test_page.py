@@ -467,6 +467,7 @@ def test_late_answers_are_dropped(page: Page) -> None:
     page.settle()
     page.until(lambda: page.js("return window.late === window.begun"))
     page.js("return new Promise(done => setTimeout(done, 50))")
+    assert page.settle() == "answered"  # the late one does not say that it is waited for
     assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"]}))
     assert page.js("return location.search") == "?query=vlc"
 

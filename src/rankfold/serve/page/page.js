@@ -164,7 +164,7 @@ function clear(element) {
 /** Do something that asks the server: only the newest counts, waits are shown, problems told. */
 async function attempt(work, again) {
   const signal = questions.next();
-  const wait = setTimeout(() => busy(true), LATER);
+  const wait = setTimeout(() => signal.aborted || busy(true), LATER);
   find("answer").dataset.state = "asking";
   try {
     await work(signal);
