@@ -39,6 +39,7 @@ from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.index.graph import Graph, build_graph
 from rankfold.index.inverted import GROUP_SLACK, promises, with_room
+from rankfold.index.measuring import SAMPLE
 from rankfold.types import Index
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,7 +47,6 @@ FILES = {"inverted": "text_scale.json", "hnsw": "text_scale_hnsw.json"}
 SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
 LARGE = 10_000_000
 WIDTH, QUERIES, TARGET = 128, 1000, 0.95
-TUNED = 256  # queries that choose a graph's effort, as many as an inverted file's
 DEPTHS = (5, 100)
 FITTED = ("ms", "exact", "products", "choosing")
 BRANCHES = 10  # topics under a broader one, and labels under a topic
@@ -131,7 +131,7 @@ def linked(case: Case, threads: int) -> tuple[Graph, dict[str, Any]]:
     """A graph, and what it took."""
     torch.set_num_threads(threads)
     began, wall = process_time(), perf_counter()
-    index = build_graph(case.labels, 2**30, queries=case.tuning[:TUNED], target=TARGET, seed=0)
+    index = build_graph(case.labels, 2**30, queries=case.tuning[:SAMPLE], target=TARGET, seed=0)
     built, wall = process_time() - began, perf_counter() - wall
     torch.set_num_threads(1)
     row = {"build_s": round(built, 2), "build_wall_s": round(wall, 2), "threads": threads}
