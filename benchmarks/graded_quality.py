@@ -1,6 +1,6 @@
 """How well methods for ordered grades find the worst at few false alarms, each tuned alike.
 
-    python benchmarks/graded_quality.py export fars=DIR retinamnist=DIR   prepared data as arrays
+    python benchmarks/graded_quality.py export [--data DIR]         both sets, prepared, as arrays
     python benchmarks/graded_quality.py run [--data-sets ...] [--methods ...] [--jobs N] [--out DIR]
     python benchmarks/graded_quality.py table
 
@@ -38,6 +38,7 @@ from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 HOME = Path(__file__).parent
 ARRAYS, OUT = HOME / "scratch" / "graded", HOME / "results" / "graded"
+FOLDERS, SHARED = HOME / "scratch" / "data", HOME.parent.parent / "shared" / "data"
 SPLITS = ("train", "validation", "test")
 RATES = (0.01, 0.05, 0.1)
 TRIALS, SEEDS, FOLDS = 12, 5, 3
@@ -72,7 +73,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("task", choices=["export", "run", "table"])
-    parser.add_argument("folders", nargs="*", help="NAME=FOLDER, to export")
+    parser.add_argument("--data", type=Path, default=SHARED, help="where fars is")
     parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
     parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -80,8 +81,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     if args.task == "export":
-        for given in args.folders:
-            export(*given.split("="))
+        for name in args.data_sets:
+            export(name, args.data)
     elif args.task == "table":
         print(table(args.out))
     else:
@@ -99,11 +100,15 @@ def main() -> None:
 # ---------------------------------------------------------------------------------- data
 
 
-def export(name: str, folder: str) -> None:
-    """All splits of a prepared folder in one file."""
+def export(name: str, shared: Path) -> None:
+    """All splits of a set, prepared first if it is not, in one file."""
     import rankfold as rf
 
-    data, kept = rf.load_data(folder), {}
+    folder, kept = FOLDERS / name, {}
+    if not folder.exists():
+        given = [] if name == "retinamnist" else [shared / name]  # that one is bundled
+        rf.prepare(*given, source=name, out=folder)
+    data = rf.load_data(folder)
     for split in SPLITS:
         rows = data.graded(split)  # type: ignore[arg-type]
         for field in ("numbers", "categories", "images", "grades"):

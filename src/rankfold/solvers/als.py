@@ -47,6 +47,7 @@ from rankfold.solvers.systems import (
     squares_of,
     unweighed,
 )
+from rankfold.solvers.threads import in_threads
 from rankfold.types import Comm, Interactions
 
 
@@ -141,8 +142,8 @@ def _turned_step(
     turned, turn = turned_by(basis, others, out), basis if turn is None else turn @ basis
     whole, square = comm.sum(turned.sum(dim=0)), pairs.mean_square(turned)
     line = comm.sum(half.line_other @ turned)
-    found: Tensor | None = None
-    for own, block in pairs.blocks(turned):
+
+    def solved(own: slice, block: Pairs) -> Tensor:
         system = System(
             pairs=block,
             others=turned,
@@ -157,16 +158,29 @@ def _turned_step(
             sums=None if half.cross == 0 else block.sums(turned, unweighed),
         )
         if half.extra == 0 and half.cross == 0:
-            solved = by_division(system)
-        else:
-            solved = solve(system, None if start is None else start[own] @ turn)
-        found = _placed(found, own, solved, len(half.reg))
-    found = others.new_empty(0, others.shape[1]) if found is None else found
+            return by_division(system)
+        return solve(system, None if start is None else start[own] @ turn)
+
+    places = list(pairs.blocks(turned))
+    if len(places) == 1:  # a table of its own, and no copy
+        return solved(*places[0]), turned, basis
+    found = others.new_empty(len(half.reg), others.shape[1])
+
+    def place(own_and_block: tuple[slice, Pairs]) -> None:
+        found[own_and_block[0]] = solved(*own_and_block)
+
+    if comm.size == pairs.rows_in.size == 1 and others.device.type == "cpu":
+        in_threads(place, places)
+    else:  # what a block sends has its order
+        for own_and_block in places:
+            place(own_and_block)
     return found, turned, basis
 
 
 def _diagonal(own: Tensor, values: Tensor, reg: Tensor) -> Rows:
-    return held(lambda some: own[some, None] * values + reg[some, None], len(own), values)
+    return held(
+        lambda some: torch.addcmul(reg[some, None], own[some, None], values), len(own), values
+    )
 
 
 def turned_by(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
@@ -176,15 +190,6 @@ def turned_by(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tens
     for some in runs(vectors):
         out[some] = vectors[some] @ basis
     return out
-
-
-def _placed(found: Tensor | None, own: slice, solved: Tensor, n: int) -> Tensor:
-    """So many rows with these among them; a block of all is taken as it is."""
-    if len(solved) == n:
-        return solved
-    found = solved.new_empty(n, solved.shape[1]) if found is None else found
-    found[own] = solved
-    return found
 
 
 def coupled_step(

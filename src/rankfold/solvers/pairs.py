@@ -21,7 +21,7 @@ from rankfold.objectives.quadratic import Half
 from rankfold.solvers.shards import Group, Shards
 from rankfold.types import Comm, Interactions
 
-ENTRIES = {"cpu": 2**18}  # of a block of vectors: a few of them stay in a CPU's cache
+ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few of them stay in a CPU's cache
 PAIRS = {"cpu": 2**16}  # of a block, likewise
 LARGEST = 2**26  # of either, elsewhere
 

@@ -132,7 +132,8 @@ def by_conjugate_gradients(steps: int) -> Solve:
         else:  # what nothing holds is left at 0
             x = start
             for some in runs(x):
-                x[some].masked_fill_(scale(some) == 0, 0.0)
+                if not all_positive(scale(some)):
+                    x[some].masked_fill_(scale(some) == 0, 0.0)
             residual = system.residual(x)
         return conjugate_gradients(
             system.product,
@@ -206,8 +207,15 @@ def conjugate_gradients(
 
 def inverse(diagonal: Tensor) -> Tensor:
     """1 / d, and 0 where that is tiny beside the largest of its row."""
-    largest = diagonal.amax(dim=1, keepdim=True)
-    return torch.where(diagonal > TINY * largest, 1 / diagonal, 0.0)
+    least = TINY * diagonal.amax(dim=1, keepdim=True)
+    if diagonal.numel() > 0 and bool(diagonal.amin() > least.amax()):
+        return 1 / diagonal
+    return torch.where(diagonal > least, 1 / diagonal, 0.0)
+
+
+def all_positive(table: Tensor) -> bool:
+    """True where there is nothing to look for, as nearly always: it costs a look at each entry."""
+    return table.numel() > 0 and float(table.amin()) > 0
 
 
 def held(rows: Rows, n: int, like: Tensor) -> Rows:

@@ -1,0 +1,75 @@
+"""Work on blocks in threads: all of it is done, and nothing stays changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rankfold.objectives.implicit import ials
+from rankfold.objectives.quadratic import candidate_half, query_half
+from rankfold.solvers import pairs
+from rankfold.solvers.als import sweep
+from rankfold.solvers.systems import by_conjugate_gradients
+from rankfold.solvers.threads import in_threads
+from rankfold.types import from_pairs
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_every_block_is_worked_on_once_with_one_thread_where_there_are_several(
+    threads: int,
+) -> None:
+    done, with_threads = torch.zeros(50), []
+
+    def work(block: int) -> None:
+        done[block] += 1
+        with_threads.append(torch.get_num_threads())
+
+    in_threads(work, range(50))
+    assert bool((done == 1).all())
+    assert set(with_threads) == {1}
+    assert torch.get_num_threads() == threads
+
+
+def test_an_error_reaches_the_caller(threads: int) -> None:
+    def work(block: int) -> None:
+        if block == 7:
+            raise ValueError("block 7")
+
+    with pytest.raises(ValueError, match="block 7"):
+        in_threads(work, range(20))
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_was_made_for_inference_can_be_written_to(inference: bool) -> None:
+    with torch.inference_mode(inference):
+        table = torch.zeros(20)
+        in_threads(lambda block: table[block : block + 1].fill_(block), range(20))
+    assert torch.equal(table, torch.arange(20.0))
+
+
+def test_a_sweep_by_several_threads_is_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "ENTRIES", {"cpu": 64})  # blocks of 64 rows
+    rng = torch.Generator().manual_seed(0)
+    queries, candidates = (torch.randint(0, n, (4000,), generator=rng) for n in (300, 200))
+    rows = from_pairs(queries, candidates, None, (300, 200))
+    objective = ials(rows, 0.01, 0.1)
+    halves = query_half(objective), candidate_half(objective, rows.transpose())
+    start = [torch.randn(n, 8, generator=rng) for n in (300, 200)]
+    before, found = torch.get_num_threads(), []
+    for n in (1, 3):
+        torch.set_num_threads(n)
+        p, q = sweep(halves, start[0].clone(), start[1].clone(), by_conjugate_gradients(2))
+        found.append(p @ q.T)
+    torch.set_num_threads(before)
+    assert torch.allclose(*found, atol=1e-5)
