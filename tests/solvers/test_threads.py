@@ -51,7 +51,7 @@ def test_an_error_reaches_the_caller(threads: int) -> None:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("inference", [False, True])
-def test_what_was_made_for_inference_can_be_written_to(inference: bool) -> None:
+def test_what_was_made_for_inference_can_be_written_to(*, inference: bool) -> None:
     with torch.inference_mode(inference):
         table = torch.zeros(20)
         in_threads(lambda block: table[block : block + 1].fill_(block), range(20))
