@@ -106,7 +106,7 @@ def export(name: str, shared: Path) -> None:
 
     folder, kept = FOLDERS / name, {}
     if not folder.exists():
-        given = [] if name == "retinamnist" else [shared / name]  # that one is bundled
+        given = [shared / "fars" / "fars.dat.zst"] if name == "fars" else []  # or it is bundled
         rf.prepare(*given, source=name, out=folder)
     data = rf.load_data(folder)
     for split in SPLITS:
