@@ -2,12 +2,15 @@
 
     python benchmarks/text_scale.py [--sizes N ...] [--large] [--index hnsw] [--lists TIMES]
                                     [--threads N] [--write]
+    python benchmarks/text_scale.py --real MODEL DATA [--index hnsw] [--write]
 
 Labels are like those of a siamesexml model: unit vectors around N / 20 topics, which lie around
 N / 200 broader ones and so on. A query is the mean of one to three labels of about one topic, and
 noise: what a document says. How near the labels are to each other and to queries, the best and the
-1,000th, is as with 113,595 labels of wordnet (``likeness`` in the results); see decision 16. Recall
-is measured on queries that the index was not tuned with, against exact search.
+500th, is as with 113,595 labels of wordnet (``likeness`` in the results); see decision 16. Recall
+is measured on queries that the index was not tuned with, against exact search. With ``--real`` the
+labels are those of a fitted model, more and more of them, and the queries documents of its test
+split.
 
 Milliseconds are of a query among 1000 that are asked at once, one thread, in processor time, the
 median of some rounds: others compute beside us. ``build_s`` is processor time too, of all
@@ -24,6 +27,7 @@ import argparse
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -35,18 +39,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+import rankfold as rf
 from rankfold.index import inverted
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.index.graph import Graph, build_graph
 from rankfold.index.inverted import GROUP_SLACK, promises, with_room
 from rankfold.index.measuring import SAMPLE
+from rankfold.methods import METHODS
 from rankfold.types import Index
 
 RESULTS = Path(__file__).parent / "results"
 FILES = {"inverted": "text_scale.json", "hnsw": "text_scale_hnsw.json"}
 SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
 LARGE = 10_000_000
+FEW = [1_000, 3_000, 10_000, 30_000, 100_000]  # of a model's
 WIDTH, QUERIES, TARGET = 256, 1000, 0.95
 DEPTHS = (5, 100)
 FITTED = ("ms", "exact", "products", "choosing")
@@ -74,16 +81,22 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} labels")
     parser.add_argument("--lists", type=float, help="times N^(2/3), instead of the index's own")
     parser.add_argument("--index", choices=list(FILES), default="inverted")
+    parser.add_argument(
+        "--real", nargs=2, metavar=("MODEL", "DATA"), help="instead of made-up ones"
+    )
     parser.add_argument("--threads", type=int, default=1, help="that build a graph")
     parser.add_argument("--write", action="store_true", help="keep the figures in results/")
     args = parser.parse_args()
     result = RESULTS / FILES[args.index]
+    if args.real:
+        result = result.with_stem(f"{result.stem}_{Path(args.real[1]).name.removeprefix('text-')}")
     if args.lists is not None:
         inverted.LISTS, inverted.MOST_LISTS = args.lists, 2**30
     torch.set_num_threads(1)
     rows, load = [], [os.getloadavg()[0]]
-    for n in args.sizes + [LARGE] * args.large:
-        rows.append(measure(n, args.index, args.threads))
+    made = map(drawn, args.sizes + [LARGE] * args.large)
+    for labels, *asked in learnt(*args.real) if args.real else made:
+        rows.append(measure(labels, *asked, args.index, args.threads))
         print(json.dumps(rows[-1]), flush=True)
     load.append(os.getloadavg()[0])
     if args.write and result.exists():
@@ -93,7 +106,13 @@ def main() -> None:
         print(f"{name}: N^{found['exponent']} off by {found['power_off']:.0%},", end=" ")
         print(f"a + b ln N off by {found['log_off']:.0%}")
     if args.write:
-        kept = {"width": WIDTH, "target": TARGET, "load": load, "fits": fits, "rows": rows}
+        kept = {
+            "width": labels.shape[1],
+            "target": TARGET,
+            "load": load,
+            "fits": fits,
+            "rows": rows,
+        }
         result.write_text(json.dumps(kept, indent=1) + "\n")
 
 
@@ -103,18 +122,17 @@ def joined(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[st
     return [rows[n] for n in sorted(rows)]
 
 
-def measure(n: int, kind: str, threads: int) -> dict[str, Any]:
-    """One row: n labels."""
-    labels = draw_labels(n)
-    tuning, queries = draw_queries(labels, 1), draw_queries(labels, 2)
+def measure(
+    labels: Tensor, tuning: Tensor, queries: Tensor, kind: str, threads: int
+) -> dict[str, Any]:
+    """One row."""
     exact, truth = timed(Exact(labels), queries, "exact_ms", rounds=1)
     case = Case(labels, tuning, queries, truth)
     index, row = linked(case, threads) if kind == "hnsw" else listed(case)
     approximate, _ = timed(index, queries, "ms", rounds=9)
     row |= exact | approximate | found(index, case) | likeness(case)
-    if isinstance(index, Graph):
-        return {"labels": n, **row, **walked(index, case)}
-    return {"labels": n, **row, **looked_at(index, case)}
+    seen = walked(index, case) if isinstance(index, Graph) else looked_at(index, case)
+    return {"labels": len(labels), **row, **seen}
 
 
 def listed(case: Case) -> tuple[Approximate, dict[str, Any]]:
@@ -192,11 +210,12 @@ def walked(index: Graph, case: Case) -> dict[str, Any]:
 
 def likeness(case: Case) -> dict[str, Any]:
     """The cosine of queries with their best labels, and of labels with others: means at ranks."""
-    step = len(case.labels) // LIKENED
-    asked = {"query": case.queries[:LIKENED], "label": case.labels[::step][:LIKENED].float()}
-    top = {name: Exact(case.labels).search(q, 1001).scores for name, q in asked.items()}
+    labels = case.labels if case.labels.dtype == torch.float16 else normalize(case.labels)
+    some = labels[:: len(labels) // LIKENED][:LIKENED].float()
+    asked = {"query": normalize(case.queries[:LIKENED]), "label": some}
+    top = {name: Exact(labels).search(q, 501).scores for name, q in asked.items()}
     top["label"] = top["label"][:, 1:]  # the first is itself
-    ranks = (1, 5, 20, 100, 1000)
+    ranks = (1, 5, 20, 100, 500)
     means = {name: [round(float(s[:, k - 1].mean()), 3) for k in ranks] for name, s in top.items()}
     return {"likeness": {"ranks": ranks, **means}}
 
@@ -223,6 +242,28 @@ def fit(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
 
 
 # ---------------------------------------------------------------------------------- vectors
+
+
+def learnt(model: str, data: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Some of a model's labels, then more and in the end all, and documents of test."""
+    ranker, found = rf.load(model), rf.load_data(data)
+    labels = ranker.model.tensors["candidates"].float()
+    rng = torch.Generator().manual_seed(0)
+    rows = found.split("test").counts().nonzero().flatten()
+    rows = rows[torch.randperm(len(rows), generator=rng)[: 2 * QUERIES]]
+    assert found.query_texts is not None
+    encode = METHODS[ranker.model.method].encode_texts
+    assert encode is not None
+    documents = encode(ranker.model, found.query_texts.select(rows), "query").float()
+    order = torch.randperm(len(labels), generator=rng)
+    for n in [n for n in FEW if n < len(labels)] + [len(labels)]:
+        yield labels[order[:n]], documents[:QUERIES], documents[QUERIES:]
+
+
+def drawn(n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Made-up labels and queries to choose the effort with and to measure."""
+    labels = draw_labels(n)
+    return labels, draw_queries(labels, 1), draw_queries(labels, 2)
 
 
 def draw_labels(n: int) -> Tensor:
