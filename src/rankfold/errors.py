@@ -1,4 +1,8 @@
-"""The one exception a person is meant to read."""
+"""The one exception a person is meant to read, and how words reach a terminal."""
+
+import re
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
 class UserError(ValueError):
@@ -7,3 +11,8 @@ class UserError(ValueError):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out: what a file says does not steer a terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -163,7 +163,7 @@ def _appearing(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write {out}: {error.strerror or error}",
-            hint="free some space, or go elsewhere",
+            hint="choose another --out, or free some space",
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -216,6 +216,8 @@ def _checked(how: Fitting) -> Fitting:
             raise UserError(f"{name} is {value}", hint="it is at least 1")
     if how.seconds is not None and not how.seconds >= 0:
         raise UserError(f"seconds is {how.seconds}", hint="it is 0 or more")
+    if not how.checkpoint_seconds >= 0:
+        raise UserError(f"checkpoint_seconds is {how.checkpoint_seconds}", hint="it is 0 or more")
     if not 0 <= how.seed < 2**63:
         raise UserError(f"seed is {how.seed}", hint="it is 0 or more, below 2**63")
     _device(how.device)

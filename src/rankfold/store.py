@@ -143,7 +143,9 @@ def check_writable(path: Path, kind: str) -> None:
                 hint="choose another --out; nothing was changed",
             )
         if not os.access(home, os.W_OK | os.X_OK):
-            raise UserError(f"{home} is not yours to write into", hint="choose another --out")
+            raise UserError(
+                f"{home} is not yours to write into", hint="choose another folder, or ask for it"
+            )
 
 
 def _check_replaceable(path: Path, kind: str) -> None:

@@ -22,7 +22,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from rankfold.errors import UserError
+from rankfold.errors import UserError, printable
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -263,7 +263,7 @@ class Watch:
 
 def say(message: str, hint: str | None) -> str:
     """An error as people see it."""
-    return f"error: {message}\n" + (f"hint: {hint}\n" if hint else "")
+    return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
 
 
 def who_am_i() -> Who:

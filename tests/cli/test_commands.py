@@ -331,3 +331,25 @@ def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: 
     assert done.code == 2
     assert "lists.parquet" in done.err
     assert not (tmp_path / "lists.csv").exists()
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("us\x1b[31mer,it\x1b[2Jem,stars\na,b,1\n")
+    done = rankfold("prepare", table, "--out", tmp_path / "data")
+    assert done.code == 2
+    assert "\x1b" not in done.err
+    assert "us\\x1b[31mer" in done.err
+
+
+def test_a_key_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    keys = ["\x1b[2Jclear", "tea", "ink", "jam"]
+    rows = [f"u{i},{key}" for i in range(8) for key in keys if (i + len(key)) % 3 != 0]
+    table.write_text("\n".join(["query,candidate", *rows]) + "\n")
+    assert rankfold("prepare", table, "--out", tmp_path / "data").code == 0
+    assert rankfold("fit", "popularity", tmp_path / "data", "--out", tmp_path / "model").code == 0
+    done = rankfold("search", tmp_path / "model", "--history", "tea")
+    assert done.code == 0
+    assert "\x1b[2J" not in done.out + done.err
+    assert "\\x1b[2Jclear" in done.out + done.err

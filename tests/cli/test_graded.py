@@ -69,7 +69,7 @@ def test_text_without_an_order_is_an_error(
     done = rankfold("prepare", patients, *words)
     assert done.code == 2
     assert "no order of its own: high,low,odd" in " ".join(done.err.split())
-    assert "--grades high,low,odd" in " ".join(done.err.split())
+    assert "--grades LOWEST,...,HIGHEST" in " ".join(done.err.split())
 
 
 def test_bundled_retinas(rankfold: Command, tmp_path: Path) -> None:

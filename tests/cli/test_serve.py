@@ -111,6 +111,12 @@ def test_a_port_that_is_taken_is_told(rankfold: Command, model: Path) -> None:
     assert "hint: choose another --port" in done.err
 
 
+def test_an_address_of_another_machine_is_told(rankfold: Command, model: Path) -> None:
+    done = rankfold("serve", model, "--host", "192.0.2.1", "--port", 0)  # one of documentation's
+    assert done.code == 2
+    assert "hint: an address of this machine" in done.err
+
+
 def test_a_model_that_cannot_be_loaded_ends_it(rankfold: Command, model: Path) -> None:
     """Its size and head are good, so that only reading all of it tells."""
     largest = max(model.glob("tensors-*"), key=lambda path: path.stat().st_size)

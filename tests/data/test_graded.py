@@ -519,7 +519,7 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
     [
         (ROWS, {"grade": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
         (ROWS, {}, "cannot tell where the grades", "--grade-column"),
-        (ROWS, {"grade": "y"}, "text, which has no order of its own: a,b,c", "--grades a,b,c"),
+        (ROWS, {"grade": "y"}, "text, which has no order of its own: a,b,c", "--grades LOWEST"),
         (
             ROWS,
             {"grade": "y", "grades": "a,b,q"},

@@ -27,6 +27,7 @@ from rankfold.cli import (
     verify,
 )
 from rankfold.errors import UserError
+from rankfold.watch import say
 
 COMMANDS = {
     "demo": demo,
@@ -82,9 +83,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        if error.hint:
-            sys.stderr.write(f"hint: {error.hint}\n")
+        sys.stderr.write(say(str(error), error.hint))
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()

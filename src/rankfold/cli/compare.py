@@ -123,8 +123,9 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
     if rows:
         title = f"{results['data']['name']}, {results['split']}, means over {_seeds(results)}"
         print_table(title, ["method", *metrics, "fit, s"], rows, say)
-        say.print("* the best, or tied with it: p >= .05 over queries or over seeds, paired, Holm")
-        say.print(f"± half of the 95 % interval over {results['queries']:,} queries")
+        over = "rows" if results["data"]["kind"] == "graded" else "queries"
+        say.print(f"* the best, or tied with it: p >= .05 over {over} or over seeds, paired, Holm")
+        say.print(f"± half of the 95 % interval over {results['queries']:,} {over}")
     for method in methods:
         if method["error"] is not None:
             error = method["error"]

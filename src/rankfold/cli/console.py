@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankfold.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -121,5 +123,5 @@ def print_table(
     for place, name in enumerate(columns):
         table.add_column(name, justify="left" if place < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     out.print(table)

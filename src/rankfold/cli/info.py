@@ -78,7 +78,8 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
     out.print(f"  split: {splits}")
     for name in ("validation", "test"):
         if summary[name] == 0:
-            out.print(f"  there is no {name}: no query has enough pairs", style="yellow")
+            why = "none was asked for, or no query has enough pairs"
+            out.print(f"  there is no {name}: {why}", style="yellow")
     for side in ("query", "candidate"):
         spread = summary[f"pairs_per_{side}"]
         out.print(f"  pairs per {side}: median {spread['median']:,}, most {spread['max']:,}")

@@ -87,7 +87,7 @@ def _order(rows: RawRows, words: pl.Series, given: Sequence[str] | None) -> Sequ
             values = _some(there.sort().to_list(), ",")
             raise UserError(
                 f"the grades of {rows.name} are text, which has no order of its own: {values}",
-                hint=f"write them from the lowest to the highest: --grades {values}",
+                hint="say which is lower: --grades LOWEST,...,HIGHEST, with all of them",
             )
         names = there.gather(numbers.arg_sort()).to_list()
     if len(names) < 2:

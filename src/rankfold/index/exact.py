@@ -107,7 +107,7 @@ class Exact:
         if not width * largest * self._largest <= torch.finfo(self._score_type(vectors)).max:
             raise UserError(
                 f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
-                hint="the fit diverged: try a larger reg",
+                hint="the fit diverged: try a smaller lr or a larger reg",
             )
 
     def files(self, name: str) -> dict[str, Content]:
@@ -288,6 +288,7 @@ def _largest_entry(vectors: Tensor, what: str) -> float:
     if isnan(float(low)):
         row = int(torch.isnan(vectors).any(dim=1).nonzero()[0])
         raise UserError(
-            f"the vector of {what} {row} holds NaN", hint="the fit diverged: try a larger reg"
+            f"the vector of {what} {row} holds NaN",
+            hint="the fit diverged: try a smaller lr or a larger reg",
         )
     return largest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket
@@ -90,7 +91,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise UserError(
             f"cannot listen at {host}, port {port}: {error.strerror}",
-            hint="choose another --port; 0 takes any that is free",
+            hint="an address of this machine is asked for: try --host 127.0.0.1"
+            if error.errno == errno.EADDRNOTAVAIL
+            else "choose another --port; 0 takes any that is free",
         ) from None
     return listening
 
