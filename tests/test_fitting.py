@@ -114,6 +114,7 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
         ("rg3", {}, "there is no method 'rg3'"),
         ("ials", {"device": "tpu"}, "there is no device 'tpu'"),
         ("ials", {"patience": 0}, "patience is 0"),
+        ("ials", {"checkpoint_seconds": float("nan")}, "checkpoint_seconds is nan"),
         ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
         ("ials", {"resume": True}, "nothing to resume"),
         ("ials", {"seed": -1}, "seed is -1"),
