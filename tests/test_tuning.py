@@ -432,6 +432,17 @@ def test_all_fail(data: Dataset, tmp_path: Path, fault: str, message: str) -> No
     assert "3 of 3 trials failed" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(("fault", "made"), [("nan", 10), ("refused", 14)])
+def test_trials_that_fail_for_one_reason_end_early(
+    data: Dataset, tmp_path: Path, fault: str, made: int
+) -> None:
+    """Those refused name their level, so that each has a reason of its own."""
+    space = {"level": Range(0.0, 1.0)}
+    with pytest.raises(rf.UserError) as caught:
+        tune("level", data, out=tmp_path / "t", trials=14, space=space, fixed={"fault": fault})
+    assert f"{made} of {made} trials failed" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,7 +8,7 @@ been, unless its budget is time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -25,6 +25,8 @@ from rankfold.tuning import keeping
 from rankfold.tuning.plan import Search, Trial, Tuning, best_of, make_plan
 from rankfold.tuning.study import library, make_folder, opened, trials_of
 from rankfold.tuning.trying import try_next
+
+HOPELESS = 10  # trials that fail for one reason, and none that does not: it ends there
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> Tuned:
     The test split is never looked at. The first trial has the method's own defaults, if they lie
     in the space. A space of choices alone is a grid: each of its points is tried once, in an order
     drawn by the seed. A method that selects itself does so in each trial; with nothing more to
-    search it is fitted once. A trial that fails is kept with its message; if all do it is an error.
+    search it is fitted once. A trial that fails is kept with its message; if all do it is an error,
+    after ten of them at the latest where all say the same.
 
     Args:
         method: a key of ``METHODS``.
@@ -80,10 +83,17 @@ def _searched(search: Search) -> list[Trial]:
     with opened(search) as study, patient_interrupt() as interrupted:
         trials = trials_of(study)
         search = replace(search, began=monotonic() - sum(trial.seconds for trial in trials))
-        while search.goes_on(len(trials)):
+        while search.goes_on(len(trials)) and not is_hopeless(trials):
             try_next(search, study, trials)
             trials = trials_of(study)
             keeping.write(search, trials)
             if interrupted():
                 raise KeyboardInterrupt
     return trials
+
+
+def is_hopeless(trials: Sequence[Trial]) -> bool:
+    """True where enough trials have failed, all of them for one reason."""
+    messages = {trial.message for trial in trials if trial.state == "failed"}
+    all_failed = all(trial.state == "failed" for trial in trials)
+    return len(trials) >= HOPELESS and all_failed and len(messages) == 1
