@@ -37,7 +37,10 @@ PROGRAMS = {
     "text-peers": ["text_peers.py", "run"],
     "text-quality": ["text_quality.py", "run"],
     "text-scale": ["text_scale.py", "--large", "--write"],
-    "text-scale-hnsw": ["text_scale.py", "--index", "hnsw", "--write"],
+    "text-scale-hnsw": [  # of more than these a graph misses the target
+        *("text_scale.py", "--index", "hnsw", "--write", "--sizes"),
+        *("10000", "30000", "100000", "300000", "1000000"),
+    ],
     "graded-export": ["graded_quality.py", "export"],
     "graded": ["graded_quality.py", "run"],
     "graded-peers": ["graded_peers.py"],
