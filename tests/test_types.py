@@ -1,5 +1,7 @@
 """Interactions against dense matrices, vocabularies against plain lists."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.types import FEW, Dataset, Graded, Interactions, Vocabulary, from_pairs
+from rankfold.types import FEW, Dataset, Graded, Interactions, Texts, Vocabulary, from_pairs
 
 
 @st.composite
@@ -95,6 +97,24 @@ def test_union_takes_the_grade_of_the_second(
     united = sparse(ours, graded=graded).union(sparse(theirs, graded=other_graded))
     assert torch.equal(dense_of(united), torch.where(theirs > 0, theirs, ours))
     assert (united.grades is None) is not (graded or other_graded)
+
+
+@given(both=two_matrices(), graded=st.booleans())
+def test_without_takes_away_what_the_other_has(
+    both: tuple[Tensor, Tensor], *, graded: bool
+) -> None:
+    ours, theirs = both[0] if graded else (both[0] > 0).float(), both[1]
+    left = sparse(ours, graded=graded).without(sparse(theirs, graded=False))
+    assert torch.equal(dense_of(left), torch.where(theirs > 0, 0.0, ours))
+
+
+def test_joined_texts_come_one_after_the_other() -> None:
+    bags = Texts(torch.tensor([0, 2, 2, 5]), torch.arange(5), torch.rand(5))
+    first, second = bags.part(0, 1), bags.part(1, 3)
+    for field in ("offsets", "tokens", "weights"):
+        assert torch.equal(getattr(first.join(second), field), getattr(bags, field))
+    words = [replace(part, weights=None) for part in (first, second)]
+    assert words[0].join(words[1]).weights is None
 
 
 # ---------------------------------------------------------------------------------- vocabulary

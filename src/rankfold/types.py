@@ -105,6 +105,14 @@ class Interactions:
         pairs = pairs[last]
         return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n))
 
+    def without(self, other: Interactions) -> Interactions:
+        """The pairs that ``other`` does not have."""
+        n, rows = self.n_candidates, self.query_of_pair().long()
+        theirs = other.query_of_pair().long() * n + other.candidates
+        kept = (~torch.isin(rows * n + self.candidates, theirs)).nonzero()[:, 0]
+        grades = None if self.grades is None else self.grades[kept]
+        return from_pairs(rows[kept], self.candidates[kept], grades, (self.n_queries, n))
+
     def to(self, device: torch.device) -> Interactions:
         grades = None if self.grades is None else self.grades.to(device)
         offsets, candidates = self.offsets.to(device), self.candidates.to(device)
@@ -165,6 +173,14 @@ class Texts:
         own = slice(int(offsets[0]), int(offsets[-1]))
         weights = None if self.weights is None else self.weights[own]
         return Texts(offsets - offsets[0], self.tokens[own], weights)
+
+    def join(self, other: Texts) -> Texts:
+        """These texts, then those of ``other``; both have weights, or neither."""
+        weights = None
+        if self.weights is not None and other.weights is not None:
+            weights = torch.cat([self.weights, other.weights])
+        offsets = torch.cat([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        return Texts(offsets, torch.cat([self.tokens, other.tokens]), weights)
 
     def to(self, device: torch.device) -> Texts:
         weights = None if self.weights is None else self.weights.to(device)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.samplers import hits as module
-from rankfold.samplers.hits import hits, hits_by_loops, own
+from rankfold.samplers.hits import hits, hits_by_loops, own, places
 from rankfold.types import Batch, Interactions, from_pairs
 
 
@@ -27,6 +27,16 @@ def test_equals_the_loops(m: int, n: int, batch: int, columns: int, seed: int) -
         ids = torch.randint(n, shape)
         expected = hits_by_loops(pairs, queries, ids)
         assert torch.equal(hits(pairs, queries, ids), expected)
+
+
+@given(st.integers(1, 9), st.integers(1, 30), st.integers(1, 12), st.integers(0))
+def test_places_are_those_of_the_loops(m: int, n: int, batch: int, seed: int) -> None:
+    torch.manual_seed(seed % 2**60)
+    pairs = pairs_of(float(torch.rand(())), (m, n))
+    queries, ids = torch.randint(m, (batch,)), torch.randint(n, (n,)).unique()
+    expected = hits_by_loops(pairs, queries, ids).nonzero(as_tuple=True)
+    for found, wanted in zip(places(pairs, queries, ids), expected, strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_the_loops_find_what_was_chosen() -> None:

@@ -128,6 +128,20 @@ def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
     assert torch.allclose(dense.weight, sparse.weight)
 
 
+@pytest.mark.parametrize("rows", [[0, 2, 3], [3, 0, 2], [0, 2, 2], []])
+def test_coalesced_gradients_have_each_row_once(rows: list[int]) -> None:
+    """Also where they ascend, and are not copied."""
+    table = nn.Embedding(4, 2, sparse=True)
+    (table(torch.tensor(rows, dtype=torch.int64)) ** 2).sum().backward()
+    assert table.weight.grad is not None
+    before = table.weight.grad.clone()
+    optimisers.coalesce(table)
+    after = table.weight.grad
+    assert after.is_coalesced()
+    assert after.indices()[0].tolist() == sorted(set(rows))
+    assert torch.equal(after.to_dense(), before.to_dense())
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 6.0)])
 def test_gradients_are_clipped_as_one(sparse: bool, largest: float, expected: float) -> None:  # noqa: FBT001

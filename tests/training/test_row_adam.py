@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankfold.training import optimisers
+from rankfold.training import optimisers, row_adam
 from rankfold.training.row_adam import BETAS, SMALLEST, RowAdam
 
 
@@ -30,7 +30,9 @@ def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
     )
 
 
-def test_it_is_the_written_formula() -> None:
+@pytest.mark.parametrize("at_once", [2, row_adam.AT_ONCE])
+def test_it_is_the_written_formula(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_adam, "AT_ONCE", at_once)
     start = torch.randn(7, 4, dtype=torch.float64)
     steps = [
         {int(row): torch.randn(4, dtype=torch.float64) for row in torch.randperm(7)[:3]}

@@ -39,11 +39,21 @@ class Shard:
 
         All ask for the same rows. ``of`` is told those that are here, counted from the first.
         """
+        mine, own = self.here(rows)
+        return self.to_all(of(mine), own)
+
+    def here(self, rows: Tensor) -> tuple[Tensor, Own | None]:
+        """Those of some rows that are here, counted from the first; None: all are."""
         if self.comm.size == 1:
-            return of(rows)
-        mine = self.find(rows).places
-        own = of(rows[mine] - self.start)
-        every: Tensor = Assembled.apply(own, mine, len(rows), self.comm)  # type: ignore[no-untyped-call]
+            return rows, None
+        own = self.find(rows)
+        return rows[own.places] - self.start, own
+
+    def to_all(self, vectors: Tensor, own: Own | None) -> Tensor:
+        """What all processes have for those of some rows that are ``here`` to each, on all."""
+        if own is None:
+            return vectors
+        every: Tensor = Assembled.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
         return every
 
     def find(self, rows: Tensor) -> Own:

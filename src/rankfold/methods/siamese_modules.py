@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bags import Bags, unit
 from rankfold.errors import UserError
-from rankfold.losses.apart import apart_loss
+from rankfold.kernels.apart import shared_apart_loss
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.siamese_mining import Mined, hard_documents, shortlists
 from rankfold.methods.siamese_parts import Parts
@@ -30,12 +30,12 @@ from rankfold.methods.siamese_ranks import (
     thinning,
     told,
 )
-from rankfold.samplers.hits import hits
+from rankfold.samplers.hits import hits, places
 from rankfold.samplers.pooled import pool_around
 from rankfold.training.batches import Batches, QueryBatches, Rows
 from rankfold.training.loop import Memory, Nothing, Task, Training
 from rankfold.training.sharing import UNDIVIDED, Sides
-from rankfold.types import Index, Interactions, Own
+from rankfold.types import Index, Interactions, Own, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
@@ -215,32 +215,41 @@ def task_of(
 def pooled(module: Siamese, stage: Stage, parts: Parts, config: SiameseConfig) -> Task:
     """Documents against a pool that they share: what they all have, and random candidates."""
     batches = QueryBatches(parts.rows, batch_size(stage, config), parts.comm)
-    seen, of_labels = thinning(parts, batches, config.thinning), label_vectors(module, stage, parts)
+    seen, of_both = thinning(parts, batches, config.thinning), both_sides(module, stage, parts)
+    wanted = parts.rows if parts.excluded is None else parts.rows.without(parts.excluded)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
         chosen = chosen_by_all(batch, parts.comm)
         pool = pool_around(chosen, batch.size, parts.shares, config.pool, rng)
-        with torch.set_grad_enabled(stage.name != "classifiers"):
-            documents = module.encoder(seen(batch, rng))
-        scores = (documents @ of_labels(pool.ids).T).float() / config.temperature
-        positive = hits(parts.rows, batch.queries, pool.ids)
-        valid = torch.ones_like(positive)
-        if parts.excluded is not None:
-            valid = ~hits(parts.excluded, batch.queries, pool.ids)
-        return apart_loss(torch.where(positive, scores, scores - pool.log_q), positive, valid)
+        documents, labels = of_both(seen(batch, rng), pool.ids)
+        scores = ((documents / config.temperature) @ labels.T).float()
+        positive = places(wanted, batch.queries, pool.ids)
+        hidden = places(parts.hidden, batch.queries, pool.ids)
+        return shared_apart_loss(scores, pool.log_q, positive, hidden)
 
     return stage_task(module, batches, losses, sides=module.sides)
 
 
-def label_vectors(module: Siamese, stage: Stage, parts: Parts) -> Callable[[Tensor], Tensor]:
-    """How a stage sees candidates, by their numbers among all: their owners encode them."""
+def both_sides(
+    module: Siamese, stage: Stage, parts: Parts
+) -> Callable[[Texts, Tensor], tuple[Tensor, Tensor]]:
+    """How a stage sees documents, and candidates by their numbers among all.
 
-    def of(rows: Tensor) -> Tensor:
+    Owners encode their candidates, together with the documents: a token that both have is looked up
+    once, and has one gradient.
+    """
+    shard = parts.label_shard
+
+    def vectors(documents: Texts, ids: Tensor) -> tuple[Tensor, Tensor]:
+        rows, own = shard.here(ids)
         with torch.set_grad_enabled(stage.name != "classifiers"):
-            vectors: Tensor = module.encoder(parts.labels.select(rows))
-        return vectors if stage.name == "encoder" else module.refined(vectors, rows)
+            both: Tensor = module.encoder(documents.join(parts.labels.select(rows)))
+        of_documents, labels = both.split([len(documents), len(rows)])
+        if stage.name != "encoder":
+            labels = module.refined(labels, rows)
+        return of_documents, shard.to_all(labels, own)
 
-    return lambda ids: parts.label_shard.bring(ids, of)
+    return vectors
 
 
 # ---------------------------------------------------------------------------------- module I
@@ -321,13 +330,11 @@ def shortlisted(
     stays whole, so that one encoder serves documents and new candidates.
     """
     batches = QueryBatches(parts.rows, batch_size(stage, config), parts.comm)
-    seen, of_labels = thinning(parts, batches, config.thinning), label_vectors(module, stage, parts)
+    seen, of_both = thinning(parts, batches, config.thinning), both_sides(module, stage, parts)
 
     def scores(batch: Rows, known: Tensor, rng: torch.Generator) -> Tensor:
-        with torch.set_grad_enabled(stage.name == "joint"):
-            documents = module.encoder(seen(batch, rng))
-        found: Tensor = documents @ of_labels(known).T
-        return found
+        documents, labels = of_both(seen(batch, rng), known)
+        return documents @ labels.T
 
     mine = partial(shortlists, module.encoder, parts, config.shortlist, build_index)
     how = {"sides": module.sides}

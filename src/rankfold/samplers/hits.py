@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rankfold.kernels.apart import Places
 from rankfold.types import Batch, Interactions
 
 
@@ -16,6 +17,13 @@ def hits(pairs: Interactions, queries: Tensor, ids: Tensor) -> Tensor:
     """
     chosen = pairs.select(queries)
     return _in_shared(chosen, ids) if ids.dim() == 1 else _in_own(chosen, ids)
+
+
+def places(pairs: Interactions, queries: Tensor, ids: Tensor) -> Places:
+    """Where ``hits`` is true, in a pool for all queries without repeats, ascending."""
+    chosen = pairs.select(queries)
+    found, columns = _look_up(chosen, ids)
+    return Places(chosen.query_of_pair()[found].long(), columns)
 
 
 def own(batch: Batch, ids: Tensor) -> Tensor:
@@ -38,9 +46,8 @@ def _in_shared(chosen: Interactions, ids: Tensor) -> Tensor:
     """Looks up each pair of the batch in the pool, then marks every column of its candidate."""
     order = ids.argsort()
     pool, times = ids[order].to(chosen.candidates.dtype).unique_consecutive(return_counts=True)
-    places = torch.searchsorted(pool, chosen.candidates).clamp_(max=len(pool) - 1)
-    found = (pool[places] == chosen.candidates).nonzero()[:, 0]
-    rows, places = chosen.query_of_pair()[found].long(), places[found]
+    found, places = _look_up(chosen, pool)
+    rows = chosen.query_of_pair()[found].long()
 
     # a candidate's columns lie side by side in ``order``
     first, times = (times.cumsum(0) - times)[places], times[places]
@@ -51,6 +58,13 @@ def _in_shared(chosen: Interactions, ids: Tensor) -> Tensor:
     marks = torch.zeros(chosen.n_queries * len(ids), dtype=torch.bool, device=ids.device)
     marks[rows * len(ids) + columns] = True
     return marks.view(chosen.n_queries, len(ids))
+
+
+def _look_up(chosen: Interactions, pool: Tensor) -> tuple[Tensor, Tensor]:
+    """Which pairs have their candidate in the pool, ascending and without repeats, and where."""
+    places = torch.searchsorted(pool, chosen.candidates).clamp_(max=len(pool) - 1)
+    found = (pool[places] == chosen.candidates).nonzero()[:, 0]
+    return found, places[found]
 
 
 SIEVE = 2**22  # cells; of a batch's pairs, mostly 10^4 to 10^5, few share one

@@ -44,11 +44,23 @@ def coalesce(module: nn.Module) -> None:
     """Each row once in sparse gradients."""
     for parameter in module.parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()
+            parameter.grad = _coalesced(parameter.grad)
+
+
+def _coalesced(grad: Tensor) -> Tensor:
+    """The same without a copy where rows ascend already, as those of one look-up of each do."""
+    rows = grad._indices()
+    if grad.is_coalesced() or not bool((rows.diff() > 0).all()):
+        return grad.coalesce()
+    return torch.sparse_coo_tensor(
+        rows, grad._values(), grad.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 def decay_rows(module: nn.Module, weight_decay: float) -> None:
     """Weight decay where ``SparseAdam`` has none: of the rows in the batch alone."""
+    if weight_decay == 0:
+        return
     for table in module.parameters():
         if table.grad is not None and table.grad.is_sparse:
             rows = table.grad.indices()[0]

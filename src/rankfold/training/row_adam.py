@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 BETAS = (0.9, 0.99)
 SMALLEST = 1e-8
+AT_ONCE = 2**11  # rows, on a CPU: what is made for them stays in its cache
 
 
 class RowAdam(Optimizer):
@@ -66,12 +67,16 @@ def _exact(table: Tensor) -> torch.dtype:
 
 
 def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], lr: float) -> None:
-    first, second = BETAS
-    grad = grad.to(_exact(table))
-    momentum = kept["momentum"][rows].to(grad.dtype).lerp_(grad, 1 - first)
-    squares = kept["second"][rows].lerp_(grad.square().mean(dim=1, keepdim=True), 1 - second)
+    exact, (first, second) = _exact(table), BETAS
+    lengths = torch.linalg.vector_norm(grad, dim=1, keepdim=True, dtype=exact)
+    squares = kept["second"][rows].lerp_(lengths.square_().div_(grad.shape[1]), 1 - second)
     times = kept["times"][rows] + 1
-    for name, values in (("momentum", momentum), ("second", squares), ("times", times)):
-        kept[name].index_copy_(0, rows, values.to(kept[name].dtype))
-    sizes = lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + SMALLEST)
-    table.index_add_(0, rows, (momentum * sizes).to(table.dtype), alpha=-1)
+    kept["second"].index_copy_(0, rows, squares)
+    kept["times"].index_copy_(0, rows, times)
+    sizes = -lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + SMALLEST)
+
+    moments, count = kept["momentum"], AT_ONCE if table.device.type == "cpu" else len(rows) or 1
+    for some, given, size in zip(*(of.split(count) for of in (rows, grad, sizes)), strict=True):
+        moment = moments.index_select(0, some).to(exact).lerp_(given.to(exact), 1 - first)
+        moments.index_copy_(0, some, moment.to(moments.dtype))
+        table.index_add_(0, some, moment.mul_(size).to(table.dtype))
