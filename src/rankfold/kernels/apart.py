@@ -35,7 +35,8 @@ def shared_apart_loss(scores: Tensor, log_q: Tensor, positive: Places, hidden: P
     each = softplus(log_z[positive.rows] - own)
     totals = scores.new_zeros(2, len(scores))
     sums, counts = totals.index_add(1, positive.rows, torch.stack([each, torch.ones_like(each)]))
-    return sums / counts.clamp(min=1)
+    loss: Tensor = sums / counts.clamp(min=1)
+    return loss
 
 
 class _Rivals(torch.autograd.Function):
