@@ -201,6 +201,21 @@ def test_faiss_reads_the_lists_as_torch_does(dtype: torch.dtype) -> None:
     torch.testing.assert_close(fast[1][~missing], reference[1][~missing])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_widths_that_faiss_reads_slowly_are_filled_up(dtype: torch.dtype) -> None:
+    """One by one instead of sixteen at once, a search took six times as long."""
+    candidates, queries = normal(1, 2000, 37).to(dtype), normal(3, 40, 37)
+    lists = build_lists(candidates, 2**30, seed=0)
+    taken = promises(lists, queries, 1.0).topk(3, dim=1).indices
+    halves = torch.float16 if dtype == torch.float32 else dtype
+    coded = ann._fill(candidates, lists, halves)
+    assert coded.d == 48
+    found = ann.read_again(candidates, coded, queries, taken, 10)
+    reference = scan(candidates, lists, queries, taken, 10)
+    assert (found.ids == reference[0]).double().mean() > 0.99  # ties, by rounding
+    torch.testing.assert_close(found.scores, reference[1])
+
+
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on another device."""
     in_groups(monkeypatch)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.filtering import search_deeper
@@ -39,6 +40,7 @@ LARGEST_SHARE = 0.2  # of the candidates: to read more of them takes longer than
 SAMPLE = 256  # queries to measure recall with
 FETCHED_BYTES = 192  # allocated for each result that is fetched, besides its vector, at most
 HALVES = 15  # a power of 2 that half precision has
+LANES = 16  # faiss decodes halves so many at a time where they divide the width, else one by one
 SPARE = 8  # results more than are wanted, as rounding may change their order
 TARGET = 0.95
 
@@ -257,7 +259,8 @@ def read_again(
 ) -> tuple[Tensor, Tensor]:
     """``scan`` of rounded vectors, of which a few more than k are scored again by their own."""
     more = max(k, min(k + SPARE, len(candidates)))
-    return score_again(candidates, queries, faiss_scan(coded, queries, taken, more)[0], k)
+    wide = pad(queries, (0, coded.d - queries.shape[1]))
+    return score_again(candidates, queries, faiss_scan(coded, wide, taken, more)[0], k)
 
 
 def score_again(candidates: Tensor, queries: Tensor, ids: Tensor, k: int) -> TopK:
@@ -286,16 +289,18 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     """The candidates in faiss, list by list. It stores the bytes of a vector as they are.
 
     In another type they are scaled by a power of 2: the largest entry is about as large as halves
-    can be, so that those of other vectors may be much smaller before they become 0.
+    can be, so that those of other vectors may be much smaller before they become 0. Halves have
+    columns of 0 more, up to a multiple of ``LANES``.
     """
     faiss = _faiss()
     codes = {
         torch.float16: faiss.ScalarQuantizer.QT_fp16,
         torch.bfloat16: faiss.ScalarQuantizer.QT_bf16,
     }
-    width, n_lists = candidates.shape[1], len(lists.spreads)
+    code, n_lists = codes.get(dtype), len(lists.spreads)
+    more = 0 if code is None else -candidates.shape[1] % LANES
+    width = candidates.shape[1] + more
     given = [faiss.IndexFlatIP(width), width, n_lists]  # the lists are not chosen by faiss
-    code = codes.get(dtype)
     if code is None:
         index = faiss.IndexIVFFlat(*given, faiss.METRIC_INNER_PRODUCT)
     else:
@@ -307,7 +312,7 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
         factor = float(torch.exp2(power)) if largest > 0 else 1.0
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]]
-        vectors = (candidates[ids] * factor).to(dtype).view(torch.uint8)
+        vectors = pad(candidates[ids] * factor, (0, more)).to(dtype).view(torch.uint8)
         index.invlists.add_entries(place, len(ids), _pointer(ids), _pointer(vectors))
     index.ntotal, index.is_trained = len(candidates), True
     return index
