@@ -43,14 +43,15 @@ from rankfold.methods.text_neighbours import best
 from rankfold.objectives.quadratic import in_all
 from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
-from rankfold.types import Dataset, Method, Model, Run, Side, Step, Texts
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Side, Step, Texts, TopK
 
 CHOOSING = 3000  # validation queries that the mix is chosen on, at most
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
 POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
 OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided by it
-BLOCK_BYTES = 2**23  # of the scores of a mix
+PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
+BLOCK_BYTES = 2**23  # of the scores of a mix, which should stay near
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
 ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is residual
 
@@ -347,26 +348,34 @@ def score_mixes(
     bags = parts.documents.select(queries.to(parts.idf.device))
     vectors = encode(encoders_of(done, config), bags)
     popularity = torch.log1p(parts.own_counts.to(vectors))
-    numbers = min(run.memory_budget, BLOCK_BYTES) // 4
-    block = max(1, numbers // -(-n // comm.size))
+    room = min(run.memory_budget // 4, PRODUCT_BYTES)  # three at a time, and mixes of them
+    block = max(1, room // (4 * -(-n // comm.size)))
     values: list[list[Tensor]] = [[] for _ in choices]
     for asked in of_all_queries(vectors, judge.hidden(queries), block, parts):
-        refined, texts, middles = part_scores(done, asked.vectors)
-        found = []
-        for share, weight, popular in choices:
-            scores = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
-            scores.add_(popularity, alpha=popular)
-            found.append(best(scores, judge.depth, asked.hidden))
+        scores = part_scores(done, asked.vectors)
+        found = best_of_mixes(choices, scores, popularity, judge.depth, asked.hidden)
         results = best_of_all(found, judge.depth, parts)
         for some, ids in zip(values, results, strict=True):
             some.append(judge.values(queries[asked.own], ids[asked.here].cpu()))
     every = [comm.gather(torch.cat(some)) for some in values]
-    return dict(zip(choices, (mean(one, max(1, numbers // n)) for one in every), strict=True))
+    return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
 
 
-def mean(values: Tensor, block: int) -> float:
-    """The mean, added up block by block, whoever had them."""
-    return sum(float(some.double().sum()) / len(values) for some in values.split(block))
+def best_of_mixes(
+    choices: list[Mix], scores: list[Tensor], popularity: Tensor, k: int, hidden: Interactions
+) -> list[TopK]:
+    """The k best candidates by each mix of the scores of ``MIXED`` [B, N]; [B, k] each."""
+    n_queries, n = scores[0].shape
+    rows = max(1, BLOCK_BYTES // (4 * max(1, n)))
+    found: list[list[TopK]] = [[] for _ in choices]
+    for start in range(0, n_queries, rows):
+        stop = min(start + rows, n_queries)
+        refined, texts, middles = (part[start:stop] for part in scores)
+        unwanted = hidden.part(start, stop)
+        for (share, weight, popular), some in zip(choices, found, strict=True):
+            mixed = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
+            some.append(best(mixed.add_(popularity, alpha=popular), k, unwanted))
+    return [TopK(*map(torch.cat, zip(*some, strict=True))) for some in found]
 
 
 def part_scores(done: Mapping[str, Tensor], vectors: Tensor) -> list[Tensor]:

@@ -48,13 +48,9 @@ def coalesce(module: nn.Module) -> None:
 
 
 def _coalesced(grad: Tensor) -> Tensor:
-    """The same without a copy where rows ascend already, as those of one look-up of each do."""
-    rows = grad._indices()
-    if grad.is_coalesced() or not bool((rows.diff() > 0).all()):
-        return grad.coalesce()
-    return torch.sparse_coo_tensor(
-        rows, grad._values(), grad.shape, is_coalesced=True, check_invariants=False
-    )
+    """The same, without a copy where rows ascend already, as those of one look-up of each do."""
+    ascend = bool((grad._indices().diff() > 0).all())
+    return grad._coalesced_(True) if ascend else grad.coalesce()
 
 
 def decay_rows(module: nn.Module, weight_decay: float) -> None:
