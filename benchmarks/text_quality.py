@@ -87,6 +87,7 @@ def main() -> None:
 
 
 def prepare(names: list[str], data: Path) -> None:
+    FOLDERS.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name == "mdn-one-way":
             continue  # made from mdn-seealso
