@@ -42,7 +42,8 @@ from rankfold.index.exact import Exact
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.losses.apart import apart_loss
 from rankfold.methods import METHODS
-from rankfold.methods.siamese import encode_texts, prepare, start
+from rankfold.methods.siamese import prepare, start
+from rankfold.methods.siamese_mix import encode_texts
 from rankfold.methods.siamese_modules import SiameseConfig, stages_of, task_of, training
 from rankfold.metrics import METRICS, judge, parse
 from rankfold.samplers.hits import hits

@@ -24,6 +24,7 @@ from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_mining as mining
+from rankfold.methods import siamese_mix as mix
 from rankfold.methods import siamese_modules as modules
 from rankfold.methods.siamese_parts import Parts
 from rankfold.ranker import Ranker
@@ -83,7 +84,7 @@ def found_for(model: Model, texts: Texts, k: int) -> Tensor:
     search = METHODS[model.method].search_texts
     if search is not None:
         return search(model, texts, k, None).ids
-    vectors = whole.encode_texts(model, texts, "query")
+    vectors = mix.encode_texts(model, texts, "query")
     return Exact(model.tensors["candidates"]).search(vectors, k).ids
 
 
@@ -141,8 +142,8 @@ def test_a_new_candidate_is_what_its_text_says() -> None:
     settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
     assert data.candidate_texts is not None
-    new = whole.encode_texts(model, data.candidate_texts, "candidate")
-    vectors = whole.encode_texts(model, data.candidate_texts, "query")
+    new = mix.encode_texts(model, data.candidate_texts, "candidate")
+    vectors = mix.encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
     assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
@@ -152,13 +153,13 @@ def test_the_mix_is_the_written_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     counts = torch.tensor([0, 1, 2, 40, 5])
-    found = whole.mixture(done, whole.Mix(0.7, 0.2, 0.1), 2, counts)
+    found = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
     for number in (0, 1):
         parts = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
         expected = (0.7 * parts[0] + 0.3 * parts[1] + 0.2 * parts[2]) / 2
         torch.testing.assert_close(found[:, number * 3 : number * 3 + 3], expected)
     assert found[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
-    assert torch.equal(whole.mixture(done, whole.Mix(0.7, 0.2, 0.0), 2, counts), found[:, :6])
+    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), found[:, :6])
 
 
 def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
@@ -172,7 +173,7 @@ def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
     for key, tensor in without.tensors.items():
         found = by_it.tensors[key]
         assert torch.equal(tensor, found[:, :-1] if key == "candidates" else found)
-    plain, more = (whole.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    plain, more = (mix.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
     counts = data.split("train").candidate_counts()
     scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
@@ -183,8 +184,8 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert data.query_texts is not None
     model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
     config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
-    vectors = whole.encode_texts(replace(model, config=config), data.query_texts, "query")
-    assert torch.equal(vectors, whole.encode_texts(model, data.query_texts, "query"))
+    vectors = mix.encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, mix.encode_texts(model, data.query_texts, "query"))
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
@@ -231,9 +232,14 @@ class First:
         return (wanted / torch.arange(1, 4)).sum(dim=1)
 
 
-@pytest.mark.parametrize("memory_budget", [1, 2**30])
-def test_scores_of_mixes_are_those_of_a_search(memory_budget: int) -> None:
+@pytest.mark.parametrize(
+    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * LABELS), (2**30, 2**23)]
+)
+def test_scores_of_mixes_are_those_of_a_search(
+    memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The slow way: an index of each mixture."""
+    monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
     parts, rng = parts_of(topics()), torch.Generator().manual_seed(2)
     sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
     done = {
@@ -242,16 +248,16 @@ def test_scores_of_mixes_are_those_of_a_search(memory_budget: int) -> None:
         for key, size in sizes.items()
     }
     config, judged = modules.SiameseConfig(width=8, members=2), First()
-    mixes = [whole.Mix(0.7, 0.2, 0.0), whole.Mix(0.1, 0.9, 1.0), whole.Mix(1.0, 0.0, 0.3)]
+    mixes = [mix.Mix(0.7, 0.2, 0.0), mix.Mix(0.1, 0.9, 1.0), mix.Mix(1.0, 0.0, 0.3)]
     given = replace(run(), judge=judged, memory_budget=memory_budget)
-    found = whole.score_mixes(mixes, done, config, parts, given)
-    vectors = whole.encode(whole.encoders_of(done, config), parts.documents.select(judged.queries))
+    found = mix.score_mixes(mixes, done, config, parts, given)
+    vectors = mix.encode(mix.encoders_of(done, config), parts.documents.select(judged.queries))
     counts = parts.rows.candidate_counts()
-    for mix in mixes:
-        index = Exact(whole.mixture(done, mix, 2, counts))
-        asked = whole.with_column(vectors, mix.popularity_weight, torch.tensor([0.5]))
+    for each in mixes:
+        index = Exact(mix.mixture(done, each, 2, counts))
+        asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
         ids = index.search(asked, 3, judged.hidden(judged.queries)).ids
-        assert found[mix] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
+        assert found[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
     assert len(set(found.values())) == 3
 
 
@@ -286,8 +292,8 @@ def alike(data: Dataset) -> tuple[Parts, dict[str, Tensor]]:
 def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
     parts, done = alike(topics())
     judged = replace(run(), judge=Wanting(wanted))
-    mix, tried = whole.chosen_mix(done, modules.SiameseConfig(width=4), parts, judged)
-    assert (mix.popularity_weight > 0) == (wanted == 5)
+    chosen, tried = mix.chosen_mix(done, modules.SiameseConfig(width=4), parts, judged)
+    assert (chosen.popularity_weight > 0) == (wanted == 5)
     assert len(tried) == 24
     assert max(each["score"] for each in tried) == 1.0
 
@@ -296,10 +302,10 @@ def test_what_is_given_of_a_mix_stays() -> None:
     parts, done = alike(topics())
     config = modules.SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
     judged = replace(run(), judge=Wanting(5))
-    mix, tried = whole.chosen_mix(done, config, parts, judged)
-    assert mix[1:] == (0.2, 0.0)
-    assert len(tried) == len(whole.CLASSIFIER_SHARES)
-    assert whole.chosen_mix(done, config, parts, run()) == (whole.Mix(0.75, 0.2, 0.0), [])
+    chosen, tried = mix.chosen_mix(done, config, parts, judged)
+    assert chosen[1:] == (0.2, 0.0)
+    assert len(tried) == len(mix.CLASSIFIER_SHARES)
+    assert mix.chosen_mix(done, config, parts, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
 
 
 def test_members_scores_are_averaged() -> None:
@@ -307,7 +313,7 @@ def test_members_scores_are_averaged() -> None:
     assert data.query_texts is not None
     settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
     three = model_of(steps("siamesexml", data, run(), members=3, **settings))
-    vectors = whole.encode_texts(three, data.query_texts, "query")
+    vectors = mix.encode_texts(three, data.query_texts, "query")
     scores = vectors @ three.tensors["candidates"].T
     each = [
         vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
@@ -444,7 +450,7 @@ def test_weighing_is_done_by_the_method() -> None:
     assert data.query_texts is not None
     encoder = Bags(model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
-    torch.testing.assert_close(whole.encode_texts(model, data.query_texts, "query"), expected)
+    torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
 
 
 @pytest.mark.parametrize("name", ["siamesexml", "siamesexml-paper"])

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import product
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +25,7 @@ from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.siamese_mining import centroids
+from rankfold.methods.siamese_mix import ENCODER, MIXED, chosen_mix, encode_texts, mixture
 from rankfold.methods.siamese_modules import (
     C,
     ModulesConfig,
@@ -38,22 +38,10 @@ from rankfold.methods.siamese_modules import (
     training,
 )
 from rankfold.methods.siamese_parts import Parts, encoded
-from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
-from rankfold.methods.text_neighbours import best
 from rankfold.objectives.quadratic import in_all
 from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Side, Step, Texts, TopK
-
-CHOOSING = 3000  # validation queries that the mix is chosen on, at most
-CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
-POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
-OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided by it
-PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
-BLOCK_BYTES = 2**23  # of the scores of a mix, which should stay near
-MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
-ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is residual
+from rankfold.types import Dataset, Method, Model, Run, Step
 
 
 def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[Step]:
@@ -250,45 +238,6 @@ def exported(module: Siamese, parts: Parts) -> dict[str, Tensor]:
     return {**found, **encoder}
 
 
-class Mix(NamedTuple):
-    """How much of what a candidate's vector is; its text has the rest of the classifier's share."""
-
-    classifier_share: float
-    centroid_weight: float
-    popularity_weight: float
-
-
-UNCHOSEN = Mix(0.75, 0.0, 0.06)  # where there is no validation
-
-
-def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) -> Tensor:
-    """Share classifier + (1 - share) text + weight centroid, member beside member; [N, D].
-
-    Vectors of length 1 cannot say how often a candidate is chosen: with n its ``counts`` [N], one
-    more column adds popularity_weight log(1 + n) to its scores. With a weight of 0 there is none.
-    Candidates have twice that and queries a half: an index whose recall is measured with candidates
-    as queries would otherwise see nothing of the column, and find too little.
-    """
-    share, weight, popularity = mix
-    vectors = torch.cat(
-        [
-            share * done[f"{number}.refined"]
-            + (1 - share) * done[f"{number}.texts"]
-            + weight * done[f"{number}.centroids"]
-            for number in range(members)
-        ],
-        dim=1,
-    ).div_(members)
-    return with_column(vectors, popularity, popularity / OF_QUERIES * counts.to(vectors).log1p())
-
-
-def with_column(vectors: Tensor, popularity_weight: float, values: Tensor) -> Tensor:
-    """The vectors, and ``values`` [n] or [1] as one more column if popularity counts."""
-    if popularity_weight == 0:
-        return vectors
-    return torch.cat([vectors, values[:, None].expand(len(vectors), 1)], dim=1)
-
-
 def mixed(
     name: str, config: SiameseConfig, done: Mapping[str, Tensor], parts: Parts, run: Run
 ) -> Model:
@@ -306,121 +255,6 @@ def mixed(
         },
         notes_of(parts, mixes),
     )
-
-
-def chosen_mix(
-    done: Mapping[str, Tensor], config: SiameseConfig, parts: Parts, run: Run
-) -> tuple[Mix, list[dict[str, float]]]:
-    """The mix that validation prefers, and what was tried.
-
-    Shares and weights are tried together, at a middling weight of popularity, then this weight
-    alone: a fifth more of them than without it, where all together would be five times as many.
-    What is given stays.
-    """
-    given = {name: getattr(config, name) for name in Mix._fields}
-    mix = UNCHOSEN._replace(**{name: v for name, v in given.items() if v is not None})
-    scores: dict[Mix, float] = {}
-    if run.judge is not None and None in given.values():
-        shares = CLASSIFIER_SHARES if config.classifier_share is None else mix[:1]
-        weights = CENTROID_WEIGHTS if config.centroid_weight is None else mix[1:2]
-        popularities = POPULARITY_WEIGHTS if config.popularity_weight is None else mix[2:]
-        first = [Mix(*pair, mix.popularity_weight) for pair in product(shares, weights)]
-        scores = score_mixes(first, done, config, parts, run)
-        mix = max(scores, key=scores.__getitem__)
-        then = [mix._replace(popularity_weight=weight) for weight in popularities]
-        if more := [other for other in then if other not in scores]:
-            scores |= score_mixes(more, done, config, parts, run)
-        mix = max(scores, key=scores.__getitem__)
-    return mix, [{**tried._asdict(), "score": score} for tried, score in scores.items()]
-
-
-def score_mixes(
-    choices: list[Mix], done: Mapping[str, Tensor], config: SiameseConfig, parts: Parts, run: Run
-) -> dict[Mix, float]:
-    """The mean of the metric over (the first of) the validation queries, for each mix.
-
-    As a search of ``mixture`` would have it, but exact, and all mixes share three products: an
-    index for each would take longer to build, and differ in what it misses.
-    """
-    assert run.judge is not None
-    judge, comm, n = run.judge, parts.comm, parts.label_shard.size
-    queries = first_of_all(judge.queries, CHOOSING, comm)
-    bags = parts.documents.select(queries.to(parts.idf.device))
-    vectors = encode(encoders_of(done, config), bags)
-    popularity = torch.log1p(parts.own_counts.to(vectors))
-    room = min(run.memory_budget // 4, PRODUCT_BYTES)  # three at a time, and mixes of them
-    block = max(1, room // (4 * -(-n // comm.size)))
-    values: list[list[Tensor]] = [[] for _ in choices]
-    for asked in of_all_queries(vectors, judge.hidden(queries), block, parts):
-        scores = part_scores(done, asked.vectors)
-        found = best_of_mixes(choices, scores, popularity, judge.depth, asked.hidden)
-        results = best_of_all(found, judge.depth, parts)
-        for some, ids in zip(values, results, strict=True):
-            some.append(judge.values(queries[asked.own], ids[asked.here].cpu()))
-    every = [comm.gather(torch.cat(some)) for some in values]
-    return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
-
-
-def best_of_mixes(
-    choices: list[Mix], scores: list[Tensor], popularity: Tensor, k: int, hidden: Interactions
-) -> list[TopK]:
-    """The k best candidates by each mix of the scores of ``MIXED`` [B, N]; [B, k] each."""
-    n_queries, n = scores[0].shape
-    rows = max(1, BLOCK_BYTES // (4 * max(1, n)))
-    found: list[list[TopK]] = [[] for _ in choices]
-    for start in range(0, n_queries, rows):
-        stop = min(start + rows, n_queries)
-        refined, texts, middles = (part[start:stop] for part in scores)
-        unwanted = hidden.part(start, stop)
-        for (share, weight, popular), some in zip(choices, found, strict=True):
-            mixed = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
-            some.append(best(mixed.add_(popularity, alpha=popular), k, unwanted))
-    return [TopK(*map(torch.cat, zip(*some, strict=True))) for some in found]
-
-
-def part_scores(done: Mapping[str, Tensor], vectors: Tensor) -> list[Tensor]:
-    """Inner products with each of the candidates' vectors, averaged over members; [B, N] each."""
-    each = vectors.split(done["0.texts"].shape[1], dim=1)
-    return [
-        sum(part @ done[f"{number}.{name}"].T for number, part in enumerate(each)) / len(each)
-        for name in MIXED
-    ]
-
-
-def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
-    """Vectors of texts, as a model has them; a new candidate is what its text says.
-
-    Nobody has chosen it yet: its popularity is log(1 + 0).
-    """
-    config = SiameseConfig(**model.config)
-    idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
-    given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    vectors = encode(encoders_of(model.tensors, config), weigh(given, idf))
-    popularity = config.popularity_weight or 0.0  # a model may be older than this setting
-    if side == "query":
-        return with_column(vectors, popularity, vectors.new_full((1,), OF_QUERIES))
-    assert config.centroid_weight is not None
-    vectors = vectors * ((1 + config.centroid_weight) / config.members)
-    return with_column(vectors, popularity, vectors.new_zeros(1))
-
-
-@torch.no_grad()
-def encode(encoders: list[Bags], bags: Texts) -> Tensor:
-    """Member beside member; [n, D]."""
-    return torch.cat([encoded(encoder, bags) for encoder in encoders], dim=1)
-
-
-def encoders_of(tensors: Mapping[str, Tensor], config: SiameseConfig) -> list[Bags]:
-    """The members' encoders again; their tables are not copied."""
-    found = []
-    for number in range(config.members):
-        tokens, mixing = (tensors.get(f"{number}.{name}") for name in ENCODER)
-        assert tokens is not None
-        encoder = Bags(tokens, residual=False, rng=torch.Generator())
-        if mixing is not None:
-            encoder.mixing = nn.Parameter(mixing.float())
-        found.append(encoder)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
