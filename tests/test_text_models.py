@@ -1,5 +1,6 @@
 """Models over texts, from a fit to lists: by vectors of texts and by a search of their own."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -553,3 +554,11 @@ def test_texts_for_a_model_of_pairs_are_refused(data: Dataset, tmp_path: Path) -
     with pytest.raises(UserError, match="no texts of candidates"):
         predict(ranker, tmp_path / "in.csv", out, with_text=True)
     assert predict(rf.fit("sums", data), tmp_path / "in.csv", out, with_text=True)["queries"] == 1
+
+
+def test_lists_that_could_not_be_put_anywhere_are_refused_before_the_input_is_read(
+    ranker: Ranker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
+    with pytest.raises(UserError, match=f"{tmp_path} is not yours to write into"):
+        predict(ranker, tmp_path / "nowhere.csv", tmp_path / "out.parquet")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 import torch
 
-from rankfold import config
+from rankfold import config, store
 from rankfold.answering import takes_texts
 from rankfold.data.questions import Asked, Questions, read_questions
 from rankfold.data.reading import Reading, expand, silent, spool_frames
@@ -159,8 +159,9 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
 
 
 def _check_out(out: Path) -> None:
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UserError(f"cannot write {out}", hint="name a file in a folder that exists")
+    if out.is_dir():
+        raise UserError(f"cannot write {out}, a folder", hint="name a file")
+    store.check_home(out.absolute().parent)
     if out.suffix != ".parquet":
         raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
 

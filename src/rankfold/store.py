@@ -132,9 +132,7 @@ def held(folder: Path) -> Iterator[None]:
 def check_writable(path: Path, kind: str) -> None:
     """A UserError if ``write`` must not replace ``path``; worth asking before long work."""
     with _writing(path):
-        home = path if path.is_dir() else path.absolute().parent
-        if not home.is_dir():
-            raise UserError(f"there is no folder {home}", hint="create it first")
+        check_home(path if path.is_dir() else path.absolute().parent)
         if (path / MANIFEST).exists():
             _check_replaceable(path, kind)
         elif path.exists() and not (path.is_dir() and all(map(_is_ours, path.iterdir()))):
@@ -142,10 +140,16 @@ def check_writable(path: Path, kind: str) -> None:
                 f"{path} exists and was not written by rankfold",
                 hint="choose another --out; nothing was changed",
             )
-        if not os.access(home, os.W_OK | os.X_OK):
-            raise UserError(
-                f"{home} is not yours to write into", hint="choose another folder, or ask for it"
-            )
+
+
+def check_home(folder: Path) -> None:
+    """A UserError if nothing can be put into a folder."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}", hint="create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{folder} is not yours to write into", hint="choose another folder, or ask for it"
+        )
 
 
 def _check_replaceable(path: Path, kind: str) -> None:

@@ -219,6 +219,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "width"), "--set width", "key=value"),
         (("fit", "rg2-plain", "data", "--out", "m", "--set", "seed=3"), "'seed'", "width"),
         (("predict", "model", "ratings.csv", "--out", "data"), "cannot write data", "file"),
+        (("predict", "model", "ratings.csv", "--out", "x/l.parquet"), "no folder", "create"),
         (("fit", "rg2-plain", "data", "--out", "m", "--config", "x.toml"), "x.toml", "TOML"),
         (("fit", "rg2-plain", "data", "--out", "ratings.csv"), "not written by rankfold", "--out"),
         (("fit", "rg2-plain", "data", "--out", "data"), "is a data folder", "--out"),

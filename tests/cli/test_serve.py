@@ -84,12 +84,14 @@ def test_bad_input_is_told(
 ) -> None:
     shutil.copytree(model, tmp_path / "other" / "model")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "picture").write_bytes(b"\xff\xfe")
     for words, told in (
         ([tmp_path / "nothing"], "there is no folder"),
         ([tmp_path / "empty"], "is not a rankfold folder"),
         ([model.with_name("data")], "is a data folder, not a model folder"),
         ([model, tmp_path / "other" / "model"], "two models are named 'model'"),
-        ([model, "--token-file", tmp_path / "nothing"], "cannot read the token"),
+        ([model, "--token-file", tmp_path / "nothing"], "No such file"),
+        ([model, "--token-file", tmp_path / "picture"], "picture is not text"),
     ):
         done = rankfold("serve", *words)
         assert done.code == 2

@@ -84,7 +84,7 @@ def command(
 def describe(done: Mapping[str, int]) -> str:
     """What was ranked, for people."""
     parts = {
-        "unknown": "unknown queries left out",
+        "unknown": "unknown to the model, left out",
         "without_words": "without a known word, ranked by popularity",
         "left_out": "rows that could not be used",
     }

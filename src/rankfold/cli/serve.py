@@ -111,10 +111,12 @@ def _token(file: Path | None) -> str | None:
     else:
         try:
             token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise UserError(
-                f"cannot read the token in {file}: {error}", hint="name another file"
+                f"cannot read the token in {file}: {error.strerror}", hint="name another file"
             ) from None
+        except UnicodeDecodeError:
+            raise UserError(f"{file} is not text", hint="write a token into it") from None
         if not token:
             raise UserError(f"{file} is empty", hint="write a token into it")
     if token and not (token.isascii() and token.isprintable() and " " not in token):

@@ -327,7 +327,7 @@ def _read_inputs(inputs: Sequence[Input], plan: Preparation, reading: Reading) -
         raise UserError("there is nothing to read", hint="name a file, or a --source")
     tables = []
     for number_, item in enumerate(items):
-        name = item.name if isinstance(item, Path) else "the table"
+        name = (item.name or str(item)) if isinstance(item, Path) else "the table"
         reading.progress(f"reading {name}", number_ / len(items))
         if isinstance(item, Path):
             tables.append((name, _read_file(item, columns, plan, reading)))
