@@ -235,12 +235,20 @@ class First:
 @pytest.mark.parametrize(
     ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * LABELS), (2**30, 2**23)]
 )
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        [mix.Mix(0.7, 0.2, 0.0), mix.Mix(0.1, 0.9, 1.0), mix.Mix(1.0, 0.0, 0.3)],
+        [mix.Mix(0.7, 0.2, weight) for weight in (0.0, 0.3, 1.0)],
+    ],
+)
 def test_scores_of_mixes_are_those_of_a_search(
-    memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+    mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow way: an index of each mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
-    parts, rng = parts_of(topics()), torch.Generator().manual_seed(2)
+    counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
+    parts = parts_of(topics())._replace(counts=counts)
     sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
     done = {
         f"{number}.{key}": torch.randn(size, 8, generator=rng)
@@ -248,11 +256,9 @@ def test_scores_of_mixes_are_those_of_a_search(
         for key, size in sizes.items()
     }
     config, judged = modules.SiameseConfig(width=8, members=2), First()
-    mixes = [mix.Mix(0.7, 0.2, 0.0), mix.Mix(0.1, 0.9, 1.0), mix.Mix(1.0, 0.0, 0.3)]
     given = replace(run(), judge=judged, memory_budget=memory_budget)
     found = mix.score_mixes(mixes, done, config, parts, given)
     vectors = mix.encode(mix.encoders_of(done, config), parts.documents.select(judged.queries))
-    counts = parts.rows.candidate_counts()
     for each in mixes:
         index = Exact(mix.mixture(done, each, 2, counts))
         asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))

@@ -109,12 +109,17 @@ def score_mixes(
     queries = first_of_all(judge.queries, CHOOSING, comm)
     bags = parts.documents.select(queries.to(parts.idf.device))
     vectors = encode(encoders_of(done, config), bags)
+    tables = tables_of(choices, done, config.members, parts)
     popularity = torch.log1p(parts.own_counts.to(vectors))
     room = min(run.memory_budget // 4, PRODUCT_BYTES)  # three at a time, and mixes of them
-    block = max(1, room // (4 * -(-n // comm.size)))
+    block = min(max(1, room // (4 * -(-n // comm.size))), CHOOSING)
+    products = vectors.new_empty(len(tables), block, len(popularity))
     values: list[list[Tensor]] = [[] for _ in choices]
     for asked in of_all_queries(vectors, judge.hidden(queries), block, parts):
-        scores = part_scores(done, asked.vectors)
+        scores = [
+            inner(asked.vectors, each, out=place[: len(asked.vectors)])
+            for each, place in zip(tables, products, strict=True)
+        ]
         found = best_of_mixes(choices, scores, popularity, judge.depth, asked.hidden)
         results = best_of_all(found, judge.depth, parts)
         for some, ids in zip(values, results, strict=True):
@@ -123,30 +128,48 @@ def score_mixes(
     return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
 
 
+def tables_of(
+    choices: list[Mix], done: Mapping[str, Tensor], members: int, parts: Parts
+) -> list[list[Tensor]]:
+    """Candidates' vectors: each of ``MIXED``, by member; mixed, if popularity alone is chosen."""
+    first = choices[0]
+    if all(mix[:2] == first[:2] for mix in choices):
+        return [[mixture(done, first._replace(popularity_weight=0.0), members, parts.own_counts)]]
+    return [[done[f"{number}.{name}"] for number in range(members)] for name in MIXED]
+
+
+def inner(vectors: Tensor, tables: list[Tensor], *, out: Tensor) -> Tensor:
+    """Inner products with the vectors of candidates, averaged over members; [B, N]."""
+    each = (vectors / len(tables)).split(tables[0].shape[1], dim=1)
+    torch.mm(each[0], tables[0].T, out=out)
+    for part, table in zip(each[1:], tables[1:], strict=True):
+        out.addmm_(part, table.T)
+    return out
+
+
 def best_of_mixes(
     choices: list[Mix], scores: list[Tensor], popularity: Tensor, k: int, hidden: Interactions
 ) -> list[TopK]:
-    """The k best candidates by each mix of the scores of ``MIXED`` [B, N]; [B, k] each."""
+    """The k best candidates by each mix of the scores [B, N] of ``tables_of``; [B, k] each."""
     n_queries, n = scores[0].shape
     rows = max(1, BLOCK_BYTES // (4 * max(1, n)))
     found: list[list[TopK]] = [[] for _ in choices]
     for start in range(0, n_queries, rows):
-        stop = min(start + rows, n_queries)
-        refined, texts, middles = (part[start:stop] for part in scores)
-        unwanted = hidden.part(start, stop)
-        for (share, weight, popular), some in zip(choices, found, strict=True):
-            mixed = torch.lerp(texts, refined, share).add_(middles, alpha=weight)
-            some.append(best(mixed.add_(popularity, alpha=popular), k, unwanted))
-    return [TopK(*map(torch.cat, zip(*some, strict=True))) for some in found]
+        some = [part[start : start + rows] for part in scores]
+        unwanted = hidden.part(start, min(start + rows, n_queries))
+        for mix, lists in zip(choices, found, strict=True):
+            mixed = torch.add(mixed_scores(mix, some), popularity, alpha=mix.popularity_weight)
+            lists.append(best(mixed, k, unwanted))
+    return [TopK(*map(torch.cat, zip(*lists, strict=True))) for lists in found]
 
 
-def part_scores(done: Mapping[str, Tensor], vectors: Tensor) -> list[Tensor]:
-    """Inner products with each of the candidates' vectors, averaged over members; [B, N] each."""
-    each = vectors.split(done["0.texts"].shape[1], dim=1)
-    return [
-        sum(part @ done[f"{number}.{name}"].T for number, part in enumerate(each)) / len(each)
-        for name in MIXED
-    ]
+def mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
+    """Of one block, without popularity."""
+    if len(scores) == 1:
+        return scores[0]
+    refined, texts, centroids = scores
+    mixed = torch.lerp(texts, refined, mix.classifier_share)
+    return mixed.add_(centroids, alpha=mix.centroid_weight)
 
 
 def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
