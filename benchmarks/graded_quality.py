@@ -106,6 +106,7 @@ def export(name: str, shared: Path) -> None:
 
     folder, kept = FOLDERS / name, {}
     if not folder.exists():
+        FOLDERS.mkdir(parents=True, exist_ok=True)
         given = [shared / "fars" / "fars.dat.zst"] if name == "fars" else []  # or it is bundled
         rf.prepare(*given, source=name, out=folder)
     data = rf.load_data(folder)

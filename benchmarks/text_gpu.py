@@ -8,7 +8,7 @@ again. ``run`` needs torch and numpy alone. The pieces:
 
     yso, yso-paper, yso-paper-longer   the whole fit on what was exported, and its test figures
     three-million         an epoch of modules I, III and IV, width 256, texts of a million tokens
-    hundred-million       module III's update at width 128: refinements in half precision
+    hundred-million       module III as a fit has it, at width 128
     hundred-million-exact     every label scored: with the label's text encoded in passing, and from
                               vectors that are held
     hundred-million-inverted  a few of the lists of an inverted file
@@ -33,23 +33,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from text_scores import count, scores, split_truth
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankfold.comm import Alone
 from rankfold.encoders.bags import Bags, unit
+from rankfold.encoders.shard import Shard
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.kernels.topk import merge_top_k, top_k
-from rankfold.losses.apart import apart_loss
 from rankfold.methods import METHODS
 from rankfold.methods.siamese import prepare, start
 from rankfold.methods.siamese_mix import encode_texts
-from rankfold.methods.siamese_modules import SiameseConfig, stages_of, task_of, training
+from rankfold.methods.siamese_modules import (
+    Siamese,
+    SiameseConfig,
+    Stage,
+    stages_of,
+    task_of,
+    training,
+)
+from rankfold.methods.siamese_parts import Parts
 from rankfold.metrics import METRICS, judge, parse
-from rankfold.samplers.hits import hits
-from rankfold.samplers.pooled import shared_pool
-from rankfold.training.loop import train
-from rankfold.training.row_adam import RowAdam
+from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
 
 HOME = Path(__file__).parent
@@ -59,7 +64,6 @@ SPLITS = ("train", "validation", "test")
 LONGER = 230  # epochs of 25 thousand labels: as many steps as 50 epochs of 131 thousand
 SELECTED_BY, DEPTH = "ndcg@5", 5
 K = 100  # results at 100 million labels
-TEMPERATURE = 0.06
 BUDGET = 2**33  # bytes, for blocks
 Row = dict[str, Any]
 
@@ -387,52 +391,66 @@ def many(place: Place) -> Many:
 
 
 def update(place: Place) -> Row:
-    """Module III: documents against a pool that they share."""
+    """Module III as a fit has it, documents against a pool that they share: the second epoch.
+
+    What a fit reads from texts is given: the labels' words are weighed alike.
+    """
     n, size = place.sizes.many, place.sizes.batch
-    labels, rng = many(place), torch.Generator(place.device).manual_seed(3)
-    start = torch.zeros(n, MANY_WIDTH, dtype=torch.float16, device=place.device)
-    table = nn.Embedding(n, MANY_WIDTH, sparse=True, _weight=start)
-    optimiser = RowAdam(table.parameters(), lr=0.005)
-    losses = [learn(labels, table, optimiser, size, rng) for _ in range(5)]
-    began = place.wait()
-    losses += [learn(labels, table, optimiser, size, rng) for _ in range(place.sizes.steps)]
-    seconds = place.wait() - began
-    state = sum(t.nbytes for t in optimiser.state[table.weight].values())
-    per_label = {"weights": table.weight.nbytes / n, "optimiser": state / n, "words": 4 * WORDS}
+    config = SiameseConfig(
+        width=MANY_WIDTH,
+        pairs_from=0,
+        classifier_epochs=2,
+        batch_size=size,
+        pool=4 * size,
+        lr=0.005,
+    )
+    labels, run = many(place), place.run()
+    module = Siamese(labels.encoder, n, MANY_WIDTH).to(place.device)
+    stage = Stage("classifiers", config.classifier_epochs)
+    parts = given(labels, size * place.sizes.steps, run)
+    assert run.build_index is not None
+    task = task_of(module, stage, parts, config, run.build_index)
+    loop, ends, losses = Loop(task, training(stage, config), run), [], []
+    for _ in range(stage.epochs):
+        losses += [step.loss for step in loop.finish_epoch() if step.whole]
+        ends.append(place.wait())
+    weights = module.refinements.weight
+    state = sum(t.nbytes for t in loop.optimisers[0].state[weights].values())
+    per_label = {"weights": weights.nbytes / n, "optimiser": state / n, "words": 4 * WORDS}
     return {
         "labels": n,
         "width": MANY_WIDTH,
         "batch": size,
-        "ms_per_1000_documents": round(seconds / place.sizes.steps / size * 1e6, 3),
-        "loss": [round(float(losses[0]), 4), round(float(losses[-1]), 4)],
+        "pool": config.pool,
+        "ms_per_1000_documents": round((ends[1] - ends[0]) / len(parts.documents) * 1e6, 3),
+        "loss": [round(loss, 4) for loss in losses],
         "bytes_per_label": per_label,
-        "state_of_weights": round((table.weight.nbytes + state) / table.weight.nbytes, 3),
+        "state_of_weights": round((weights.nbytes + state) / (2 * weights.numel()), 3),
     }
 
 
-def learn(
-    labels: Many, table: nn.Embedding, optimiser: RowAdam, size: int, rng: torch.Generator
-) -> Tensor:
-    """One step; the loss.
-
-    Its sum over the documents, not its mean, is descended: Adam does not care, and in half
-    precision small gradients would vanish.
-    """
-    n, device = len(labels.words), rng.device
-    pairs = draw_pairs(size, n, rng)
-    offsets = torch.arange(0, 2 * size + 1, 2, device=device)
+def given(labels: Many, n_documents: int, run: Run) -> Parts:
+    """What ``prepare`` finds of texts, without the texts."""
+    n, device = len(labels.words), run.device
+    pairs = draw_pairs(n_documents, n, torch.Generator(device).manual_seed(3))
+    offsets = torch.arange(0, 2 * n_documents + 1, 2, device=device)
     rows = Interactions(offsets, pairs.flatten().int(), None, n)
-    shares = torch.tensor(2 / n, device=device).expand(n)
-    pool = shared_pool(rows, shares, 4 * size, rng)
-    known = unit(labels.encoded(pool.ids) + table(pool.ids).float())
-    products = labels.documents(pairs) @ known.T / TEMPERATURE
-    positive = hits(rows, torch.arange(size, device=device), pool.ids)
-    logits = torch.where(positive, products, products - pool.log_q)
-    loss = apart_loss(logits, positive, torch.ones_like(positive)).sum()
-    loss.backward()
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return loss.detach() / size
+    counts = rows.candidate_counts()
+    return Parts(
+        as_weighed(labels.words[pairs].flatten(1)),
+        as_weighed(labels.words),
+        pairs=pairs.flatten()[:0],
+        idf=torch.ones(labels.encoder.tokens.num_embeddings, device=device),
+        rows=rows,
+        excluded=None,
+        hidden=rows,
+        counts=counts,
+        shares=counts / n_documents,
+        given=None,
+        document_shard=Shard(n_documents, run.comm, run.memory_budget),
+        label_shard=Shard(n, run.comm, run.memory_budget),
+        shards=None,
+    )
 
 
 def by_blocks(place: Place) -> Row:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -71,6 +72,51 @@ def test_equals_a_loop_over_queries(seed: int, split: str) -> None:
     data, ranker = random_case(seed)
     result = rf.evaluate(ranker, data, split=split, metrics=METRICS)  # type: ignore[arg-type]
     assert dict(result.metrics) == pytest.approx(by_loop(data, ranker, split, 3), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None:
+    """As if neither the test nor any list had ever held them."""
+    rng = np.random.default_rng(seed)
+    m, n, k = 12, 9, 3
+    labels, filtered = rng.random((2, m, n)) < 0.3, rng.random((2, m, n)) < 0.2
+    labels[:, 0] = np.arange(n) == 4
+    filtered[:, 0, 4] = True  # so that one document loses the only label that it has
+    for own, out, name, long in zip(
+        labels, filtered, ("trn", "tst"), ("train", "test"), strict=True
+    ):
+        rows = [" ".join(f"{label}:1" for label in row.nonzero()[0]) for row in own]
+        (tmp_path / f"{name}_X_Y.txt").write_text("\n".join([f"{m} {n}", *rows]) + "\n")
+        (tmp_path / f"{name}_X_Xf.txt").write_text(f"{m} 1\n" + "0:1\n" * m)
+        np.savetxt(tmp_path / f"filter_labels_{long}.txt", np.argwhere(out), "%d")
+    data = rf.prepare(tmp_path, format="xc", validation_share=0.0)
+    queries, candidates = rng.normal(size=(2 * m, 4)), rng.normal(size=(n, 4))
+    tensors = {"queries": torch.tensor(queries), "candidates": torch.tensor(candidates)}
+    model = Model("popularity", {}, {name: table.float() for name, table in tensors.items()})
+    ranker = Ranker(model, data.queries, data.candidates, data.seen("test"))
+
+    truth = labels[1] & ~filtered[1]
+    scores = np.where(filtered[1], -np.inf, queries[m:] @ candidates.T)
+    first = np.argsort(-scores, axis=1)[:, :k]
+    hits = np.take_along_axis(truth, first, axis=1)
+    asked = truth.any(axis=1)
+    weights = 1 / np.log2(np.arange(2, k + 2))
+    best = np.array([weights[: min(k, n_)].sum() for n_ in truth.sum(axis=1)])
+
+    found = rf.evaluate(ranker, data, metrics=["precision@3", "recall@3", "ndcg@3"])
+    assert not asked[0]
+    assert labels[1, 0].any()
+    assert found.queries == asked.sum()
+    assert found.metrics == pytest.approx(
+        {
+            "precision@3": hits[asked].mean(),
+            "recall@3": (hits.sum(axis=1)[asked] / truth.sum(axis=1)[asked]).mean(),
+            "ndcg@3": ((hits @ weights)[asked] / best[asked]).mean(),
+        }
+    )
+    assert torch.equal(
+        data.train.candidate_counts(), torch.tensor((labels[0] & ~filtered[0]).sum(axis=0))
+    )
 
 
 def test_queries_without_a_positive_are_left_out_and_counted() -> None:

@@ -120,6 +120,17 @@ def test_a_rate_that_is_none_is_refused(grader: Grader, fpr: float) -> None:
         grader.cuts(fpr)
 
 
+def test_a_rate_that_too_few_rows_tell_of_is_known(grader: Grader) -> None:
+    grades = torch.tensor([0] * 9 + [1] * 11 + [2] * 5 + [-1] * 90)
+    few = with_tensors(grader, operating_scores=torch.randn(len(grades)), operating_grades=grades)
+    assert few.few(0.04) == {"mild": 9, "severe": 20}
+    assert few.few(0.05) == {"mild": 9}  # a twentieth of 20 is one row
+    assert few.few(0.2) == {}
+    scores = few.model.tensors["operating_scores"]
+    assert few.cuts(0.05)[0] == scores[grades == 0].max()
+    assert few.cuts(0.2)[0] < scores[grades == 0].max()
+
+
 def test_without_operating_rows_there_are_no_cuts(grader: Grader) -> None:
     with pytest.raises(UserError, match="no rows to choose cuts from") as caught:
         without_operating(grader).cuts(0.01)

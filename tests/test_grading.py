@@ -1,8 +1,10 @@
 """Evaluation of graded rows: the metrics of the scores, and how sure they are."""
 
+import importlib
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -271,3 +273,14 @@ def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None
     found = evaluate_graded(grader, data)
     assert found.intervals == evaluate(grader, data).intervals
     assert all(not math.isnan(end) for ends in found.intervals.values() for end in ends)
+
+
+def test_the_benchmark_makes_the_folders_that_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    bench = importlib.import_module("graded_quality")
+    monkeypatch.setattr(bench, "FOLDERS", tmp_path / "scratch" / "data")
+    monkeypatch.setattr(bench, "ARRAYS", tmp_path / "scratch" / "graded")
+    bench.export("retinamnist", tmp_path)
+    assert len(bench.load("retinamnist").graded("train")) == 1080

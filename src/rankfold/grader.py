@@ -16,7 +16,7 @@ from rankfold.data.graded import NewRows, read_rows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
-from rankfold.metrics.roc import cut
+from rankfold.metrics.roc import cut, exact
 from rankfold.ranker import Ranker, from_folder, kind_of
 from rankfold.types import Columns, Graded, Model, Vocabulary
 
@@ -67,16 +67,30 @@ class Grader:
         Where a cut would be below the one before, it is raised to that, which lets fewer pass;
         where no such row was kept, nothing is known and the cut before holds, -inf at first.
         """
+        scores, grades = self._operating()
+        rate = check_fpr(fpr)
+        own = [cut(scores, grades > k, rate) for k in range(len(self.grades) - 1)]
+        return torch.stack(own).cummax(dim=0).values
+
+    def few(self, fpr: float) -> dict[str, int]:
+        """Grades with too few rows below them for a rate, by name, and how many the fit kept.
+
+        They are fewer than 1 / ``fpr``: none of them may pass, and the cut is the highest of them.
+        """
+        _, grades = self._operating()
+        rate = exact(check_fpr(fpr))
+        below = {name: int((grades < k).sum()) for k, name in enumerate(self.names) if k > 0}
+        return {name: n for name, n in below.items() if n * rate < 1}
+
+    def _operating(self) -> tuple[Tensor, Tensor]:
+        """Scores and grades of the rows that the fit kept for the cuts."""
         if OPERATING[0] not in self.model.tensors:
             raise UserError(
                 "the model has no rows to choose cuts from",
                 hint="fit it again: a fit keeps the scores of its validation rows",
             )
         scores, grades = (self.model.tensors[name] for name in OPERATING)
-        scores, grades = scores[grades >= 0], grades[grades >= 0]
-        rate = check_fpr(fpr)
-        own = [cut(scores, grades > k, rate) for k in range(len(self.grades) - 1)]
-        return torch.stack(own).cummax(dim=0).values
+        return scores[grades >= 0], grades[grades >= 0]
 
     def grade(self, scores: Tensor, fpr: float = USUAL_FPR) -> Tensor:
         """The grade of each score [n]: how many cuts it exceeds; [n] int64."""

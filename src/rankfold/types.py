@@ -710,6 +710,7 @@ class Step(NamedTuple):
     whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
     divided: Collection[str] = ()
     """Names in ``state`` of tables of which each process has its ``share``; others are the same."""
+    stage: str | None = None  # what it belongs to, where a method has several
 
 
 @dataclass(frozen=True, slots=True)

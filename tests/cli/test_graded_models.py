@@ -93,6 +93,35 @@ def test_cuts_from_train_are_warned_of(rankfold: Command, graded: Path) -> None:
     assert (silent.code, silent.err) == (0, "")
 
 
+def test_too_few_rows_for_a_rate_are_warned_of(rankfold: Command, graded: Path) -> None:
+    words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    grades = data_of().graded("validation").grades
+    none, mild = (int((grades < k).sum()) for k in (1, 2))
+    done = rankfold(*words, "--fpr", 0.001)
+    told = " ".join(done.err.split())
+    assert "a false-positive rate of 0.001, which takes 1,000 below a grade" in told
+    assert f"{none} below mild, {mild} below severe" in told
+    assert none < 125 <= mild
+    told = " ".join(rankfold(*words, "--fpr", 0.008).err.split())
+    assert f"takes 125 below a grade; there are {none} below mild: the rate" in told
+    assert "too few" not in rankfold(*words, "--fpr", 0.02).err
+    assert rankfold(*words, "--fpr", 0.001, "--quiet").err == ""
+    assert rankfold(*words, "--fpr", 0.001, "--json").err == ""
+
+
+def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:
+    words = ("evaluate", graded / "model", graded / "data", "--bootstrap", 0)
+    done = rankfold(*words, "--calibration", 4)
+    found = rf.evaluate(str(graded / "model"), graded / "data", samples=0, calibration=4)
+    assert "the share of rows above each grade, by score" in done.err
+    lines = [line.replace("│", " ").split() for line in done.err.splitlines()]
+    for first, second in zip(*found.calibration, strict=True):
+        cells = [first["score"], first["share"], second["share"]]
+        score, *shares = (f"{cell:.4f}" for cell in cells)
+        assert [score, str(first["rows"]), *shares] in lines
+    assert "the share of rows above" not in rankfold(*words).err
+
+
 def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> None:
     out = graded / "grades.parquet"
     done = rankfold(

@@ -1,6 +1,8 @@
 """Rows with ordered grades: from tables, arrays, images and KEEL files to prepared data."""
 
+import re
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankfold import fit
 from rankfold.data import folder
 from rankfold.data.graded import Splitting, assign, read_rows
-from rankfold.data.grades import GradedRows
+from rankfold.data.grades import GradedRows, spelled
 from rankfold.data.prepare import prepare
 from rankfold.data.reading import LINE, Reading
 from rankfold.data.rows import RawRows
@@ -473,6 +476,28 @@ def test_new_rows_are_what_prepare_made_of_them(patients: pl.DataFrame, tmp_path
     assert torch.equal(rows.categories, train.categories)
 
 
+@pytest.mark.parametrize(
+    ("values", "levels", "written"),
+    [
+        (pl.Series([True, False, None]), ("false", "true", "unknown"), ["true", "false", ""]),
+        (pl.Series([True, False, None]), ("False", "True", "unknown"), ["True", "False", ""]),
+        (pl.Series([2.0, 1.0, None]), ("1", "2", "other"), ["2", "1", ""]),
+        (pl.Series([2.0, 1.0, float("nan")]), ("1.0", "2.0", "other"), ["2.0", "1.0", ""]),
+        (pl.Series([2, 1, None]), ("1.0", "2.0", "other"), ["2.0", "1.0", ""]),
+    ],
+    ids=["truth", "Truth", "whole", "whole 1.0", "integers 1.0"],
+)
+def test_a_table_in_memory_is_as_its_file(
+    values: pl.Series, levels: tuple[str, ...], written: list[str], tmp_path: Path
+) -> None:
+    """Where a file has other words beside truth values and whole numbers."""
+    columns = Columns(("n",), {"word": levels})
+    (tmp_path / "new.csv").write_text("n,word\n" + "".join(f"1,{word}\n" for word in written))
+    table = pl.DataFrame({"n": [1, 1, 1], "word": values})
+    for source in (table, table.to_pandas(), tmp_path / "new.csv"):
+        assert read_rows(source, columns).rows.categories[:, 0].tolist() == [1, 0, -1]
+
+
 def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
     with pytest.raises(UserError, match="no columns 'age', 'sex', which the model"):
         read_rows(patients.drop("age", "sex"), Columns(("age",), {"sex": ("m",)}))
@@ -579,6 +604,9 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
         ),
         ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "of type float64", "uint8"),
         ({"images": np.zeros((2, 9, 9), np.uint8)}, {}, "cannot tell where the grades", "none"),
+        ({"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 0 x 0 pixels", "of 1"),
+        ({"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 7 x 0 pixels", "of 1"),
+        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades alone"),
         (
             {
                 "train_images": np.zeros((2, 9, 9), np.uint8),
@@ -599,6 +627,58 @@ def test_what_cannot_be_prepared_is_told(
     with pytest.raises(UserError, match=message) as caught:
         prepare(table, **({"format": "features"} | options))
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pl.Series([[1], [2]]), r"List\(Int64\)"),
+        (pl.Series([[1], [2]], dtype=pl.Array(pl.Int64, 1)), "Array"),
+        (pl.Series([timedelta(1), timedelta(2)]), "Duration"),
+        (pl.Series([{"a": 1}, {"a": 2}]), "Struct"),
+        (pl.Series([complex(1), None], dtype=pl.Object), "complex"),
+        (pl.Series([b"\xff", b"\xfe"]), "bytes that are no text"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None:
+    table = pl.DataFrame({"x": range(10), "y": pl.concat([values] * 5)})
+    for grades in (None, ["1", "2"]):
+        with pytest.raises(UserError, match=f"the grades in 'y' are {kind}") as caught:
+            prepare(table, format="features", grade="y", grades=grades)
+        assert "numbers, text or dates" in caught.value.hint
+    with pytest.raises(UserError, match=f"the grades in 'y' are {kind}"):
+        read_rows(table, Columns(("x",), {}), grade="y", grades=["1", "2"])
+
+
+@pytest.mark.parametrize(
+    "kind", ["timedelta64[s]", "timedelta64[ms]", "datetime64[Y]", "complex128", "V8"]
+)
+def test_arrays_that_are_no_grades_are_told(kind: str, tmp_path: Path) -> None:
+    rows = {"X": np.arange(30.0)[:, None], "y": (np.arange(30) % 3).astype(kind)}
+    np.savez(tmp_path / "rows.npz", **rows)
+    words = {"timedelta64[ms]": "Duration", "V8": "void"}.get(kind, kind)
+    for source in (rows, tmp_path / "rows.npz"):
+        with pytest.raises(UserError, match=re.escape(words)) as caught:
+            prepare(source, format="features")
+        assert "numbers" in caught.value.hint
+
+
+def test_types_that_do_not_go_together_are_told() -> None:
+    plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
+    for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
+        with pytest.raises(UserError, match=r"do not go together.*List") as caught:
+            prepare(train=plain, test=other, format="features", grade="y")
+        assert "numbers or text" in caught.value.hint
+
+
+def test_an_image_of_one_pixel_can_be_fitted() -> None:
+    """So that what has a pixel is not refused."""
+    images = np.arange(40, dtype=np.uint8).reshape(40, 1, 1)
+    data = prepare({"images": images, "y": np.arange(40) // 20}, format="features")
+    assert data.summary["images"] == [1, 1, 1]
+    scores = fit("ce", data, epochs=1).score(data.graded("test"))
+    assert bool(scores.isfinite().all())
 
 
 def test_a_grade_without_rows_to_learn_from_is_told() -> None:
@@ -668,11 +748,37 @@ def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:
     assert data.summary["images"] is None
 
 
-def test_large_and_close_grades_stay_apart() -> None:
-    table = pl.DataFrame({"x": range(60), "day": [20240101, 20240102, 20240103] * 20})
-    found = prepare(table, format="features", grade="day")
-    assert found.candidates.texts is not None
-    assert found.candidates.texts.to_list() == ["20240101", "20240102", "20240103"]
+@pytest.mark.parametrize("kind", ["as they are", "text"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([20240103, 20240104, 20240105]),
+        pl.Series([16777216, 16777217, 16777218]),
+        pl.Series([2**63, 2**63 + 1, 2**63 + 2], dtype=pl.UInt64),
+        pl.Series([-(2**62) - 1, -(2**62), 2**53, 2**53 + 1]),
+        pl.Series([2.5, 3.4e38, 3.5e38, 1e39]),
+    ],
+    ids=["days", "2^24", "2^63", "2^53 and -2^62", "beyond float32"],
+)
+def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
+    n = len(values)
+    for shift in range(n):
+        column = values.gather([(i + shift) % n for i in range(n - 1, -1, -1)] * 20)
+        table = pl.DataFrame(
+            {"x": range(20 * n), "y": column.cast(pl.String) if kind == "text" else column}
+        )
+        names = prepare(table, format="features", grade="y").summary["grade_names"]
+        assert list(map(float, names)) == sorted(map(float, values))
+        if values.dtype.is_integer():
+            assert list(map(int, names)) == values.to_list()
+        new, _ = read_rows(table, Columns(("x",), {}), grade="y", grades=names)
+        assert new.grades.tolist() == [names.index(name) for name in spelled(column, None)]
+
+
+def test_large_grades_may_be_given_an_order() -> None:
+    table = pl.DataFrame({"x": range(30), "y": [2.0, 1e39, 2**63 + 2**20] * 10})
+    data = prepare(table, format="features", grade="y", grades=["1e39", 2**63 + 2**20, "2"])
+    assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
 
 
 def test_missing_grades_among_arrays_are_left_out() -> None:

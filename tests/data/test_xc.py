@@ -140,6 +140,38 @@ def test_filters_are_excluded_pairs_of_their_split(sparse: Path) -> None:
     assert rows(prepared(sparse).excluded) == [[3], [], [1], [2]]
 
 
+def dropped(data: Dataset) -> dict[str, int]:
+    return {entry["why"]: entry["rows"] for entry in data.summary["dropped"]}
+
+
+def test_filtered_pairs_are_in_no_split(sparse: Path) -> None:
+    """The summary says how many, by split; what is left without a pair keeps its row."""
+    (sparse / "filter_labels_train.txt").write_text("0 1\n0 3\n1 2\n")
+    (sparse / "filter_labels_test.txt").write_text("0 1\n0 2\n")
+    data = prepared(sparse)
+    assert rows(data.train) == [[0], [], [0], []]
+    assert rows(data.test) == [[], [], [], [3]]
+    assert rows(data.excluded) == [[1, 3], [2], [], [1, 2]]
+    assert dropped(data) == {"excluded pair of train": 2, "excluded pair of test": 1}
+    assert data.summary["rows"] == 6
+
+
+def test_filtered_pairs_are_not_there_where_splits_are_drawn_anew(sparse: Path) -> None:
+    (sparse / "filter_labels_test.txt").write_text("0 1\n")
+    data = prepared(sparse, split="0.8,0.1,0.1")
+    assert rows(data.train) == [[0, 1], [2], [0], [3]]
+    assert dropped(data) == {"excluded pair": 1}
+
+
+def test_a_test_that_is_filtered_as_a_whole_is_none(sparse: Path) -> None:
+    (sparse / "filter_labels_test.txt").write_text("0 1\n0 3\n")
+    assert prepared(sparse).test is None
+    (sparse / "filter_labels_train.txt").write_text("0 0\n0 1\n1 2\n2 0\n")
+    refused(sparse, "nothing is left after the filter 'excluded pair of test'")
+    (sparse / "filter_labels_test.txt").unlink()
+    refused(sparse, "none of the 2 pairs is for training")
+
+
 def test_validation_is_whole_documents(tmp_path: Path) -> None:
     n = 40
     labels = [f"{i % 5}:1 {5 + i % 3}:1" for i in range(n)]
@@ -247,6 +279,12 @@ def test_folder_of_anything_else_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "y", "is not a folder")
     with pytest.raises(UserError, match="one folder"):
         prepare(format="xc")
+
+
+def test_asked_for_as_texts_the_command_is_told(sparse: Path) -> None:
+    with pytest.raises(UserError, match="is a folder") as caught:
+        prepare(sparse, format="texts")
+    assert f"rankfold prepare --format xc {sparse} --out DATA" in caught.value.hint
 
 
 @pytest.mark.parametrize("size", ["2147483648", "3000000000000", "9" * 24])

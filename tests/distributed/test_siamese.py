@@ -35,7 +35,7 @@ SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epo
 DOCUMENTWISE: dict[str, Any] = {"classifier_batch_size": 16}
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "pool": ("siamesexml", {}),
-    "few": ("siamesexml", {"batch_size": 2, "residual": True, "classifier_epochs": 0}),
+    "few": ("siamesexml", {"batch_size": 2, "encoder": "residual", "classifier_epochs": 0}),
     "joint": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 0, "joint_epochs": 5}),
     "listed": ("siamesexml-paper", {"encoder_epochs": 0, "classifier_epochs": 5, **DOCUMENTWISE}),
     "learnt": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 5}),
@@ -314,7 +314,7 @@ def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
     """Bytes that a step gathers from each rank, and of its sums: docs/concepts/scale.md."""
     width, one = SMALL["width"], every[0]
-    others = width**2 if name in ("few", "refreshed") else 0
+    others = width**2 if name in ("few", "refreshed", "listed") else 0
     sums, gathered = [24, 4 * one["pool"] * width, 4 * one["pool"] * width], 0
     if name == "refreshed":
         sums.append(8 * one["pool"])
@@ -324,6 +324,8 @@ def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
     if name not in ("learnt", "listed"):
         gathered += 8 + 4 * max(each["own"] for each in every)
         sums.append(4 * (one["tokens"] * width + others))
+    elif others:
+        sums.append(4 * others)
     return gathered, sums
 
 

@@ -71,15 +71,48 @@ def balanced(n_grades: int, each: int) -> Graded:
     return Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
 
 
-def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate() -> None:
-    """The encoder stands still, every row is in the cache and in the batch."""
-    rows = balanced(4, 30)
-    config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=30, classes=0.0, width=6)
-    parts = parts_of(rows, 4, config)
+def in_sixteenths(tensor: torch.Tensor) -> torch.Tensor:
+    """Values whose products and sums are not rounded.
+
+    An older copy of a row, encoded among other rows, otherwise differs from it in the last bit, and
+    where its score is the higher one it counts as one more negative above the row.
+    """
+    return (tensor * 16).round() / 16
+
+
+def exact_parts(counts: list[int], config: cba.CbaConfig) -> Parts:
+    rng = torch.Generator().manual_seed(1)
+    grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    grades = grades[torch.randperm(len(grades), generator=rng)]
+    numbers = in_sixteenths(torch.randn(len(grades), 5, generator=rng) + 0.3 * grades[:, None])
+    rows = Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
+    parts = parts_of(rows, len(counts), config)
+    with torch.no_grad():
+        for parameter in parts.module.parameters():
+            parameter.copy_(in_sixteenths(0.4 * torch.randn(parameter.shape, generator=rng)))
+    return parts
+
+
+def seen_and_exact(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of a batch of all rows, and what it stands for."""
+    rows, grades = parts.rows.own, parts.rows.grades
     vectors = parts.module.vectors(rows)
     outputs = parts.module.head(vectors)
-    found = cba.rule(parts).losses(Seen(torch.arange(120), rows.grades, vectors, outputs)).mean()
-    expected = surrogate_risk(outputs[:, 0], rows.grades, 4, 0.1, 0.1)
+    seen = Seen(torch.arange(len(rows)), grades, vectors, outputs)
+    expected = surrogate_risk(outputs[:, 0], grades, parts.n_grades, 0.1, 0.1)
+    return cba.rule(parts).losses(seen).mean(), expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "cache"), [([30, 30, 30, 30], 30), ([60, 30, 20], 60), ([20, 30, 60], 60)]
+)
+def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
+    counts: list[int], cache: int
+) -> None:
+    """The encoder stands still, every row is in the batch and as often as others in the cache."""
+    config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=cache, classes=0.0, width=6)
+    parts = exact_parts(counts, config)
+    found, expected = seen_and_exact(parts)
     torch.testing.assert_close(found, expected)
     parameters = list(parts.module.parameters())
     ours, theirs = (
@@ -89,6 +122,15 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate() -> None:
     for mine, reference in zip(ours, theirs, strict=True):
         if reference is not None:
             torch.testing.assert_close(mine, reference, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("counts", [[60, 30, 20], [20, 30, 60]])
+def test_without_shares_it_is_another_where_grades_are_unequal(counts: list[int]) -> None:
+    config = cba.CbaConfig(
+        fpr=0.1, sigma=0.1, cache=60, classes=0.0, width=6, cache_weights="equal"
+    )
+    found, expected = seen_and_exact(exact_parts(counts, config))
+    assert abs(found.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
 
 
 def test_short_grades_repeat_in_the_first_cache() -> None:

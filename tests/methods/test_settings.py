@@ -73,7 +73,6 @@ NONSENSE: dict[str, list[Any]] = {
     "hardest": [0],
     "refresh": [0],
     "random": [-1],
-    "residual": ["maybe"],
     "classifier_share": [-0.1, 1.1, float("nan")],
     "centroid_weight": [-0.1, 1.1, float("nan")],
     "popularity_weight": [-0.1, 1.1, float("nan")],

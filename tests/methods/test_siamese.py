@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import rankfold as rf
 from rankfold.comm import Alone
 from rankfold.data import folder
-from rankfold.encoders.bags import Bags, unit, weigh, with_pairs
+from rankfold.encoders.bags import TEXT_ENCODERS, Bags, unit, weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
@@ -132,6 +132,9 @@ def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
     assert [step.number for step in found] == list(range(1, 6 * members + 2))
     assert [step.final for step in found] == [False] * (6 * members) + [True]
     assert all(step.model is None for step in found[:-1])
+    stages = [str(step.stage) for step in found[:6:2]]
+    assert [stage.split()[-1] for stage in stages] == ["encoder", "classifiers", "joint"]
+    assert all(stage.startswith("member 1 of 3, ") for stage in stages) == (members == 3)
     shares = [step.share for step in found[:-1]]
     assert shares == sorted(shares)  # type: ignore[type-var]
     assert shares[-1] == pytest.approx(1.0)
@@ -187,6 +190,116 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     vectors = mix.encode_texts(replace(model, config=config), data.query_texts, "query")
     assert torch.equal(vectors, mix.encode_texts(model, data.query_texts, "query"))
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
+
+
+def test_a_model_from_before_encoders_had_names_still_answers() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    for encoder in ("plain", "residual"):
+        model = model_of(steps("siamesexml", data, run(), **SHORT, encoder=encoder))
+        config = {key: value for key, value in model.config.items() if key != "encoder"}
+        older = replace(model, config={**config, "residual": encoder == "residual"})
+        found = mix.encode_texts(older, data.query_texts, "query")
+        assert torch.equal(found, mix.encode_texts(model, data.query_texts, "query"))
+
+
+class Widest(nn.Module):
+    """An encoder of one's own: the largest of the tokens' numbers, and a layer."""
+
+    def __init__(self, start: Tensor, rng: torch.Generator) -> None:
+        super().__init__()
+        width = start.shape[1]
+        self.table = nn.Embedding(*start.shape, _weight=start.clone())
+        self.layer = nn.Linear(width, width)
+        with torch.no_grad():
+            self.layer.weight.copy_(
+                torch.eye(width) + 0.1 * torch.randn(width, width, generator=rng)
+            )
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, bags: Texts) -> Tensor:
+        assert bags.weights is not None
+        vectors = self.table(bags.tokens.long()) * bags.weights[:, None]
+        owners = torch.repeat_interleave(bags.counts())
+        sums = vectors.new_zeros(len(bags), vectors.shape[1]).index_add(0, owners, vectors)
+        return unit(self.layer(sums).tanh())
+
+
+@pytest.fixture
+def widest(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(TEXT_ENCODERS, "widest", Widest)
+    return "widest"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "siamesexml-released"])
+def test_an_encoder_of_ones_own_is_trained_kept_and_asked(
+    name: str, widest: str, tmp_path: Path
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    many = {"encoder_epochs": 30, "classifier_epochs": 5, "joint_epochs": 10, "lr": 0.01}
+    rf.fit(name, data, out=tmp_path / "model", **{**SMALL, **many, "encoder": widest})
+    ranker = rf.load(tmp_path / "model")
+    assert isinstance(ranker, Ranker)
+    assert "0.layer.weight" in ranker.model.tensors
+    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
+    ids = found_for(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
+    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+
+
+def test_an_encoder_that_is_not_there_is_named(
+    widest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = topics()
+    rf.fit("siamesexml", data, out=tmp_path / "model", **{**SMALL, **SHORT, "encoder": widest})
+    monkeypatch.delitem(TEXT_ENCODERS, widest)
+    ranker = rf.load(tmp_path / "model")
+    assert isinstance(ranker, Ranker)
+    with pytest.raises(UserError, match="encoder cannot be 'widest'"):
+        ranker.search([0])
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifiers", "joint"])
+def test_a_stage_trains_its_part_alone(stage: modules.Name) -> None:
+    """Of the paper's encoder the matrix R is trained in module III, too."""
+    config = config_of("siamesexml-paper", classifier_batch_size=16)
+    parts = parts_of(topics())
+    module = whole.start(parts, config, run(), 0)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    task = modules.task_of(module, modules.Stage(stage, 1), parts, config, Exact)
+    list(loop.train(task, modules.training(modules.Stage(stage, 1), config), run()))
+    moved = {
+        key for key, value in module.state_dict().items() if not torch.equal(value, before[key])
+    }
+    expected = {
+        "encoder": {"encoder.tokens.weight", "encoder.mixing"},
+        "classifiers": {"refinements.weight", "encoder.mixing"},
+        "joint": {"refinements.weight", "encoder.tokens.weight", "encoder.mixing"},
+    }
+    assert moved == expected[stage]
+
+
+def test_what_training_keeps_of_classifiers_is_at_most_three_times_their_halves() -> None:
+    """Weights, and all that the optimiser has of them, after real steps."""
+    parts, width = parts_of(topics()), 128
+    config = config_of("siamesexml", width=width)
+    module = whole.start(parts, config, run(), 0)
+    stage = modules.Stage("classifiers", 1)
+    task = modules.task_of(module, stage, parts, config, Exact)
+    *_, last = loop.train(task, modules.training(stage, config), run())
+    kept = [tensor for tensor in last.state().values() if tensor.shape[:1] == (LABELS,)]
+    assert any(tensor.shape == (LABELS, width) for tensor in kept)
+    assert sum(tensor.nbytes for tensor in kept) <= 3 * 2 * LABELS * width
+    assert bool(module.refinements.weight.any())
+
+
+def test_halves_learn_what_single_precision_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = topics()
+    halves = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    monkeypatch.setattr(torch, "float16", torch.float32)  # where the table is made
+    singles = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    assert not torch.equal(halves, singles)
+    torch.testing.assert_close(halves, singles, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("index", ["exact", "auto"])
@@ -258,7 +371,9 @@ def test_scores_of_mixes_are_those_of_a_search(
     config, judged = modules.SiameseConfig(width=8, members=2), First()
     given = replace(run(), judge=judged, memory_budget=memory_budget)
     found = mix.score_mixes(mixes, done, config, parts, given)
-    vectors = mix.encode(mix.encoders_of(done, config), parts.documents.select(judged.queries))
+    vectors = mix.encode(
+        mix.encoders_of(done, config, len(parts.idf)), parts.documents.select(judged.queries)
+    )
     for each in mixes:
         index = Exact(mix.mixture(done, each, 2, counts))
         asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))

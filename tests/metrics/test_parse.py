@@ -25,13 +25,19 @@ def test_spaces_around_a_name_do_not_matter() -> None:
     [
         ("ndgc@10", "ndcg@10"),
         ("NDCG@10", "ndcg@10"),
-        ("ndcg_graded@5", "ndcg-graded@10"),
+        ("ndcg_graded@5", "ndcg-graded@5"),
         ("recal", "recall@10"),
-        ("covrage@5", "coverage@10"),
-        ("psp_raw@5", "psp-raw@10"),
+        ("covrage@5", "coverage@5"),
+        ("psp_raw@0", "psp-raw@10"),
+        ("p@1", "precision@1"),
+        ("P@5", "precision@5"),
+        ("r@100", "recall@100"),
+        ("hr", "hit@10"),
+        ("nDCG@3", "ndcg@3"),
+        ("PSnDCG@3", "psn@3"),
     ],
 )
-def test_a_misspelt_name_is_met_with_the_nearest(text: str, meant: str) -> None:
+def test_a_misspelt_name_is_met_with_what_is_meant(text: str, meant: str) -> None:
     with pytest.raises(UserError, match="there is no metric") as caught:
         parse(text)
     assert caught.value.hint == f"did you mean {meant}?"

@@ -48,7 +48,10 @@ def command(
     ] = None,
     calibration: Annotated[
         int | None,
-        typer.Option(metavar="BINS", help="Also how scores and grades agree, of graded rows."),
+        typer.Option(
+            metavar="BINS",
+            help="Of graded rows: also how the share above each grade grows with the score.",
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the bootstrap, 0 unless told.")] = None,
     index: Annotated[
@@ -111,6 +114,7 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
         rows.append([name, f"{mean:.4f}", interval, *_cells(result, result.thresholds.get(name))])
     print_table(title, columns, rows, out)
     _print_operating(result, out)
+    _print_calibration(result, out)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
     _warn_of_training(result.trained_on, "rows", result.split, out)
@@ -130,6 +134,18 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
     print_table(title, columns, rows, out, left=2)
     if result.operating_on == "train":
         warn_of_cuts(out)
+
+
+def _print_calibration(result: GradedEvaluation, out: Console) -> None:
+    """A row per bin: the thresholds have the same bins, for they part the rows by score alone."""
+    if not result.calibration:
+        return
+    rows = [
+        [f"{bins[0]['score']:.4f}", f"{bins[0]['rows']:,}", *(f"{b['share']:.4f}" for b in bins)]
+        for bins in zip(*result.calibration, strict=True)
+    ]
+    columns = ["mean score", "rows", *(f"> {name}" for name in result.grades[:-1])]
+    print_table("the share of rows above each grade, by score", columns, rows, out, left=0)
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:

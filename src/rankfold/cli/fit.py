@@ -155,6 +155,7 @@ def reporter(tell: Tell, metric: str) -> Report:
         share = step.number / of if step.share is None else step.share
         if course.steps is not None:
             share = (step.number - (not step.whole)) / course.steps
-        tell(f"{course.phase}: step {step.number}, {pace}, {loss}{score}", share)
+        stage = "" if step.stage is None else f"{step.stage}, "
+        tell(f"{course.phase}: {stage}step {step.number}, {pace}, {loss}{score}", share)
 
     return report

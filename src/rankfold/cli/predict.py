@@ -1,12 +1,20 @@
 """``rankfold predict``: ranked lists or grades for a file of queries, as a Parquet file."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankfold.grader import Grader
 
 K = 10
 FPR = 0.01
@@ -56,7 +64,6 @@ def command(
 
     Writes query, rank, candidate, score; of graded rows query, score, grade.
     """
-    from rankfold.cli.evaluate import warn_of_cuts
     from rankfold.grader import Grader, load
     from rankfold.predicting import predict
 
@@ -73,12 +80,30 @@ def command(
     loaded = load(model, index=index)
     with progress(quiet=quiet or json) as tell:
         done = predict(loaded, inputs, out, progress=tell, **given)
-    if isinstance(loaded, Grader) and loaded.operates_on_train and not json:
-        warn_of_cuts(console(quiet=quiet))
     if json:
         print_json({"out": str(out), **done})
-    else:
-        console(quiet=quiet).print(f"{out}: {describe(done)}")
+        return
+    people = console(quiet=quiet)
+    if isinstance(loaded, Grader):
+        _warn(loaded, FPR if fpr is None else fpr, people)
+    people.print(f"{out}: {describe(done)}")
+
+
+def _warn(grader: Grader, fpr: float, out: Console) -> None:
+    """Say where the rate on new rows may be another than the one that was asked for."""
+    from rankfold.cli.evaluate import warn_of_cuts
+    from rankfold.metrics.roc import exact
+
+    if grader.operates_on_train:
+        warn_of_cuts(out)
+    if few := grader.few(fpr):
+        counts = ", ".join(f"{n:,} below {name}" for name, n in few.items())
+        out.print(
+            f"too few rows were kept to cut at a false-positive rate of {fpr:g}, which takes "
+            f"{math.ceil(1 / exact(fpr)):,} below a grade; there are {counts}: "
+            "the rate on new rows may be another",
+            style="yellow",
+        )
 
 
 def describe(done: Mapping[str, int]) -> str:

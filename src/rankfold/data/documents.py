@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -54,7 +55,7 @@ class Documents:
 
     pairs: pl.LazyFrame  # query, candidate[, grade][, split]
     tables: Mapping[str, TextTable]  # by side; each of their keys gets a row
-    excluded: pl.DataFrame | None = None  # query, candidate: pairs that may never be returned
+    excluded: pl.DataFrame | None = None  # query, candidate: never returned, and no pairs
 
 
 class Asked(NamedTuple):
@@ -172,7 +173,11 @@ def _read(item: Any, name: str, asked: Asked, reading: Reading, *, header: bool)
     if not isinstance(item, Path):
         return _columns(collect(memory.to_frame(item), name), name, asked, reading)
     if item.is_dir():
-        raise UserError(f"{item} is a folder", hint="name its files, or use --format xc")
+        xc = f"rankfold prepare --format xc {quote(str(item))} --out DATA"
+        raise UserError(
+            f"{item} is a folder",
+            hint=f"name its files; if it is one of the XC repository: {xc}",
+        )
     if base_suffix(item) in slow.JSON_LINES:
         return _read_json(item, asked, reading)
     if _holds_lines(item, asked, header=header):

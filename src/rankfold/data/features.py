@@ -252,8 +252,18 @@ def _parsed(column: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def to_text(column: pl.Series) -> pl.Series | None:
-    """Words, null where there is none; None where the column is not one of words."""
-    if not (column.dtype in (*TEXT, pl.Null) or column.dtype.is_integer()):
+    """Words, null where there is none; None where the column is not one of words.
+
+    Truth values are true and false. Whole numbers are words as well, also where they are floats:
+    integers with gaps are such in pandas.
+    """
+    if column.dtype.is_float():
+        column = _where(column.is_not_nan(), column)
+        whole = column.cast(pl.Int64, strict=False)
+        if not (whole.cast(column.dtype).eq_missing(column)).all():
+            return None
+        column = whole
+    if not (column.dtype in (*TEXT, pl.Boolean, pl.Null) or column.dtype.is_integer()):
         return None
     text = column.cast(pl.String)
     return _where(text != "", text)
@@ -275,8 +285,17 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
     found = to_text(_column(values, name, table))
     if found is None:
         raise _mistyped(values[name], table, "text")
+    if values[name].dtype not in TEXT:
+        found = found.replace(_spellings(levels))
     known = pl.Series(levels, dtype=pl.String)
     return Vocabulary(len(known), lambda: known).find(found).to(torch.int32)
+
+
+def _spellings(levels: Sequence[str]) -> dict[str, str]:
+    """How levels that come from a file have true, false and whole numbers: True, say, or 3.0."""
+    known = set(levels)
+    plain = (x.lower() if x.lower() in TRUTH else x.removesuffix(".0") for x in levels)
+    return {word: x for word, x in zip(plain, levels, strict=True) if word not in known}
 
 
 def _column(values: pl.DataFrame, name: str, table: str) -> pl.Series:

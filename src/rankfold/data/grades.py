@@ -21,6 +21,7 @@ from rankfold.data.tables import listing
 from rankfold.errors import UserError
 
 MOST_GRADES = 100
+KINDS = (*features.TEXT, pl.Boolean, pl.Null, pl.Binary, pl.Date, pl.Datetime, pl.Time)
 SHOWN = 12  # values in a message
 
 
@@ -55,21 +56,45 @@ def give_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gra
 
 
 def spelled(grades: pl.Series, given: Sequence[str] | None) -> pl.Series:
-    """The grades as text, null where missing; where all are numbers, 1 and 1.0 are the same."""
+    """The grades as text, null where missing; where all are numbers, 1 and 1.0 are the same.
+
+    Whole numbers keep all their digits, of which a Float64 would have 15.
+    """
+    text = _text(grades)
     numbers = features.to_numbers(grades, pl.Float64)
     if numbers is None or (given is not None and canonical(given) is given):
-        text = grades.cast(pl.String).str.strip_chars()
         return pl.select(pl.when(text != "").then(text)).to_series()
-    whole = numbers.cast(pl.Int64, strict=False)
-    same = (whole.cast(pl.Float64) == numbers).fill_null(value=False)
-    plain = pl.when(same).then(whole.cast(pl.String)).otherwise(numbers.cast(pl.String))
-    return pl.select(plain).to_series()
+    rounded = numbers.cast(pl.Int128, strict=False)
+    whole = pl.when(rounded.cast(pl.Float64) == numbers).then(rounded)
+    digits = pl.coalesce(_digits(text), whole).cast(pl.String)
+    return pl.select(pl.coalesce(digits, numbers.cast(pl.String))).to_series()
+
+
+def _text(grades: pl.Series) -> pl.Series:
+    """The grades as they are written; a UserError for what is no grade."""
+    kind = str(grades.dtype)
+    if grades.dtype.is_numeric() or grades.dtype in KINDS:
+        try:
+            return grades.cast(pl.String).str.strip_chars()
+        except pl.exceptions.PolarsError:
+            kind = "bytes that are no text"
+    elif grades.dtype == pl.Object:
+        kind = next((type(value).__name__ for value in grades if value is not None), kind)
+    raise UserError(
+        f"the grades in {grades.name!r} are {kind}",
+        hint="they may be numbers, text or dates: write them as such, or name another column",
+    )
+
+
+def _digits(text: pl.Series) -> pl.Series:
+    """Whole numbers, exactly; null where the text is none."""
+    return text.cast(pl.Int128, strict=False)
 
 
 def canonical(names: Sequence[str]) -> Sequence[str]:
     """Names that are all numbers in one spelling; others as they are."""
     column = pl.Series(names, dtype=pl.String)
-    numbers = features.to_numbers(column)
+    numbers = features.to_numbers(column, pl.Float64)
     return names if numbers is None or numbers.null_count() else spelled(column, None).to_list()
 
 
@@ -82,14 +107,15 @@ def _order(rows: RawRows, words: pl.Series, given: Sequence[str] | None) -> Sequ
     elif (own := _own_order(rows)) is not None:
         names = [name for name in canonical(own) if name in there]
     else:
-        numbers = features.to_numbers(there)
+        numbers = features.to_numbers(there, pl.Float64)
         if numbers is None:
             values = _some(there.sort().to_list(), ",")
             raise UserError(
                 f"the grades of {rows.name} are text, which has no order of its own: {values}",
                 hint="say which is lower: --grades LOWEST,...,HIGHEST, with all of them",
             )
-        names = there.gather(numbers.arg_sort()).to_list()
+        keys = pl.DataFrame([numbers.alias("number"), _digits(there).alias("digits")])
+        names = there.gather(keys.select(pl.arg_sort_by("number", "digits")).to_series()).to_list()
     if len(names) < 2:
         found = f"one grade only: {names[0]!r}" if names else "no grade in any row"
         raise UserError(f"{rows.name} has {found}", hint="ordered grades are two or more")

@@ -72,6 +72,16 @@ def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
     return Pictures(torch.from_numpy(images), names, folders)
 
 
+def check_size(images: Tensor, name: str) -> None:
+    """A UserError for images [n, height, width, channels] without a pixel; one is enough."""
+    height, width = images.shape[1:3]
+    if not height or not width:
+        raise UserError(
+            f"the images of {name} are of {height} x {width} pixels",
+            hint="they have a height and a width of 1 at least: was the array cut or reshaped?",
+        )
+
+
 def check_library() -> None:
     """A UserError where the library is missing."""
     try:

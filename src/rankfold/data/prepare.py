@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from rankfold import config, store
 from rankfold.comm import ALONE
@@ -48,6 +50,8 @@ Input = Any
 Rows = pl.LazyFrame | Documents | GradedRows | Dataset
 Keys = Mapping[str, Vocabulary]
 """By side, ``query`` or ``candidate``."""
+Filter = tuple[str, Callable[[Pairs], Pairs], str]
+"""Its name, the function, and what to do if it leaves nothing."""
 FORMATS = ("table", "adjacency", "texts", "xc", "features")
 OPTIONS = {"candidate": "candidate-column", "time": "time-column", "text": "text-column"}
 OPTIONS |= {"header": "no-header", "query": "query-column", "grade": "grade-column"}
@@ -384,7 +388,8 @@ def _assemble(
             hint="; ".join(reading.bad.describe()) or "is it the right file?",
         )
     reading.progress("filtering", 0.0)
-    for name, keep, hint in _filters(pairs, plan, queries, candidates):
+    given = rows.excluded if isinstance(rows, Documents) else None
+    for name, keep, hint in _filters(pairs, plan, queries, candidates, given):
         before, pairs = len(pairs), keep(pairs)
         check_not_empty(pairs, before, f"the filter '{name}'", hint)
         if len(pairs) < before:
@@ -396,7 +401,6 @@ def _assemble(
     tokens = sides.Tokens(plan.tokens, plan.vocabulary)
     known = sides.describe(pairs, keys, told, tokens, reading.progress)
     data = _dataset(pairs, keys, known, {"rows": n_read, "dropped": left_out, **known.summary})
-    given = rows.excluded if isinstance(rows, Documents) else None
     return replace(data, excluded=_excluded(data, plan, given))
 
 
@@ -444,15 +448,19 @@ def _excludes_self(plan: Preparation) -> bool:
 
 
 def _filters(
-    pairs: Pairs, plan: Preparation, queries: pl.Series, candidates: pl.Series
-) -> list[tuple[str, Callable[[Pairs], Pairs], str]]:
-    """The filters in their order: name, function, and what to do if one leaves nothing."""
+    pairs: Pairs,
+    plan: Preparation,
+    queries: pl.Series,
+    candidates: pl.Series,
+    excluded: pl.DataFrame | None,
+) -> list[Filter]:
+    """The filters in their order."""
     low = plan.min_grade
     if low is not None and pairs.grades is None:
         raise UserError(
             "a minimum grade needs grades", hint="name their column: --grade-column NAME"
         )
-    filters = [("repeated pair", DUPLICATES[plan.duplicates], "")]
+    filters: list[Filter] = [("repeated pair", DUPLICATES[plan.duplicates], "")]
     if low is not None:
         hint = f"lower --min-grade; the highest grade is {pairs.grades.max():g}"  # type: ignore[union-attr]
         filters.append((f"grade below {low:g}", lambda p: at_least(p, low), hint))
@@ -462,9 +470,41 @@ def _filters(
     if _excludes_self(plan):
         own, hint = own_rows(queries, candidates), "leave --exclude-self out"
         filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
+    if excluded is not None:
+        filters += _without(keyed_pairs(excluded, *map(_numbered, (queries, candidates))), pairs)
     if plan.kcore > 1:
         filters.append((f"{plan.kcore}-core", lambda p: core(p, plan.kcore), "lower --kcore"))
     return filters
+
+
+def _without(excluded: Interactions, pairs: Pairs) -> list[Filter]:
+    """What may never be returned is no positive either; told for each split that is given."""
+    hint = "are the filter files those of this data set?"
+    if pairs.splits is None:
+        return [("excluded pair", lambda p: p.take(~_among(p, excluded)), hint)]
+
+    def keep(number_: int, p: Pairs) -> Pairs:
+        return p.take(~(_among(p, excluded) & (p.splits == number_)))
+
+    return [
+        (f"excluded pair of {name}", partial(keep, number_), hint)
+        for number_, name in enumerate(split.NAMES)
+    ]
+
+
+def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
+    """Which of the pairs, none of them there twice, are among others."""
+    n = others.n_candidates
+    ours = pairs.queries * n + pairs.candidates  # ascending
+    theirs = (others.query_of_pair().long() * n + others.candidates).numpy()
+    places = np.searchsorted(ours, theirs).clip(max=len(ours) - 1)
+    found = np.zeros(len(ours), dtype=bool)
+    found[places[ours[places] == theirs]] = True
+    return found
+
+
+def _numbered(keys: pl.Series) -> Vocabulary:
+    return Vocabulary(len(keys), lambda: keys)
 
 
 def _dataset(pairs: Pairs, keys: Keys, known: Known, history: dict[str, Any]) -> Dataset:

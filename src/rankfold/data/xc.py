@@ -11,8 +11,9 @@ A folder has one of three forms; where there are several, the first is read:
   ``label,label feature:value ...``.
 
 Beside them, ``filter_labels_train.txt`` and ``filter_labels_test.txt`` name a row of the split and
-a label that may not be returned for it. A training document has the key of its row, a test document
-that of its row after all training documents, a label that of its column; all of them get rows.
+a label that may not be returned for it; ``prepare`` takes such a pair out of the split as well. A
+training document has the key of its row, a test document that of its row after all training
+documents, a label that of its column; all of them get rows.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, normalize
 
 from rankfold.comm import ALONE
+from rankfold.errors import UserError
 from rankfold.types import Comm, Own, Texts
 
 GATHERED = 2**22  # pairs of tokens, of all processes, that are counted at a time
@@ -156,6 +157,31 @@ class Bags(nn.Module):
             return unit(sums)
         first = unit(sums.relu())
         return unit(first + (first @ self.mixing.T).relu())
+
+
+def plain(start: Tensor, rng: torch.Generator) -> nn.Module:
+    return Bags(start, residual=False, rng=rng)
+
+
+def residual(start: Tensor, rng: torch.Generator) -> nn.Module:
+    return Bags(start, residual=True, rng=rng)
+
+
+TextEncoder = Callable[[Tensor, torch.Generator], nn.Module]
+"""From token vectors to begin with [V, D], and draws, to a module: weighed bags in, [n, D] out."""
+
+TEXT_ENCODERS: dict[str, TextEncoder] = {"plain": plain, "residual": residual}
+
+
+def find_text_encoder(name: str) -> TextEncoder:
+    """A UserError for what is none."""
+    if name not in TEXT_ENCODERS:
+        raise UserError(
+            f"encoder cannot be {name!r}",
+            hint=f"it is {' or '.join(TEXT_ENCODERS)}; one of your own is put into "
+            "rankfold.encoders.bags.TEXT_ENCODERS first",
+        )
+    return TEXT_ENCODERS[name]
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -20,12 +20,12 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import Bags, common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.bags import common_pairs, find_text_encoder, rarity, weigh, with_pairs
 from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.siamese_mining import centroids
-from rankfold.methods.siamese_mix import ENCODER, MIXED, chosen_mix, encode_texts, mixture
+from rankfold.methods.siamese_mix import MIXED, chosen_mix, encode_texts, half, mixture
 from rankfold.methods.siamese_modules import (
     C,
     ModulesConfig,
@@ -98,10 +98,16 @@ def by_stages(
             shared = divided_of(done, divided)
             for step in train(task(module, stage), training(stage, config), mine):
                 step = step._replace(divided=[*step.divided, *shared])
-                yield moved(step, before, stage.epochs, config.members * epochs, where)
+                step = moved(step, before, stage.epochs, config.members * epochs, where)
+                yield step._replace(stage=name_of(stage, member, config.members))
         done |= {f"{member}.{key}": value for key, value in exported(module).items()}
         first = (member + 1, 0)
     return done
+
+
+def name_of(stage: Stage, member: int, members: int) -> str:
+    """For people: ``encoder``, of one among several members ``member 2 of 3, encoder``."""
+    return stage.name if members == 1 else f"member {member + 1} of {members}, {stage.name}"
 
 
 def divided_of(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
@@ -179,8 +185,8 @@ def _check_share(held: Shard) -> None:
 def start(parts: Parts, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The encoder as it is at first, and refinements of 0."""
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
-    encoder = Bags(start_tokens(parts, config, rng), residual=config.residual, rng=rng)
-    return Siamese(encoder, len(parts.labels)).to(run.device)
+    encoder = find_text_encoder(config.encoder)(start_tokens(parts, config, rng), rng)
+    return Siamese(encoder, len(parts.labels), config.width).to(run.device)
 
 
 def start_tokens(parts: Parts, config: ModulesConfig, rng: torch.Generator) -> Tensor:
@@ -227,6 +233,7 @@ def finished(run: Run) -> dict[str, Tensor]:
 @torch.no_grad()
 def exported(module: Siamese, parts: Parts) -> dict[str, Tensor]:
     """All that a member leaves: its encoder, and three vectors for each candidate here."""
+    module.eval()
     texts = encoded(module.encoder, parts.labels)
     rows = torch.arange(len(texts), device=texts.device)
     found = {
@@ -243,7 +250,7 @@ def mixed(
 ) -> Model:
     """The model, with the mix that validation prefers."""
     mix, mixes = chosen_mix(done, config, parts, run)
-    encoders = {key: tensor.half() for key, tensor in done.items() if key.endswith(ENCODER)}
+    encoders = {key: half(of) for key, of in done.items() if key.split(".", 1)[1] not in MIXED}
     return Model(
         name,
         asdict(replace(config, **mix._asdict())),
@@ -279,7 +286,7 @@ class Paper(SiameseConfig):
     classifier_lr: float | None = 0.0005
     thinning: float = 0.0
     negatives: Literal["pool", "hardest"] = "hardest"
-    residual: bool = True
+    encoder: str = "residual"
     popularity_weight: float | None = 0.0
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rankfold.encoders.bags import Bags, unit
-from rankfold.methods.siamese_parts import ENCODED, Parts, encoded
+from rankfold.encoders.bags import unit
+from rankfold.methods.siamese_parts import ENCODED, Encoder, Parts, encoded
 from rankfold.methods.siamese_ranks import rounds
-from rankfold.types import Index, Interactions, Texts, TopK
+from rankfold.types import Index, Interactions, TopK
 
 
 class Mined:
@@ -55,7 +55,7 @@ class Mined:
 
 @torch.no_grad()
 def shortlists(
-    encoder: Bags, parts: Parts, size: int, build_index: Callable[[Tensor], Index]
+    encoder: Encoder, parts: Parts, size: int, build_index: Callable[[Tensor], Index]
 ) -> Tensor:
     """Module II: half of a list by the candidates' texts, half by their documents; [docs, size].
 
@@ -97,13 +97,13 @@ def without_repeats(ids: Tensor) -> Tensor:
     return ids.masked_fill(again, -1)
 
 
-def centroids(encoder: Callable[[Texts], Tensor], parts: Parts, texts: Tensor) -> Tensor:
+def centroids(encoder: Encoder, parts: Parts, texts: Tensor) -> Tensor:
     """The mean vector of each candidate's documents, of length 1; without any, its text's."""
     lonely = (parts.own_counts == 0)[:, None]
     return torch.where(lonely, texts, unit(summed_vectors(encoder, parts, texts)))
 
 
-def summed_vectors(encoder: Callable[[Texts], Tensor], parts: Parts, texts: Tensor) -> Tensor:
+def summed_vectors(encoder: Encoder, parts: Parts, texts: Tensor) -> Tensor:
     """The sums of the vectors of each candidate's documents, of the candidates here; [n, D]."""
     sums, rows = torch.zeros_like(texts), parts.rows
     if parts.shards is None:
@@ -115,7 +115,9 @@ def summed_vectors(encoder: Callable[[Texts], Tensor], parts: Parts, texts: Tens
 
 
 @torch.no_grad()
-def hard_documents(encoder: Bags, parts: Parts, build_index: Callable[[Tensor], Index]) -> Tensor:
+def hard_documents(
+    encoder: Encoder, parts: Parts, build_index: Callable[[Tensor], Index]
+) -> Tensor:
     """For each candidate the nearest document that it does not belong to, -1: none; [N].
 
     Of several processes each asks for its own candidates, and finds documents of all.

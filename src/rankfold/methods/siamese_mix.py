@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import Bags, weigh, with_pairs
+from rankfold.encoders.bags import Bags, find_text_encoder, weigh, with_pairs
 from rankfold.methods.siamese_modules import SiameseConfig
 from rankfold.methods.siamese_parts import Parts, encoded
 from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
@@ -28,7 +28,7 @@ OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided 
 PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
 BLOCK_BYTES = 2**23  # of the scores of a mix, which should stay near
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
-ENCODER = ("tokens.weight", "mixing")  # its parameters, the second where it is residual
+TABLE = "tokens.weight"  # of ``Bags``
 
 
 class Mix(NamedTuple):
@@ -108,7 +108,7 @@ def score_mixes(
     judge, comm, n = run.judge, parts.comm, parts.label_shard.size
     queries = first_of_all(judge.queries, CHOOSING, comm)
     bags = parts.documents.select(queries.to(parts.idf.device))
-    vectors = encode(encoders_of(done, config), bags)
+    vectors = encode(encoders_of(done, config, len(parts.idf)), bags)
     tables = tables_of(choices, done, config.members, parts)
     popularity = torch.log1p(parts.own_counts.to(vectors))
     room = min(run.memory_budget // 4, PRODUCT_BYTES)  # three at a time, and mixes of them
@@ -177,10 +177,10 @@ def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
 
     Nobody has chosen it yet: its popularity is log(1 + 0).
     """
-    config = SiameseConfig(**model.config)
+    config = config_of(model)
     idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
     given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    vectors = encode(encoders_of(model.tensors, config), weigh(given, idf))
+    vectors = encode(encoders_of(model.tensors, config, len(idf)), weigh(given, idf))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
         return with_column(vectors, popularity, vectors.new_full((1,), OF_QUERIES))
@@ -189,20 +189,46 @@ def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
     return with_column(vectors, popularity, vectors.new_zeros(1))
 
 
+def config_of(model: Model) -> SiameseConfig:
+    """The settings of a model, which may be older than some of them."""
+    given = dict(model.config)
+    if given.pop("residual", False):
+        given["encoder"] = "residual"
+    return SiameseConfig(**given)
+
+
 @torch.no_grad()
-def encode(encoders: list[Bags], bags: Texts) -> Tensor:
+def encode(encoders: list[nn.Module], bags: Texts) -> Tensor:
     """Member beside member; [n, D]."""
     return torch.cat([encoded(encoder, bags) for encoder in encoders], dim=1)
 
 
-def encoders_of(tensors: Mapping[str, Tensor], config: SiameseConfig) -> list[Bags]:
-    """The members' encoders again; their tables are not copied."""
+def encoders_of(
+    tensors: Mapping[str, Tensor], config: SiameseConfig, n_tokens: int
+) -> list[nn.Module]:
+    """The members' encoders again; of ours the tables, which may be halves, are not copied."""
+    make = find_text_encoder(config.encoder)
+    nothing = torch.zeros(1, 1).expand(n_tokens, config.width)
     found = []
     for number in range(config.members):
-        tokens, mixing = (tensors.get(f"{number}.{name}") for name in ENCODER)
-        assert tokens is not None
-        encoder = Bags(tokens, residual=False, rng=torch.Generator())
-        if mixing is not None:
-            encoder.mixing = nn.Parameter(mixing.float())
-        found.append(encoder)
+        encoder = make(nothing, torch.Generator())
+        own = {f"{number}.{name}": name for name in encoder.state_dict()}
+        state = {
+            name: tensors[key]
+            if isinstance(encoder, Bags) and name == TABLE
+            else single(tensors[key])
+            for key, name in own.items()
+        }
+        encoder.load_state_dict(state, assign=True)
+        found.append(encoder.eval())
     return found
+
+
+def half(tensor: Tensor) -> Tensor:
+    """As a model keeps it."""
+    return tensor.half() if tensor.is_floating_point() else tensor
+
+
+def single(tensor: Tensor) -> Tensor:
+    """As it is computed with."""
+    return tensor.float() if tensor.is_floating_point() else tensor

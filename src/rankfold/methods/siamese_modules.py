@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import Bags, unit
+from rankfold.encoders.bags import Bags, find_text_encoder, unit
 from rankfold.errors import UserError
 from rankfold.kernels.apart import shared_apart_loss
 from rankfold.losses.likelihood import likelihood_loss
@@ -44,6 +44,7 @@ SMALLEST_BATCH, LARGEST_BATCH = 256, 1024  # documents
 LR = 0.005  # for the smallest batch
 PAIRS_FROM, PAIRS_FROM_OF_MANY = 5, 2  # where documents are few, and where they are
 MANY = 250_000  # documents
+GRADIENT_SCALE = 2.0**10  # of refinements: about the largest batch
 
 Name = Literal["encoder", "classifiers", "joint"]
 SIZES = ("width", "batch_size", "classifier_batch_size", "pool", "members")
@@ -91,6 +92,8 @@ class ModulesConfig:
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {given}", hint="it is more than 0")
+        if (encoder := getattr(self, "encoder", None)) is not None:
+            find_text_encoder(encoder)
         for name in (*PARTS, "thinning", "beta"):
             given = getattr(self, name, None)
             if given is not None and not 0 <= given <= 1:
@@ -106,7 +109,7 @@ class SiameseConfig(ModulesConfig):
     temperature: float = 0.06  # pool: cosines are divided by it
     pool: int = 2000  # pool: candidates that a batch is compared with, about
     refresh: int = 5  # without a pool, module I: epochs between two searches for harder documents
-    residual: bool = False  # the encoder of the paper rather than the plain one
+    encoder: str = "plain"  # residual: that of the paper; or the name of one of your own
     classifier_share: float | None = None  # of the refined vector in the mix; None: on validation
     centroid_weight: float | None = None  # of the mean of the documents; likewise
     popularity_weight: float | None = None  # of log(1 + documents of a candidate); likewise
@@ -125,28 +128,61 @@ class Stage(NamedTuple):
 class Siamese(nn.Module):
     """What is trained: the encoder of both sides, and the candidates' refinements.
 
-    Of several processes each has the refinements of its share of the candidates.
+    Of several processes each has the refinements of its share of the candidates. These are halves:
+    where candidates are many, they and what the optimiser keeps of them are nearly all there is.
     """
 
-    def __init__(self, encoder: Bags, n_candidates: int) -> None:
+    def __init__(self, encoder: nn.Module, n_candidates: int, width: int) -> None:
         super().__init__()
-        width = encoder.tokens.embedding_dim
         self.encoder = encoder
-        start = torch.zeros(n_candidates, width)
+        start = torch.zeros(n_candidates, width, dtype=torch.float16)
         self.refinements = nn.Embedding(n_candidates, width, sparse=True, _weight=start)
 
     def refined(self, vectors: Tensor, rows: Tensor) -> Tensor:
         """normalise(E(z) + eta): the classifiers of candidates."""
-        return unit(vectors + self.refinements(rows))
+        return unit(vectors + widened(self.refinements(rows)))
 
     @property
     def sides(self) -> Sides:
         return Sides(divided=(self.refinements,))
 
     def train_in(self, stage: Stage) -> None:
-        """What the stage leaves as it is has no gradients."""
+        """What the stage leaves as it is has no gradients.
+
+        Module III leaves the encoder; but the matrix R of a residual one is trained with the
+        refinements, as in [siamesexml].
+        """
         self.encoder.requires_grad_(stage.name != "classifiers")
         self.refinements.requires_grad_(stage.name != "encoder")
+        if isinstance(self.encoder, Bags) and self.encoder.mixing is not None:
+            self.encoder.mixing.requires_grad_()
+
+    @property
+    def encoder_learns(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.encoder.parameters())
+
+
+def widened(halves: Tensor) -> Tensor:
+    """Halves as float32, whose gradients are ``GRADIENT_SCALE`` times as large on their way back.
+
+    Those of a mean over a batch would vanish in a half. The optimiser of tables goes by directions,
+    and by lengths relative to earlier ones: it does not see the factor.
+    """
+    found: Tensor = _Widened.apply(halves)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Widened(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, halves: Tensor) -> Tensor:
+        return halves.float()
+
+    @staticmethod
+    def backward(_ctx: Any, *grads: Tensor) -> Tensor:
+        most = torch.finfo(
+            torch.float16
+        ).max  # what has no text yet is at 0, where slopes are steep
+        return (grads[0] * GRADIENT_SCALE).clamp_(-most, most).half()
 
 
 def stages_of(config: ModulesConfig) -> list[Stage]:
@@ -242,7 +278,7 @@ def both_sides(
 
     def vectors(documents: Texts, ids: Tensor) -> tuple[Tensor, Tensor]:
         rows, own = shard.here(ids)
-        with torch.set_grad_enabled(stage.name != "classifiers"):
+        with torch.set_grad_enabled(module.encoder_learns):
             both: Tensor = module.encoder(documents.join(parts.labels.select(rows)))
         of_documents, labels = both.split([len(documents), len(rows)])
         if stage.name != "encoder":
@@ -324,11 +360,7 @@ def shortlisted(
     config: SiameseConfig,
     build_index: Callable[[Tensor], Index],
 ) -> Task:
-    """Documents against their positives, their shortlist and random candidates.
-
-    Departs from the paper: in module III its residual matrix R is trained, too. Here the encoder
-    stays whole, so that one encoder serves documents and new candidates.
-    """
+    """Documents against their positives, their shortlist and random candidates."""
     batches = QueryBatches(parts.rows, batch_size(stage, config), parts.comm)
     seen, of_both = thinning(parts, batches, config.thinning), both_sides(module, stage, parts)
 

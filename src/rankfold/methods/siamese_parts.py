@@ -14,6 +14,7 @@ from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Texts
 
 ENCODED = 2**14  # texts at a time
+Encoder = Callable[[Texts], Tensor]
 
 
 class Parts(NamedTuple):
@@ -46,7 +47,7 @@ class Parts(NamedTuple):
         return self.counts[self.label_shard.start : self.label_shard.stop]
 
 
-def encoded(encoder: Callable[[Texts], Tensor], bags: Texts) -> Tensor:
+def encoded(encoder: Encoder, bags: Texts) -> Tensor:
     """The vectors of many texts; [n, D]."""
     parts = torch.arange(len(bags), device=bags.offsets.device).split(ENCODED)
     return torch.cat([encoder(bags.select(some)) for some in parts])

@@ -91,6 +91,9 @@ PROPENSITY_METRICS: dict[str, PropensityMetric] = {
 }
 
 _KNOWN = (*METRICS, *SHOWN_METRICS, *PROPENSITY_METRICS)
+_ELSEWHERE = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}
+"""Ours by the names that others have for them, where no likeness tells it."""
+_WHOLE = "[1-9][0-9]{0,17}"
 
 
 class MetricSpec(NamedTuple):
@@ -107,12 +110,12 @@ def parse(text: str) -> MetricSpec:
     """``"ndcg@10" -> MetricSpec("ndcg", 10)``; anything else is a UserError."""
     name, at, k = text.strip().partition("@")
     if name not in _KNOWN:
-        raise UserError(f"there is no metric {name!r}", hint=_hint(name))
+        raise UserError(f"there is no metric {name!r}", hint=_hint(name, k))
     if not at:
         raise UserError(
             f"metric {name!r} does not say how many results count", hint=f"write {name}@10"
         )
-    if not re.fullmatch("[1-9][0-9]{0,17}", k):
+    if not re.fullmatch(_WHOLE, k):
         raise UserError(
             f"metric {text.strip()!r} must have a whole number from 1 after the @, not {k!r}",
             hint=f"write {name}@10",
@@ -120,9 +123,11 @@ def parse(text: str) -> MetricSpec:
     return MetricSpec(name, int(k))
 
 
-def _hint(name: str) -> str:
+def _hint(name: str, k: str) -> str:
     known = ", ".join(f"{name}@k" for name in _KNOWN)
     if name in GRADED_METRICS:
         return f"that is one of graded rows; those of pairs are {known}"
-    near = get_close_matches(name.lower(), _KNOWN, n=1)
-    return f"did you mean {near[0]}@10?" if near else f"the metrics are {known}"
+    lower = name.lower()
+    near = [_ELSEWHERE[lower]] if lower in _ELSEWHERE else get_close_matches(lower, _KNOWN, n=1)
+    depth = k if re.fullmatch(_WHOLE, k) else "10"
+    return f"did you mean {near[0]}@{depth}?" if near else f"the metrics are {known}"

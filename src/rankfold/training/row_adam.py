@@ -79,4 +79,8 @@ def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], 
     for some, given, size in zip(*(of.split(count) for of in (rows, grad, sizes)), strict=True):
         moment = moments.index_select(0, some).to(exact).lerp_(given.to(exact), 1 - first)
         moments.index_copy_(0, some, moment.to(moments.dtype))
-        table.index_add_(0, some, moment.mul_(size).to(table.dtype))
+        moment.mul_(size)
+        if table.dtype == exact:
+            table.index_add_(0, some, moment)
+        else:  # rounded once
+            table.index_copy_(0, some, moment.add_(table.index_select(0, some)).to(table.dtype))
