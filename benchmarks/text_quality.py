@@ -60,6 +60,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "without-popularity": ("siamesexml", MODULES),
     "siamesexml-paper": ("siamesexml-paper", {}),
+    "near-documents": ("text-neighbours", {"label_weight": 0.0}),
+    "near-labels": ("text-neighbours", {"neighbours": 0}),
     "text-neighbours": ("text-neighbours", {"label_weight": None}),
     "text-linear": ("text-linear", {"label_weight": None}),
 }
