@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 import rankfold as rf
 from rankfold.comm import Alone
@@ -245,6 +246,69 @@ def test_an_encoder_of_ones_own_is_trained_kept_and_asked(
     rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
     ids = found_for(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
     assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+
+
+class Odd(Widest):
+    """With a frozen table, a layer that torch draws, and dropout; it notes when it is at rest."""
+
+    def __init__(self, start: Tensor, rng: torch.Generator) -> None:
+        super().__init__(start, rng)
+        self.table.requires_grad_(requires_grad=False)
+        self.second = nn.Linear(start.shape[1], start.shape[1])
+        self.register_buffer("large", torch.full((1,), 1e6))
+        start /= 2  # it is theirs
+        self.seen: set[tuple[bool, bool]] = set()
+
+    def forward(self, bags: Texts) -> Tensor:
+        self.seen.add((self.training, torch.is_grad_enabled()))
+        found = super().forward(bags)
+        return unit(found + 0.1 * dropout(self.second(found), 0.2, self.training))
+
+
+def test_an_encoder_of_ones_own_is_left_what_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    made: list[Odd] = []
+
+    def odd(start: Tensor, rng: torch.Generator) -> Odd:
+        made.append(Odd(start, rng))
+        return made[-1]
+
+    monkeypatch.setitem(TEXT_ENCODERS, "odd", odd)
+    state = torch.get_rng_state()
+    first = whole.start(parts_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    second = whole.start(parts_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    start = first.encoder.state_dict()["table.weight"].clone()
+
+    settings = {**SHORT, "encoder": "odd", "classifier_batch_size": 16, "pairs_from": 0}
+    model = model_of(steps("siamesexml-paper", data, run(), **settings))
+    assert torch.equal(model.tensors["0.table.weight"], start)  # it was frozen
+    assert float(model.tensors["0.large"]) == 1e6
+    assert made[2].seen == {(True, True), (True, False), (False, False)}
+    before = torch.get_rng_state()
+    mix.encode_texts(model, data.query_texts, "query")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("texts", "a tensor named 'texts'"), ("noise", "'noise' that is not kept")]
+)
+def test_an_encoder_that_could_not_be_kept_is_refused_before_the_fit(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(start: Tensor, rng: torch.Generator) -> nn.Module:
+        encoder = Widest(start, rng)
+        encoder.register_buffer(name, torch.zeros(1), persistent=name != "noise")
+        return encoder
+
+    monkeypatch.setitem(TEXT_ENCODERS, "bad", bad)
+    with pytest.raises(UserError, match=told):
+        steps("siamesexml", topics(), run(), encoder="bad")
 
 
 def test_an_encoder_that_is_not_there_is_named(

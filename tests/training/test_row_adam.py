@@ -104,3 +104,33 @@ def test_a_table_in_half_precision_keeps_its_counts() -> None:
     assert kept["times"][1].item() == 2049
     assert before["times"][1].item() == 2048  # its own, not shared
     assert 1e-10 < kept["second"][1].item() < 1e-8
+
+
+def test_halves_are_right_on_average_over_the_turns() -> None:
+    """Each value is one of the two halves around it; over many turns their mean is the value."""
+    values = torch.cat([(0.5 + torch.rand(6, 32)) * 10.0**-power for power in range(4)])
+    values[::2] *= -1
+    turns = [
+        row_adam.halves(values, torch.full((len(values), 1), float(turn))) for turn in range(2**13)
+    ]
+    step = torch.exp2(values.abs().log2().floor() - 10)
+    every = torch.stack(turns).float()
+    assert bool(((every - values).abs() < step).all())
+    assert bool(((every.mean(dim=0) - values).abs() < 0.01 * step).all())
+
+
+def test_a_half_learns_by_updates_far_below_its_steps() -> None:
+    """Rounded to the nearest, half of the way would be lost here."""
+    ends = []
+    for kind in (torch.float32, torch.float16):
+        rng = torch.Generator().manual_seed(0)
+        table = nn.Parameter(torch.zeros(1, 32, dtype=kind))
+        optimiser = RowAdam([table], lr=0.01)
+        way = torch.randn(1, 32, generator=rng)
+        for number in range(4000):
+            grad = 0.3 * way + torch.randn(1, 32, generator=rng)
+            table.grad = sparse((1, 32), {0: grad[0].to(kind)})
+            optimisers.set_rate([optimiser], 0.01 * (1 - number / 4000))
+            optimiser.step()
+        ends.append(table.detach().float())
+    torch.testing.assert_close(ends[1], ends[0], atol=0.02 * float(ends[0].abs().max()), rtol=0.02)

@@ -100,7 +100,7 @@ def _warn(grader: Grader, fpr: float, out: Console) -> None:
         counts = ", ".join(f"{n:,} below {name}" for name, n in few.items())
         out.print(
             f"too few rows were kept to cut at a false-positive rate of {fpr:g}, which takes "
-            f"{math.ceil(1 / exact(fpr)):,} below a grade; there are {counts}: "
+            f"{math.ceil(1 / (exact(fpr) or fpr)):,} below a grade; there are {counts}: "
             "the rate on new rows may be another",
             style="yellow",
         )

@@ -87,8 +87,8 @@ def _text(grades: pl.Series) -> pl.Series:
 
 
 def _digits(text: pl.Series) -> pl.Series:
-    """Whole numbers, exactly; null where the text is none."""
-    return text.cast(pl.Int128, strict=False)
+    """Whole numbers, exactly, also with zeros behind a point; null where the text is none."""
+    return text.str.replace(r"\.0*$", "").cast(pl.Int128, strict=False)
 
 
 def canonical(names: Sequence[str]) -> Sequence[str]:

@@ -20,12 +20,20 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import common_pairs, find_text_encoder, rarity, weigh, with_pairs
+from rankfold.encoders.bags import common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.rows import check_by_row
 from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.siamese_mining import centroids
-from rankfold.methods.siamese_mix import MIXED, chosen_mix, encode_texts, half, mixture
+from rankfold.methods.siamese_mix import (
+    MIXED,
+    chosen_mix,
+    encode_texts,
+    kept_encoders,
+    made,
+    mixture,
+)
 from rankfold.methods.siamese_modules import (
     C,
     ModulesConfig,
@@ -185,7 +193,10 @@ def _check_share(held: Shard) -> None:
 def start(parts: Parts, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The encoder as it is at first, and refinements of 0."""
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
-    encoder = find_text_encoder(config.encoder)(start_tokens(parts, config, rng), rng)
+    tokens = start_tokens(parts, config, rng)
+    encoder = made(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
+    if parts.comm.size > 1:
+        check_by_row(config.encoder, encoder)
     return Siamese(encoder, len(parts.labels), config.width).to(run.device)
 
 
@@ -250,7 +261,7 @@ def mixed(
 ) -> Model:
     """The model, with the mix that validation prefers."""
     mix, mixes = chosen_mix(done, config, parts, run)
-    encoders = {key: half(of) for key, of in done.items() if key.split(".", 1)[1] not in MIXED}
+    encoders = kept_encoders(done, config)
     return Model(
         name,
         asdict(replace(config, **mix._asdict())),

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import Bags, find_text_encoder, weigh, with_pairs
+from rankfold.encoders.bags import find_text_encoder, weigh, with_pairs
+from rankfold.errors import UserError
 from rankfold.methods.siamese_modules import SiameseConfig
 from rankfold.methods.siamese_parts import Parts, encoded
 from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
@@ -28,7 +29,7 @@ OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided 
 PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
 BLOCK_BYTES = 2**23  # of the scores of a mix, which should stay near
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
-TABLE = "tokens.weight"  # of ``Bags``
+KEPT_AS_HALVES = ("plain", "residual")  # encoders
 
 
 class Mix(NamedTuple):
@@ -206,29 +207,39 @@ def encode(encoders: list[nn.Module], bags: Texts) -> Tensor:
 def encoders_of(
     tensors: Mapping[str, Tensor], config: SiameseConfig, n_tokens: int
 ) -> list[nn.Module]:
-    """The members' encoders again; of ours the tables, which may be halves, are not copied."""
-    make = find_text_encoder(config.encoder)
-    nothing = torch.zeros(1, 1).expand(n_tokens, config.width)
+    """The members' encoders again, of what is kept of them; nothing is copied."""
     found = []
     for number in range(config.members):
-        encoder = make(nothing, torch.Generator())
-        own = {f"{number}.{name}": name for name in encoder.state_dict()}
-        state = {
-            name: tensors[key]
-            if isinstance(encoder, Bags) and name == TABLE
-            else single(tensors[key])
-            for key, name in own.items()
-        }
+        encoder = made(config.encoder, torch.zeros(n_tokens, config.width), 0)
+        state = {name: tensors[f"{number}.{name}"] for name in encoder.state_dict()}
+        if "mixing" in state and config.encoder in KEPT_AS_HALVES:
+            state["mixing"] = state["mixing"].float()
         encoder.load_state_dict(state, assign=True)
         found.append(encoder.eval())
     return found
 
 
-def half(tensor: Tensor) -> Tensor:
-    """As a model keeps it."""
-    return tensor.half() if tensor.is_floating_point() else tensor
+def made(name: str, start: Tensor, seed: int) -> nn.Module:
+    """An encoder by name; what it draws, it draws by the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = find_text_encoder(name)(start, torch.Generator().manual_seed(seed))
+    state, buffers = encoder.state_dict(), dict(encoder.named_buffers())
+    if away := [one for one in buffers if one not in state]:
+        raise UserError(
+            f"encoder={name} has a buffer {away[0]!r} that is not kept with a model",
+            hint="register it as persistent",
+        )
+    if taken := [one for one in MIXED if one in state]:
+        raise UserError(
+            f"encoder={name} has a tensor named {taken[0]!r}", hint="give it another name"
+        )
+    return encoder
 
 
-def single(tensor: Tensor) -> Tensor:
-    """As it is computed with."""
-    return tensor.float() if tensor.is_floating_point() else tensor
+def kept_encoders(done: Mapping[str, Tensor], config: SiameseConfig) -> dict[str, Tensor]:
+    """What a model keeps of encoders: ours as halves, of others what they have."""
+    found = {key: tensor for key, tensor in done.items() if key.split(".", 1)[1] not in MIXED}
+    if config.encoder not in KEPT_AS_HALVES:
+        return found
+    return {key: tensor.half() for key, tensor in found.items()}

@@ -135,6 +135,7 @@ class Siamese(nn.Module):
     def __init__(self, encoder: nn.Module, n_candidates: int, width: int) -> None:
         super().__init__()
         self.encoder = encoder
+        self.learning = [one for one in encoder.parameters() if one.requires_grad]
         start = torch.zeros(n_candidates, width, dtype=torch.float16)
         self.refinements = nn.Embedding(n_candidates, width, sparse=True, _weight=start)
 
@@ -152,14 +153,23 @@ class Siamese(nn.Module):
         Module III leaves the encoder; but the matrix R of a residual one is trained with the
         refinements, as in [siamesexml].
         """
-        self.encoder.requires_grad_(stage.name != "classifiers")
+        for parameter in self.learning:
+            parameter.requires_grad_(stage.name != "classifiers")
         self.refinements.requires_grad_(stage.name != "encoder")
         if isinstance(self.encoder, Bags) and self.encoder.mixing is not None:
             self.encoder.mixing.requires_grad_()
 
     @property
     def encoder_learns(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.encoder.parameters())
+        return any(parameter.requires_grad for parameter in self.learning)
+
+    def at_rest(self, work: Callable[[], Tensor]) -> Tensor:
+        """What is found with an encoder that is not in training: without dropout, say."""
+        self.eval()
+        try:
+            return work()
+        finally:
+            self.train()
 
 
 def widened(halves: Tensor) -> Tensor:
@@ -302,7 +312,7 @@ def against_documents(
     of_labels, hidden = by_candidate(parts.rows, parts), by_candidate(parts.hidden, parts)
     batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH, parts.comm)
     mine = partial(hard_documents, module.encoder, parts, build_index)
-    mined = Mined(mine, config.refresh * len(batches), parts.idf.device)
+    mined = Mined(partial(module.at_rest, mine), config.refresh * len(batches), parts.idf.device)
     vectors_of = encoding(parts, module.encoder, config.thinning)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
@@ -370,7 +380,16 @@ def shortlisted(
 
     mine = partial(shortlists, module.encoder, parts, config.shortlist, build_index)
     how = {"sides": module.sides}
-    return against_shortlists(module, batches, parts, config, mine, scores, classifier_loss, **how)
+    return against_shortlists(
+        module,
+        batches,
+        parts,
+        config,
+        partial(module.at_rest, mine),
+        scores,
+        classifier_loss,
+        **how,
+    )
 
 
 def against_shortlists(

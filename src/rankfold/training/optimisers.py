@@ -24,7 +24,8 @@ def is_sparse(name: str, numbers: int) -> bool:
 
 def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[Optimizer]:
     """What trains a module; tables with sparse gradients get an optimiser of their own."""
-    tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
+    kinds = nn.Embedding | nn.EmbeddingBag
+    tables = [m.weight for m in module.modules() if isinstance(m, kinds) and m.sparse]
     rest = [p for p in module.parameters() if all(p is not table for table in tables)]
     kind = RowAdam if name == "row-adam" else SparseAdam
     found: list[Optimizer] = [kind(tables, lr=lr)] if tables else []

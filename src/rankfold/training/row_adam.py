@@ -11,6 +11,9 @@ from torch.optim import Optimizer
 
 BETAS = (0.9, 0.99)
 SMALLEST = 1e-8
+ROUND = 2**30  # what turns and columns are counted by
+TURN, COLUMN = 663608941, 561705629  # ROUND / golden ratio; another odd number
+CUT = 13  # bits
 AT_ONCE = 2**11  # rows, on a CPU: what is made for them stays in its cache
 
 
@@ -26,7 +29,8 @@ class RowAdam(Optimizer):
     itself. A row without a gradient stays as it is, as with SparseAdam.
 
     A table in half precision has its m in the same, v and t in float32: there v would vanish, and t
-    end at 2048.
+    end at 2048. Its sums are rounded up or down by turns (``halves``): rounded to the nearest, what
+    is less than half a step would never be learnt, however often it comes.
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float) -> None:
@@ -76,11 +80,28 @@ def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], 
     sizes = -lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + SMALLEST)
 
     moments, count = kept["momentum"], AT_ONCE if table.device.type == "cpu" else len(rows) or 1
-    for some, given, size in zip(*(of.split(count) for of in (rows, grad, sizes)), strict=True):
+    every = (of.split(count) for of in (rows, grad, sizes, times))
+    for some, given, size, turn in zip(*every, strict=True):
         moment = moments.index_select(0, some).to(exact).lerp_(given.to(exact), 1 - first)
         moments.index_copy_(0, some, moment.to(moments.dtype))
         moment.mul_(size)
         if table.dtype == exact:
             table.index_add_(0, some, moment)
-        else:  # rounded once
-            table.index_copy_(0, some, moment.add_(table.index_select(0, some)).to(table.dtype))
+        else:
+            moment.add_(table.index_select(0, some))
+            is_half = table.dtype == torch.float16
+            table.index_copy_(0, some, halves(moment, turn) if is_half else moment.to(table.dtype))
+
+
+def halves(values: Tensor, turns: Tensor) -> Tensor:
+    """Values [n, D] in half precision, rounded away from 0 in as many turns as is right on average.
+
+    A half has 13 bits fewer than a float32. To these is added a number below 2^13, then they are
+    cut off. The numbers of a place are spread evenly over the turns [n, 1] of its row, by steps of
+    the golden ratio, and the places of a row differ: nothing is drawn, nothing has to be kept.
+    """
+    columns = torch.arange(values.shape[1], device=values.device) * COLUMN % ROUND
+    added = (turns.long() * TURN % ROUND).int() + columns.int()
+    added.bitwise_and_(ROUND - 1).bitwise_right_shift_(ROUND.bit_length() - 1 - CUT)
+    bits = added.add_(values.view(torch.int32)).bitwise_and_(-(2**CUT))
+    return bits.view(torch.float32).half()
