@@ -781,6 +781,13 @@ def test_large_grades_may_be_given_an_order() -> None:
     assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
 
 
+def test_whole_numbers_with_zeros_behind_a_point_are_the_same_grades() -> None:
+    words = ["9007199254740993", "9007199254740993.0", "9007199254740992.", "2"]
+    table = pl.DataFrame({"x": range(40), "y": words * 10})
+    names = prepare(table, format="features", grade="y").summary["grade_names"]
+    assert names == ["2", "9007199254740992", "9007199254740993"]
+
+
 def test_missing_grades_among_arrays_are_left_out() -> None:
     arrays = {"X": np.arange(40.0)[:, None], "y": [1, None, 2, 3] * 10}
     found = prepare(arrays, format="features")
