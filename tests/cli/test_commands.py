@@ -225,7 +225,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("fit", "rg2-plain", "data", "--out", "data"), "is a data folder", "--out"),
         (("evaluate", "data", "data"), "is a data folder, not a model", "info"),
         (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
-        (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@10"),
+        (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@5"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
         (("search", "model"), "takes one question", "--query"),
         (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
