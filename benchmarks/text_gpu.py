@@ -43,10 +43,10 @@ from rankfold.index.exact import Exact
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
 from rankfold.methods.siamese import prepare, start
+from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.methods.siamese_mix import encode_texts
 from rankfold.methods.siamese_modules import (
     Siamese,
-    SiameseConfig,
     Stage,
     stages_of,
     task_of,

@@ -22,6 +22,7 @@ from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_mining as mining
 from rankfold.methods import siamese_modules as modules
+from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.methods.siamese_parts import encoded
 from rankfold.training import loop
 from rankfold.training.course import Course
@@ -163,7 +164,7 @@ def mined(comm: Comm, path: Path) -> dict[str, Any]:
     """What is counted over all texts, and what is found among all; rows of all processes."""
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
-    config = modules.SiameseConfig(**SMALL, pairs_from=2)
+    config = SiameseConfig(**SMALL, pairs_from=2)
     parts = whole.prepare(folder.load(path, comm), config, run)
     module = whole.start(parts, config, run, 0)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods import siamese as whole
-from rankfold.methods.siamese_modules import SiameseConfig
+from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.types import Dataset, Run, Texts, Vocabulary, from_pairs
 
 WORDS = ["ant", "bee", "çow", "dog"]

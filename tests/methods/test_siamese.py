@@ -27,6 +27,7 @@ from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_mining as mining
 from rankfold.methods import siamese_mix as mix
 from rankfold.methods import siamese_modules as modules
+from rankfold.methods.siamese_config import SiameseConfig, settled
 from rankfold.methods.siamese_parts import Parts
 from rankfold.ranker import Ranker
 from rankfold.training import checkpoint, loop
@@ -432,7 +433,7 @@ def test_scores_of_mixes_are_those_of_a_search(
         for number in (0, 1)
         for key, size in sizes.items()
     }
-    config, judged = modules.SiameseConfig(width=8, members=2), First()
+    config, judged = SiameseConfig(width=8, members=2), First()
     given = replace(run(), judge=judged, memory_budget=memory_budget)
     found = mix.score_mixes(mixes, done, config, parts, given)
     vectors = mix.encode(
@@ -477,7 +478,7 @@ def alike(data: Dataset) -> tuple[Parts, dict[str, Tensor]]:
 def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
     parts, done = alike(topics())
     judged = replace(run(), judge=Wanting(wanted))
-    chosen, tried = mix.chosen_mix(done, modules.SiameseConfig(width=4), parts, judged)
+    chosen, tried = mix.chosen_mix(done, SiameseConfig(width=4), parts, judged)
     assert (chosen.popularity_weight > 0) == (wanted == 5)
     assert len(tried) == 24
     assert max(each["score"] for each in tried) == 1.0
@@ -485,7 +486,7 @@ def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
 
 def test_what_is_given_of_a_mix_stays() -> None:
     parts, done = alike(topics())
-    config = modules.SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
+    config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
     judged = replace(run(), judge=Wanting(5))
     chosen, tried = mix.chosen_mix(done, config, parts, judged)
     assert chosen[1:] == (0.2, 0.0)
@@ -542,7 +543,7 @@ def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
 
 
 def parts_of(data: Dataset) -> Parts:
-    return whole.prepare(data, modules.SiameseConfig(pairs_from=0), run())
+    return whole.prepare(data, SiameseConfig(pairs_from=0), run())
 
 
 def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
@@ -624,7 +625,7 @@ def test_padding_and_repeats() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
     with pytest.raises(Exception, match=name):
-        modules.SiameseConfig(**{name: value})
+        SiameseConfig(**{name: value})
 
 
 def test_weighing_is_done_by_the_method() -> None:
@@ -738,15 +739,15 @@ def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> N
 
 
 def test_what_is_left_open_follows_the_number_of_documents() -> None:
-    few = modules.settled(modules.SiameseConfig(), 1000)
+    few = settled(SiameseConfig(), 1000)
     assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
-    many = modules.settled(modules.SiameseConfig(), 250_000)
+    many = settled(SiameseConfig(), 250_000)
     assert (many.batch_size, many.pairs_from) == (976, 2)
-    most = modules.settled(modules.SiameseConfig(), 10_000_000)
+    most = settled(SiameseConfig(), 10_000_000)
     assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
 
 
 @pytest.mark.parametrize("n_documents", [1000, 1_000_000])
 def test_what_is_given_stays(n_documents: int) -> None:
-    given = modules.SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
-    assert modules.settled(given, n_documents) == given
+    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
+    assert settled(given, n_documents) == given

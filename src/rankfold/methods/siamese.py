@@ -25,6 +25,7 @@ from rankfold.encoders.rows import check_by_row
 from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
+from rankfold.methods.siamese_config import C, ModulesConfig, SiameseConfig, settled
 from rankfold.methods.siamese_mining import centroids
 from rankfold.methods.siamese_mix import (
     MIXED,
@@ -35,12 +36,8 @@ from rankfold.methods.siamese_mix import (
     mixture,
 )
 from rankfold.methods.siamese_modules import (
-    C,
-    ModulesConfig,
     Siamese,
-    SiameseConfig,
     Stage,
-    settled,
     stages_of,
     task_of,
     training,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bags import find_text_encoder, weigh, with_pairs
 from rankfold.errors import UserError
-from rankfold.methods.siamese_modules import SiameseConfig
+from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.methods.siamese_parts import Parts, encoded
 from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
 from rankfold.methods.text_neighbours import best

@@ -31,9 +31,9 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.siamese import by_stages, last_step, notes_of, prepare, start_tokens
+from rankfold.methods.siamese_config import ModulesConfig
 from rankfold.methods.siamese_mining import centroids
 from rankfold.methods.siamese_modules import (
-    ModulesConfig,
     Stage,
     against_shortlists,
     batch_size,
