@@ -109,7 +109,7 @@ def understand(arrays: Mapping[str, Any], grade: str | None, name: str) -> Under
     for column, values in numbers.items():
         if not (np.issubdtype(values.dtype, np.number) or values.dtype == np.bool_):
             raise UserError(f"the numbers of {name} are {values.dtype}", hint=HINT)
-        table = table.with_columns(pl.Series(column, values))
+        table = table.with_columns(_series(column, values))
     for column, values in words.items():
         table = table.with_columns(_categories(column, values, name))
     return Understood(
@@ -138,7 +138,7 @@ def _columns(values: Any, name: str, file: str) -> dict[str, Any]:
 
 def _categories(name: str, values: Any, file: str) -> pl.Series:
     """Text, or whole numbers, of which those below 0 are missing."""
-    column = pl.Series(name, values)
+    column = _series(name, values)
     if column.dtype.is_integer():
         return pl.select(pl.when(column >= 0).then(column.cast(pl.String)).alias(name)).to_series()
     if column.dtype != pl.String:
@@ -155,7 +155,16 @@ def _grades(values: Any, file: str) -> pl.Series | None:
         values = values[:, 0]
     if values.ndim != 1:
         raise UserError(f"the grades of {file} are of shape {values.shape}, not [n]", hint=HINT)
-    return pl.Series("grades", values.tolist() if values.dtype == object else values, strict=False)
+    return _series("grades", values.tolist() if values.dtype == object else values)
+
+
+def _series(name: str, values: Any) -> pl.Series:
+    try:
+        return pl.Series(name, values, strict=False)
+    except ValueError as error:  # polars knows times in some units alone
+        raise UserError(
+            f"cannot read arrays of {values.dtype}", hint="write them as numbers or text"
+        ) from error
 
 
 def _images(values: Any, file: str) -> Tensor | None:

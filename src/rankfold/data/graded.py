@@ -17,7 +17,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from rankfold.data import arrays, features, folder, pictures, split
+from rankfold.data import features, folder, pictures, split
 from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
 from rankfold.data.pairs import Pairs
 from rankfold.data.reading import LINE, BadRows, Reading, expand
@@ -96,7 +96,7 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
         for item in expand([value]) if isinstance(value, str | Path) else [value]:
             name = item.name if isinstance(item, Path) else "the table"
             reading.progress(f"reading {name}", 0.0)
-            rows = _read(item, asked, reading)
+            rows = read(item, asked, reading)
             if number is not None:
                 rows = replace(rows, splits=np.full(len(rows), number, dtype=np.uint8))
             found.append(rows)
@@ -108,22 +108,6 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
         raise UserError(
             f"the inputs have columns of types that do not go together: {error}",
             hint="all inputs have the same columns, of numbers or text",
-        ) from error
-
-
-def _read(item: Any, asked: Asked, reading: Reading) -> RawRows:
-    """The rows of one input; arrays of a type that no column has are a UserError."""
-    try:
-        return read(item, asked, reading)
-    except ValueError as error:  # polars knows times in some units alone
-        is_file = isinstance(item, Path) and item.suffix.lower() == ".npz"
-        if isinstance(error, UserError) or not (is_file or isinstance(item, Mapping)):
-            raise
-        found = arrays.load(item) if is_file else arrays.check(item)
-        kinds = {str(array.dtype) for array in found.values() if array.dtype.kind in "mM"}
-        raise UserError(
-            f"cannot read arrays of {', '.join(sorted(kinds)) or error}",
-            hint="write them as numbers or text",
         ) from error
 
 
