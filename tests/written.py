@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rankfold.comm import Alone
+from rankfold.index.exact import Exact
 from rankfold.types import Dataset, Interactions, Judge, Run, Texts, Vocabulary, from_pairs
 
 UNLABELLED, UNWRITTEN = 3, 4  # in random data: a query without pairs, a candidate without text
@@ -93,4 +94,4 @@ def run_of(
     seed: int = 0, judge: Judge | None = None, resume: dict[str, Tensor] | None = None
 ) -> Run:
     rng = torch.Generator().manual_seed(seed)
-    return Run(rng, torch.device("cpu"), Alone(), resume=resume, judge=judge)
+    return Run(rng, torch.device("cpu"), Alone(), resume=resume, judge=judge, build_index=Exact)

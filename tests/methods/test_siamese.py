@@ -71,10 +71,14 @@ def steps(name: str, data: Dataset, given: Run, **settings: Any) -> list[Step]:
 
 
 def config_of(name: str, **settings: Any) -> Any:
-    """A small one, by those of the settings that the method has."""
-    config = METHODS[name].config
-    has = {field.name for field in fields(config)}
-    return config(**{key: value for key, value in {**SMALL, **settings}.items() if key in has})
+    """A small one."""
+    return METHODS[name].config(**small(name, **settings))
+
+
+def small(name: str, **settings: Any) -> dict[str, Any]:
+    """Those of the settings that the method has."""
+    has = {field.name for field in fields(METHODS[name].config)}
+    return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
 
 
 def model_of(found: list[Step]) -> Model:
@@ -639,14 +643,14 @@ def test_weighing_is_done_by_the_method() -> None:
     torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
 
 
-@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-paper"])
+@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-paper", "siamesexml-released"])
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     name: str, stage: int, tmp_path: Path
 ) -> None:
     """A real SIGKILL of a real process, once a checkpoint of the module is on disk."""
     folder.save(topics(), tmp_path / "data")
-    out, options = tmp_path / "model", {**SMALL, **SHORT}
+    out, options = tmp_path / "model", small(name, **SHORT)
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"

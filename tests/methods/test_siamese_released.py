@@ -14,6 +14,7 @@ from torch.nn.functional import gelu
 from written import TruthJudge, random_data, run_of
 
 from rankfold.encoders.bags import Bags, unit, weigh
+from rankfold.index.exact import Exact
 from rankfold.methods import siamese as whole
 from rankfold.methods import siamese_released as released
 from rankfold.methods.siamese_modules import Stage
@@ -214,18 +215,27 @@ def test_what_is_near_are_centroids_and_smoothed_texts() -> None:
         torch.testing.assert_close(space.near[y], text + centroid)
 
 
-def test_shortlists_leave_out_what_a_document_has(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "count"), [(4, 5), (1, 40), (4, 0), (50, 3)])
+def test_shortlists_are_the_best_but_what_a_document_has(
+    size: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among all candidates, though only some are looked at."""
     monkeypatch.setattr(released, "QUERIES", 7)
+    monkeypatch.setattr(released, "PAIRS", 5)
     module, parts = module_of(random_data(6))
     space = released.space_of(module, parts, released.walked(parts.rows, 50, 3, rng_of()))
-    config = released.Config(shortlist=4, neighbours=5)
-    found = released.shortlists(space, parts, config)
+    config = released.Config(shortlist=size, neighbours=count)
+    found = released.shortlists(space, parts, config, Exact)
     chosen = dense(parts.rows.select(released.asking(parts)))
+    assert found.shape == (len(chosen), min(size, chosen.shape[1]))
     for row, vector in enumerate(space.known):
-        scores = torch.tensor(near_by_loops(vector, space, chosen, 5))
+        scores = torch.tensor(near_by_loops(vector, space, chosen, count))
         scores[chosen[row] > 0] = -torch.inf
-        assert len(set(found[row].tolist())) == 4
-        torch.testing.assert_close(scores[found[row].long()], scores.topk(4).values)  # ties
+        left = min(size, int((chosen[row] == 0).sum()))
+        ids = found[row].long()
+        assert len(set(ids[:left].tolist())) == left
+        assert set(ids[left:].tolist()) <= {-1}
+        torch.testing.assert_close(scores[ids[:left]], scores.topk(left).values)  # ties
 
 
 # ---------------------------------------------------------------------------------- module III
@@ -279,14 +289,16 @@ def test_classifiers_start_at_smoothed_texts_and_only_once() -> None:
     module, parts = module_of(random_data(7))
     walk = released.walked(parts.rows, 50, 3, rng_of())
     config = released.Config(width=8, classifier_epochs=1, joint_epochs=1)
-    released.task_of(module, Stage("classifiers", 1), parts, walk, config)
+    released.task_of(module, Stage("classifiers", 1), parts, walk, config, Exact)
     expected = dense(walk) @ gelu(module.encoder.sums(parts.labels))
     torch.testing.assert_close(module.classifiers.weight, expected)
     with torch.no_grad():
         module.classifiers.weight.add_(1)
-    released.task_of(module, Stage("joint", 1), parts, walk, config)
+    released.task_of(module, Stage("joint", 1), parts, walk, config, Exact)
     torch.testing.assert_close(module.classifiers.weight, expected + 1)
-    released.task_of(module, Stage("joint", 1), parts, walk, replace(config, classifier_epochs=0))
+    released.task_of(
+        module, Stage("joint", 1), parts, walk, replace(config, classifier_epochs=0), Exact
+    )
     torch.testing.assert_close(module.classifiers.weight, expected)
 
 

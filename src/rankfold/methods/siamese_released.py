@@ -10,14 +10,14 @@ Texts have vectors f = gelu(E x), normalised only in cosines. The modules are
 
 A score is no inner product, so the method searches by itself: shortlists, then a mix on them.
 
-Departs from the release: shortlists are exact; rows of the walk's matrix are divided by their sums
-(there also columns, both by roots); one schedule for all modules; a document's loss is the mean
-over its positives, as in ``likelihood_loss``.
+Departs from the release: search compares with everything; rows of the walk's matrix are divided by
+their sums (there also columns, both by roots); one schedule for all modules; a document's loss is
+the mean over its positives, as in ``likelihood_loss``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from typing import NamedTuple
@@ -49,7 +49,18 @@ from rankfold.samplers.drawing import draw
 from rankfold.samplers.hits import hits
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training, seed_of
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK, from_pairs
+from rankfold.types import (
+    Dataset,
+    Index,
+    Interactions,
+    Method,
+    Model,
+    Run,
+    Step,
+    Texts,
+    TopK,
+    from_pairs,
+)
 
 FREQUENCY = 0.45  # the power of a candidate's frequency that it is drawn by
 LABEL_LOSS = 0.7  # the share of candidates in the loss of module I; with a document, the rest
@@ -65,6 +76,7 @@ WALKS = 2**13  # at a time
 KNOWN = 2**16  # training documents that are compared at a time
 QUERIES = 256  # likewise, at most
 BLOCK_BYTES = 2**26  # of their scores, likewise
+PAIRS = 2**16  # of vectors that are multiplied at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +99,15 @@ class Config(ModulesConfig):
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """All stages, then the choice of beta."""
-    parts = prepare(data, config, run)
+    assert run.build_index is not None
+    parts, build_index = prepare(data, config, run), run.build_index
     rng = torch.Generator(run.device).manual_seed(seed_of(run, "walk"))
     walk = walked(parts.rows, STEPS, KEPT, rng)
     done = yield from by_stages(
         config,
         run,
         start=lambda member: start(parts, config, run, member),
-        task=lambda module, stage: task_of(module, stage, parts, walk, config),
+        task=lambda module, stage: task_of(module, stage, parts, walk, config, build_index),
         training=released_training,
         exported=lambda module: exported(module, parts, walk),
     )
@@ -112,7 +125,12 @@ def released_training(stage: Stage, config: Config) -> Training:
 
 
 def task_of(
-    module: Released, stage: Stage, parts: Parts, walk: Interactions, config: Config
+    module: Released,
+    stage: Stage,
+    parts: Parts,
+    walk: Interactions,
+    config: Config,
+    build_index: Callable[[Tensor], Index],
 ) -> Task:
     """What a stage trains, on what."""
     if stage.name == "encoder":
@@ -122,7 +140,7 @@ def task_of(
             module.classifiers.weight.copy_(smoothed(module, parts, walk))
 
     def mine() -> Tensor:
-        return shortlists(space_of(module, parts, walk), parts, config)
+        return shortlists(space_of(module, parts, walk), parts, config, build_index)
 
     def scores(batch: Rows, known: Tensor, rng: torch.Generator) -> Tensor:
         with torch.set_grad_enabled(stage.name == "joint"):
@@ -319,14 +337,71 @@ def nearest_of(vectors: Tensor, known: Tensor, count: int) -> TopK:
 
 
 @torch.no_grad()
-def shortlists(space: Space, parts: Parts, config: Config) -> Tensor:
-    """Of the training documents that have candidates, without these; [docs, size]."""
+def shortlists(
+    space: Space, parts: Parts, config: Config, build_index: Callable[[Tensor], Index]
+) -> Tensor:
+    """The best by ``near_scores`` for training documents that have candidates, without these.
+
+    From indices, of candidates and of documents: those with the best scores are among the nearest
+    candidates and the candidates of the nearest documents. [docs, size], -1 where there are fewer.
+    """
     queries = asking(parts)
     chosen, found = parts.rows.select(queries), []
-    for start, stop in blocks(len(queries), len(space.near)):
-        scores = near_scores(space.known[start:stop], space, chosen, config.neighbours)
-        found.append(best(scores, config.shortlist, chosen.part(start, stop)).ids.int())
+    near, known = build_index(space.near), build_index(space.known)
+    size = min(config.shortlist, len(space.near))
+    for start, stop in blocks(len(queries), 32 * (size + config.neighbours)):
+        vectors, own = space.known[start:stop], chosen.part(start, stop)
+        listed = near.search(vectors, size, own)
+        nearest = known.search(vectors, config.neighbours)
+        found.append(best_of_both(vectors, listed, nearest, space.near, chosen, own).int())
     return torch.cat(found)
+
+
+def best_of_both(
+    vectors: Tensor,
+    listed: TopK,
+    nearest: TopK,
+    near: Tensor,
+    chosen: Interactions,
+    own: Interactions,
+) -> Tensor:
+    """The best by ``near_scores`` among both, but a document's own; [B, size].
+
+    Args:
+        vectors: of documents, [B, D].
+        listed: the nearest candidates, [B, size].
+        nearest: the nearest documents, rows of ``chosen``.
+        near: vectors of all candidates, [N, D].
+        chosen: candidates of the known documents.
+        own: those of the B documents.
+    """
+    n, rows = len(near), torch.arange(len(vectors), device=vectors.device)[:, None]
+    theirs = chosen.select(nearest.ids.clamp(min=0).flatten())
+    asked = torch.repeat_interleave(rows.expand_as(nearest.ids).flatten(), theirs.counts())
+    shares = nearest.scores.where(nearest.ids >= 0, 0.0).flatten()
+    shares = torch.repeat_interleave(shares, theirs.counts())
+    there = listed.ids >= 0
+    first = (rows * n + listed.ids)[there]
+    keys, places = torch.cat([first, asked * n + theirs.candidates]).unique(return_inverse=True)
+    products = vectors.new_full(keys.shape, torch.nan)
+    products[places[: len(first)]] = listed.scores[there].to(products)
+    others = products.isnan().nonzero().flatten()
+    for some in others.split(PAIRS):
+        a, b = vectors[keys[some] // n], near[keys[some] % n]
+        products[some] = torch.einsum("pd,pd->p", a, b)
+    scores = (1 - NEIGHBOUR_WEIGHT) * products
+    scores.index_add_(0, places[len(first) :], shares.to(scores), alpha=NEIGHBOUR_WEIGHT)
+    taken = torch.isin(keys, own.query_of_pair().long() * n + own.candidates)
+    keys, scores = keys[~taken], scores[~taken]
+    order = scores.argsort(descending=True, stable=True)
+    order = order[(keys[order] // n).argsort(stable=True)]
+    keys = keys[order]
+    owners = keys // n
+    place = torch.arange(len(keys), device=keys.device) - torch.searchsorted(owners, owners)
+    found = torch.full_like(listed.ids, -1)
+    kept = place < found.shape[1]
+    found[owners[kept], place[kept]] = keys[kept] % n
+    return found
 
 
 def blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
