@@ -30,8 +30,10 @@ def test_json_is_one_document_and_the_file(rankfold: Command, data: Path, tmp_pa
     assert found == json.loads((out / "ranks.json").read_text())
     assert found == diagnose("ranks", data, {"epochs": 2, "width": 4, "rows": 20}, seed=3).details
     assert (found["seed"], found["config"]["epochs"], found["settings"]["rows"]) == (3, 2, 20)
-    ElementTree.parse(out / "ranks.svg")
-    assert sorted(path.name for path in out.iterdir()) == ["ranks.json", "ranks.svg"]
+    pictures = ["ranks-bound.svg", "ranks-estimates.svg", "ranks.svg"]
+    for picture in pictures:
+        ElementTree.parse(out / picture)
+    assert {path.name for path in out.iterdir()} == {"ranks.json", *pictures}
 
 
 def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def test_what_is_found_is_plain_and_drawable(name: str) -> None:
     assert finding.details["diagnosis"] == name
     assert finding.details["summary"] == finding.summary
     assert all(math.isfinite(value) for value in finding.summary.values())
-    assert all(len(line.points) > 1 for line in finding.chart.lines)
+    assert name in finding.charts
+    for chart in finding.charts.values():
+        assert all(len(line.points) > 1 for line in chart.lines)
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)

@@ -98,6 +98,13 @@ def test_figures_are_those_of_loops() -> None:
     means, change, bound = (
         [sum(values) / len(values) for values in each] for each in (errors, changes, bounds)
     )
+    negatives = [x for x in followed.sample.tolist() if grades[x] <= 1]
+    highest = shares_by_loop(scores, grades <= 1)
+    drawn = followed.estimates()
+    for points in drawn.values():
+        assert [x for x, _ in points] == pytest.approx([highest[row] for row in negatives])
+    gaps = [abs(x - y) for x, y in drawn["direct"]]
+    assert sum(gaps) / len(gaps) == pytest.approx(means[1], abs=1e-5)
     assert found["thresholds"]["direct, shares"] == pytest.approx(means, abs=1e-5)
     assert found["error"]["direct, shares"] == pytest.approx(sum(means) / 2, abs=1e-5)
     assert found["change"] == pytest.approx(sum(change) / 2, abs=1e-5)

@@ -81,6 +81,9 @@ def test_weights_are_the_gaussian_of_ranks() -> None:
 @given(st.floats(0.01, 0.99), st.integers(2, 60))
 def test_as_sigma_falls_the_negatives_at_the_rate_have_it_all(fpr: float, n: int) -> None:
     ranks = torch.arange(n).double()[None] / n
+    for sigma in (1e-4, 1e-20, 1e-30):  # also where its square is 0 in single precision
+        narrow = rank_weights(ranks.float(), torch.ones(1, n).bool(), fpr, sigma)
+        assert float(narrow.sum()) == pytest.approx(1)
     weights = rank_weights(ranks, torch.ones(1, n).bool(), fpr, 1e-4)
     nearest = (ranks - fpr).abs() <= (ranks - fpr).abs().min() + 1e-3
     assert float(weights[nearest].sum()) == pytest.approx(1.0, abs=1e-6)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -139,6 +141,34 @@ def test_short_grades_repeat_in_the_first_cache() -> None:
     assert queues.counts.tolist() == [4, 4, 4]
     assert [len((v * 1e4).round().unique(dim=0)) for v in queues.vectors] == [4, 2, 1]
     torch.testing.assert_close(queues.shares, torch.tensor([4.0, 2.0, 1.0]) / 7)
+
+
+def test_ranks_are_told_from_the_batch_and_what_came_before_by_the_head_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch is in the cache before it is ranked, and the oldest rows are gone: at every step."""
+    rows = balanced(3, 40)
+    parts = parts_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
+    asked: list[tuple[torch.Tensor, torch.Tensor]] = []
+    told = cba.Queues.ranks
+
+    def ranks(self: cba.Queues, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
+        asked.append((self.vectors.clone(), head.clone()))
+        return told(self, vectors, head, **how)
+
+    monkeypatch.setattr(cba.Queues, "ranks", ranks)
+    losses = cba.rule(parts).losses
+    for start in (0, 12, 24):  # four of each grade
+        some = torch.arange(start, start + 12)
+        vectors = parts.module.vectors(rows.select(some))
+        losses(Seen(some, rows.grades[some], vectors, parts.module.head(vectors)))
+        cached, head = asked[-1]
+        by_grade = vectors.detach().view(4, 3, -1).transpose(0, 1)
+        assert torch.equal(cached.sort(dim=1).values, by_grade.sort(dim=1).values)
+        assert torch.equal(head, parts.module.head.weight[0])
+        with torch.no_grad():
+            parts.module.head.weight.add_(1)
+    assert len(asked) == 3
 
 
 def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:

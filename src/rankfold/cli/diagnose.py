@@ -19,7 +19,7 @@ def command(
         typer.Argument(help="A folder of graded rows by `rankfold prepare`; surrogate needs none."),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="Where NAME.json and NAME.svg go.", metavar="DIR")],
+    out: Annotated[Path, typer.Option(help="Where NAME.json and pictures go.", metavar="DIR")],
     method: Annotated[str, typer.Option(help="Whose training is looked at.")] = "cba",
     set: Annotated[
         list[str] | None,
@@ -29,7 +29,7 @@ def command(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train with somebody looking on, and write what was seen as JSON and as a picture.
+    """Train with somebody looking on, and write what was seen as JSON and as pictures.
 
     ranks: true ranks against those told from the cache. whiteness: whether ranks wander as white
     noise does. surrogate: the surrogate risk against the exact one.
@@ -49,13 +49,15 @@ def command(
     with progress(quiet=quiet or json) as tell:
         found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
     put(out / f"{name}.json", notation.dumps(found.details, indent=1) + "\n")
-    put(out / f"{name}.svg", curves_svg(found.chart))
+    for stem, chart in found.charts.items():
+        put(out / f"{stem}.svg", curves_svg(chart))
     if json:
         print_json(found.details)
         return
     rows = [[what, f"{value:.4f}"] for what, value in found.summary.items()]
     print_table(name, ["at the end", "value"], rows, say)
-    say.print(f"{out / name}.json, {out / name}.svg")
+    pictures = [f"{stem}.svg" for stem in found.charts]
+    say.print(", ".join(str(out / file) for file in (f"{name}.json", *pictures)))
 
 
 def _check_folder(out: Path) -> None:

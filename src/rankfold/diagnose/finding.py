@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
     summary: dict[str, float]  # the figures to read first, by what they are
     details: dict[str, Any]  # everything, as plain JSON
-    chart: Chart
+    charts: dict[str, Chart]  # by what their files are called
 
 
 def rounded(value: float) -> float:

@@ -22,6 +22,7 @@ from rankfold.samplers.queues import Queues
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``Queues.ranks``
+DOTS = 300  # rows that are drawn
 ROUNDING = 1e-9  # of sums of weights that are equal on paper
 
 
@@ -51,7 +52,7 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
         progress(f"ranks: epoch {step.number}", step.share or 0.0)
         if step.whole:
             epochs.append({"epoch": step.number, **rows.measure()})
-    return _finding(config, epochs)
+    return _finding(config, epochs, rows.estimates())
 
 
 class Followed:
@@ -72,9 +73,7 @@ class Followed:
     def measure(self) -> dict[str, Any]:
         """How far off the estimates are now."""
         vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
-        positive, scores = above(self.parts.rows.grades, self.parts.n_grades), score_all(self.parts)
-        truth = torch.stack([exact_ranks(scores, ~side)[self.sample] for side in positive])
-        asked = ~positive[:, self.sample]  # the loss asks for the ranks of negatives alone
+        truth, asked = self._truth()
         thresholds = {
             f"{name}, {weights}": _means(
                 abs(self._cache(weights).ranks(vectors, head, by_likeness=likeness) - truth), asked
@@ -84,6 +83,26 @@ class Followed:
         }
         errors = {name: _mean(values) for name, values in thresholds.items()}
         return {"error": errors, "thresholds": thresholds, **self._bound(vectors, head, asked)}
+
+    def estimates(self) -> dict[str, list[tuple[float, float]]]:
+        """True and estimated ranks of some rows at the highest threshold, by estimator."""
+        vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
+        truth, asked = (values[-1] for values in self._truth())
+        rows = asked.nonzero().flatten()[:DOTS]
+        found = {
+            name: self.queues_now.ranks(vectors, head, by_likeness=likeness)[-1]
+            for name, likeness in ESTIMATORS.items()
+        }
+        return {
+            name: list(zip(truth[rows].tolist(), ranks[rows].tolist(), strict=True))
+            for name, ranks in found.items()
+        }
+
+    def _truth(self) -> tuple[Tensor, Tensor]:
+        """Ranks by exact scores, and whether the loss asks for them: of negatives; [G - 1, n]."""
+        positive, scores = above(self.parts.rows.grades, self.parts.n_grades), score_all(self.parts)
+        truth = torch.stack([exact_ranks(scores, ~side)[self.sample] for side in positive])
+        return truth, ~positive[:, self.sample]
 
     def _bound(self, vectors: Tensor, head: Tensor, asked: Tensor) -> dict[str, Any]:
         """Proposition 2 of [cba], as a measurement.
@@ -114,7 +133,7 @@ class Followed:
             fresh[known] = encode(self.parts, numbers[known])
         distances = (fresh - self.queues.vectors).norm(dim=2)
         drift = distances[:-1].max()  # the highest grade is no threshold's negative
-        cached = _cache_of(self.queues, self.queues.vectors, self.queues.shares)
+        cached = self.queues_now
         renewed = _cache_of(self.queues, fresh, self.queues.shares)
         moved = 2 * drift * head / head.norm().clamp(min=torch.finfo(head.dtype).tiny)
 
@@ -132,6 +151,11 @@ class Followed:
             "bound_holds": rounded(float(held.mean())),
             "known_entries": rounded(float(known.sum() / there.sum())),
         }
+
+    @property
+    def queues_now(self) -> Queues:
+        """With the weights that the method uses."""
+        return _cache_of(self.queues, self.queues.vectors, self.queues.shares)
 
     def _cache(self, weights: str) -> Queues:
         return _cache_of(self.queues, self.queues.vectors, self.shares[weights])
@@ -156,18 +180,42 @@ def _mean(values: list[float | None]) -> float:
     return rounded(sum(there) / max(1, len(there)))
 
 
-def _finding(config: RanksConfig, epochs: list[dict[str, Any]]) -> Finding:
+def _finding(
+    config: RanksConfig,
+    epochs: list[dict[str, Any]],
+    estimates: dict[str, list[tuple[float, float]]],
+) -> Finding:
     last = epochs[-1]
     summary = {f"mean absolute error, {name}": value for name, value in last["error"].items()}
     summary["change by cached, not fresh vectors"] = last["change"]
     summary["bound on that change (Proposition 2)"] = last["bound"]
     summary["share of rows within the bound, at worst"] = min(e["bound_holds"] for e in epochs)
-    lines = [Line(name, [(e["epoch"], e["error"][name]) for e in epochs]) for name in last["error"]]
-    lines.append(Line("cached against fresh", [(e["epoch"], e["change"]) for e in epochs]))
-    chart = Chart(
-        "Ranks told from the cache, against true ones",
-        "epochs trained",
-        "mean absolute error (share of negatives)",
-        lines,
-    )
-    return Finding(summary, {"settings": asdict(config), "epochs": epochs}, chart)
+    errors = [
+        Line(name, [(e["epoch"], e["error"][name]) for e in epochs]) for name in last["error"]
+    ]
+    change = Line("cached against fresh", [(e["epoch"], e["change"]) for e in epochs])
+    bound = Line("bound on that", [(e["epoch"], e["bound"]) for e in epochs])
+    dots = [Line(name, points, "dots") for name, points in estimates.items()]
+    trained, unit = "epochs trained", "(share of negatives)"
+    charts = {
+        "ranks": Chart(
+            "Ranks told from the cache, against true ones",
+            trained,
+            f"mean absolute error {unit}",
+            [*errors, change],
+        ),
+        "ranks-bound": Chart(
+            "How far old vectors move ranks, and Proposition 2's bound",
+            trained,
+            f"mean {unit}",
+            [change, bound],
+        ),
+        "ranks-estimates": Chart(
+            "Ranks at the end of training, at the highest threshold",
+            f"true rank {unit}",
+            f"rank told from the cache {unit}",
+            [*dots, Line("equal", [(0.0, 0.0), (1.0, 1.0)])],
+            ends=(0.0, 1.0),
+        ),
+    }
+    return Finding(summary, {"settings": asdict(config), "epochs": epochs}, charts)

@@ -78,7 +78,7 @@ def find(config: SurrogateConfig, _fit: None, progress: Progress) -> Finding:
     lines = [Line(n, list(zip(spreads, values, strict=True))) for n, values in named.items()]
     title = f"Exact and surrogate risk at a false-positive rate of {config.fpr:g}"
     chart = Chart(title, "spread s of the scores (standard deviation)", "risk (nats)", lines)
-    return Finding(summary, details, chart)
+    return Finding(summary, details, {"surrogate": chart})
 
 
 def normal_scores(n: int, spread: float) -> tuple[Tensor, Tensor]:

@@ -142,7 +142,7 @@ def _finding(config: WhitenessConfig, increments: Tensor) -> Finding:
         [Level(f"p = {LEVEL:g}", LEVEL)],
         ends=(0.0, 1.0),
     )
-    return Finding(summary, details, chart)
+    return Finding(summary, details, {"whiteness": chart})
 
 
 def _points(windows: list[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -48,8 +48,9 @@ def rank_weights(ranks: Tensor, negative: Tensor, fpr: float, sigma: float) -> T
         fpr: the tolerated rate.
         sigma: the width of the Gaussian.
     """
-    exponents = -((ranks - fpr) ** 2) / (2 * sigma**2)
-    return exponents.masked_fill(~negative, -torch.inf).softmax(dim=1).nan_to_num(0.0)
+    away = ((ranks - fpr) ** 2).masked_fill(~negative, torch.inf)
+    further = away - away.amin(dim=1, keepdim=True)  # than the nearest, whatever sigma is
+    return (-further / sigma / (2 * sigma)).softmax(dim=1).nan_to_num(0.0)
 
 
 # ------------------------------------------------------------------------------- over all rows
