@@ -92,4 +92,9 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
 
 
 _OPTIONAL = (int | None, float | None)
-_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text; of what is your own, the name that it is registered under",
+}

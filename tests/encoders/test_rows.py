@@ -144,6 +144,12 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     data = prepared(table())
     with pytest.raises(rf.UserError, match="encoder cannot be 'mine'"):
         rf.fit("ce", data, encoder="mine")
+    with pytest.raises(rf.UserError, match="encoder cannot be Mine") as caught:
+        rf.fit("ce", data, encoder=Mine(3))
+    assert "registered" in str(caught.value.hint)
+    monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, _width, _drop, _rng: Mine(3))
+    with pytest.raises(rf.UserError, match=r"encoder=mine made \[\d+, 3\]"):
+        rf.fit("cba", data, encoder="mine", epochs=1)
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
     found = rf.fit("ce", data, encoder="mine", epochs=1)
     found.save(f"{tmp_path}/model")

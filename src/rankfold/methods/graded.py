@@ -91,6 +91,7 @@ class Grading(nn.Module):
         self.scaling = Scaling(shape)
         _, make = find_encoder(encoder, shape)
         self.encoder = make(shape, config.width, config.dropout, rng)
+        self.name, self.width = encoder, config.width
         self.axes = FLIPS[config.flips]
         self.head = head
 
@@ -105,6 +106,11 @@ class Grading(nn.Module):
         if rng is not None and inputs.images is not None:
             inputs = inputs._replace(images=flipped(inputs.images, self.axes, rng, own))
         found: Tensor = self.encoder(inputs, rng)
+        if found.shape != (len(rows), self.width):
+            raise UserError(
+                f"encoder={self.name} made {list(found.shape)} of {len(rows)} rows",
+                hint=f"it has to make [rows, width], here {[len(rows), self.width]}",
+            )
         return found
 
 
