@@ -54,7 +54,7 @@ def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.Mo
 def test_a_score_that_is_no_number_is_refused(grader: Grader) -> None:
     rows = data_of().graded("test")
     rows.numbers[3, 0] = torch.nan
-    with pytest.raises(UserError, match="gives 1 rows no score") as caught:
+    with pytest.raises(UserError, match="gives 1 row no score") as caught:
         grader.score(rows)
     assert "diverge" in caught.value.hint
 

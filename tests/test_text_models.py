@@ -288,6 +288,18 @@ def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> N
     assert rows_by_key(again) == rows_by_key(ranker)
 
 
+def test_new_candidates_come_by_lines(ranker: Ranker, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("tag 25\told tea\ntag 26\tcold tea\n")
+    grown = ranker.add_candidates(tmp_path / "new.txt")
+    assert {"tag 25", "tag 26"} < set(grown.candidates.keys)
+    assert len(grown.candidates) == len(ranker.candidates) + 2
+    (tmp_path / "new.txt").write_text("code\twhat\ntag 25\told tea\n")
+    grown = ranker.add_candidates(tmp_path / "new.txt", text_column="what")
+    assert len(grown.candidates) == len(ranker.candidates) + 1
+    with pytest.raises(UserError, match="no column 'body'"):
+        ranker.add_candidates(tmp_path / "new.txt", text_column="body")
+
+
 def rows_by_key(ranker: Ranker) -> dict[Any, list[Any]]:
     return {key: _seen(ranker, key) for key in ranker.queries.keys}
 

@@ -13,6 +13,11 @@ class UserError(ValueError):
         self.hint = hint
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """So many of something: ``1 row``, ``1,200 rows``; ``many`` where that is not ``one`` + s."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
 def printable(text: str) -> str:
     """The text with control characters written out: what a file says does not steer a terminal."""
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -13,7 +13,7 @@ from torch import Tensor
 from rankfold import store
 from rankfold.data.folder import from_columns, to_columns, to_table, vocabulary
 from rankfold.data.graded import NewRows, read_rows
-from rankfold.errors import UserError
+from rankfold.errors import UserError, counted
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
@@ -55,7 +55,7 @@ class Grader:
         found = torch.cat(scores) if scores else torch.zeros(0, dtype=torch.float64)
         if bool(found.isnan().any()):
             raise UserError(
-                f"the model gives {int(found.isnan().sum()):,} rows no score, but NaN",
+                f"the model gives {counted(int(found.isnan().sum()), 'row')} no score, but NaN",
                 hint="did the fit diverge? try a smaller lr",
             )
         return found

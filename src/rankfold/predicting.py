@@ -14,7 +14,8 @@ import torch
 from rankfold import config, store
 from rankfold.answering import takes_texts
 from rankfold.data.questions import Asked, Questions, read_questions
-from rankfold.data.reading import Reading, expand, silent, spool_frames
+from rankfold.data.reading import BadRows, Reading, expand, silent, spool_frames
+from rankfold.data.sides import dropped
 from rankfold.data.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.grader import USUAL_FPR, Grader
@@ -65,14 +66,15 @@ def predict(
     *,
     progress: Progress = silent,
     **options: Any,
-) -> dict[str, int]:
-    """Rank or grade every row of some files; write a Parquet file.
+) -> dict[str, Any]:
+    """Rank or grade every row of some files; write a Parquet file, and tell how many rows it was.
 
     A model that ranks writes ``query, rank, candidate, score``. Rows are keys of queries or, for a
     model that ranks by text, texts, from which nothing is left out that some query has seen. A key
     is ranked once, however often it is named. Queries that the model does not know are left out and
     counted; ``strict`` refuses them. A model of graded rows takes one file of rows with the columns
-    that it was fitted on, and writes ``query, score, grade``.
+    that it was fitted on, and writes ``query, score, grade``. Rows that cannot be used are left out
+    and told of in ``dropped``.
 
     Args:
         ranker: a model.
@@ -106,7 +108,7 @@ def _grade(
     out: Path,
     how: GradedPrediction,
     progress: Progress,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Write the scores and grades of rows."""
     check_fpr(how.fpr)
     grader.cuts(how.fpr)  # refuses before it reads
@@ -121,7 +123,7 @@ def _grade(
     progress("grading", 0.0)
     found = grader.frame(new, how.fpr)
     _write(found.lazy(), out)
-    return {"queries": len(found), "left_out": left_out}
+    return {"queries": len(found), "left_out": left_out} | _told(reading.bad)
 
 
 def _rank(
@@ -130,7 +132,7 @@ def _rank(
     out: Path,
     how: Prediction,
     progress: Progress,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Write the lists of queries."""
     _check(ranker, how)
     done = Done()
@@ -146,7 +148,7 @@ def _rank(
         rank = _rank_keys if asked.texts is None else _rank_texts
         lists = rank(ranker, asked, how, done, progress)
         _write(spool_frames(lists, _schema(ranker, keys.dtype, how), reading), out)
-    return {name: getattr(done, name) for name in Done.__slots__}
+    return {name: getattr(done, name) for name in Done.__slots__} | _told(reading.bad)
 
 
 def _left_out(reading: Reading, *, strict: bool) -> int:
@@ -156,6 +158,10 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
         hint = "correct them, or leave --strict out to go on without them"
         raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
     return n
+
+
+def _told(bad: BadRows) -> dict[str, Any]:
+    return {"dropped": dropped(bad)} if bad.counts else {}
 
 
 def _check_out(out: Path) -> None:

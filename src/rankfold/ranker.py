@@ -25,7 +25,7 @@ from rankfold.answering import (
     takes_texts,
     to_history,
 )
-from rankfold.data.documents import TextTable, as_texts
+from rankfold.data.documents import TextTable, as_texts, open_texts
 from rankfold.data.features import Keyed, align, open_table
 from rankfold.data.folder import (
     TOKENIZER,
@@ -280,7 +280,8 @@ class Ranker:
         rows of the table that could not be used.
 
         Args:
-            table: one file, or a polars, pandas or Arrow table: a row per new candidate.
+            table: one file, or a polars, pandas or Arrow table: a row per new candidate. Of texts
+                also a .txt of lines ``key TAB text``.
             key_column: where the keys are; None: the column ``candidate`` or, without one, the
                 first that is not among the model's features.
             text_column: where the texts are; None: a column with a usual name, or the only one.
@@ -307,8 +308,11 @@ class Ranker:
                 f"{self.model.method} makes no vectors from texts: it knows its candidates alone",
                 hint="fit it again on all of the data",
             )
-        opened = open_table(table, key_column, usual="candidate", what="texts")
-        found = as_texts(opened, text_column)
+        if key_column is text_column is None:
+            found = open_texts(table, "candidate", None)
+        else:  # what has columns is no file of lines
+            opened = open_table(table, key_column, usual="candidate", what="texts")
+            found = as_texts(opened, text_column)
         _check_new(found, self.candidates)
         keys, words = _in_order(found, named=not self.candidates.holds_integers)
         tokens = self.tokens(words)

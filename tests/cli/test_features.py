@@ -42,13 +42,13 @@ def test_prepare_says_what_it_knows(rankfold: Command, home: Path, items: Path) 
     assert done.code == 0
     shown = " ".join(done.err.split())
     assert "60 queries x 31 candidates" in shown
-    assert "query features: 1 numbers, 0 categories; keys without features 59" in shown
-    assert "candidate features: 1 numbers, 1 categories; keys without features 0" in shown
+    assert "query features: 1 number, 0 categories; keys without features 59" in shown
+    assert "candidate features: 1 number, 1 category; keys without features 0" in shown
     assert "without pairs 1" in shown
     assert "query features that cannot be used: tags" in shown
-    assert "query features: 1 rows dropped for a missing key (people.jsonl:2)" in shown
+    assert "query features: 1 row dropped for a missing key (people.jsonl:2)" in shown
     again = rankfold("info", home / "known")
-    assert "candidate features: 1 numbers, 1 categories" in again.err
+    assert "candidate features: 1 number, 1 category" in again.err
     about = json.loads(rankfold("info", home / "known", "--json").out)
     assert about["candidate_columns"] == {
         "numbers": ["size"],

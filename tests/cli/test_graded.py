@@ -36,7 +36,7 @@ def test_prepare_and_info_say_what_there_is(
         assert "split: train 16, validation 2, test 2" in shown
         assert "grade 0, low: 10 (train 8, validation 1, test 1)" in shown
         assert "grade 1, high: 10 (train 8, validation 1, test 1)" in shown
-        assert "columns: 1 numbers, 1 categories" in shown
+        assert "columns: 1 number, 1 category" in shown
         assert "column left out: site (it has the same value in all training rows)" in shown
         assert "rows read: 21" in shown
         assert "dropped: 1 for a grade that is not among those given (patients.csv:22)" in shown
@@ -44,6 +44,22 @@ def test_prepare_and_info_say_what_there_is(
     assert about["columns"] == {"numbers": ["age"], "levels": {"sex": ["f", "m"]}}
     assert len(about["fingerprint"]) == 64
     assert rankfold("verify", tmp_path / "d").code == 0
+
+
+def test_a_stray_word_among_numbers_is_told(
+    rankfold: Command, words: tuple[object, ...], patients: Path, tmp_path: Path
+) -> None:
+    patients.write_text(patients.read_text().replace("p7,27,", "p7,2 7,"))
+    done = rankfold(*words, "--out", tmp_path / "d")
+    for shown in (done.err, rankfold("info", tmp_path / "d").err):
+        told = "column age is read as categories: '2 7' (patients.csv:9) is no number"
+        assert told in " ".join(shown.split())
+    table = "id,age\n" + "".join(f"u{i},{i if i else 'x'}\n" for i in range(20))
+    (tmp_path / "users.csv").write_text(table)
+    (tmp_path / "pairs.csv").write_text("user,item\nu1,a\nu2,b\n")
+    pairs = ("--query-features", tmp_path / "users.csv", "--out", tmp_path / "p")
+    told = rankfold("prepare", tmp_path / "pairs.csv", *pairs).err
+    assert "query feature age is read as categories: 'x' is no number" in " ".join(told.split())
 
 
 def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_path: Path) -> None:

@@ -221,8 +221,23 @@ def test_rows_that_cannot_be_used_are_counted_or_refused(rankfold: Command, grad
     assert done.code == 2
     assert "a wrong number of columns" in done.err
     assert not (graded / "x.parquet").exists()
-    assert "200 rows; 1 rows that could not be used" in rankfold(*words).err
+    assert "200 rows; 1 row that could not be used" in rankfold(*words).err
     assert len(pl.read_parquet(graded / "x.parquet")) == 200
+
+
+def test_rows_are_named_by_their_number_in_the_file(rankfold: Command, graded: Path) -> None:
+    lines = (graded / "new.csv").read_text().splitlines()
+    words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    rankfold(*words)
+    whole = pl.read_parquet(graded / "x.parquet")
+    lines[3] += ",one,too,many"
+    (graded / "new.csv").write_text("\n".join(lines))
+    told = rankfold(*words).err
+    assert "199 rows; 1 row that could not be used" in told
+    assert "dropped: 1 for a wrong number of columns (new.csv:4)" in told
+    assert pl.read_parquet(graded / "x.parquet").equals(whole.filter(pl.col("query") != 2))
+    dropped = [{"why": "a wrong number of columns", "rows": 1, "first": ["new.csv:4"]}]
+    assert json.loads(rankfold(*words, "--json").out)["dropped"] == dropped
 
 
 def test_rows_without_a_key_are_counted_or_refused(rankfold: Command, graded: Path) -> None:
@@ -237,8 +252,18 @@ def test_rows_without_a_key_are_counted_or_refused(rankfold: Command, graded: Pa
     assert "a missing key" in done.err
     assert "new.csv:4" in done.err  # after the names and two rows
     assert not (graded / "x.parquet").exists()
-    assert "199 rows; 1 rows that could not be used" in rankfold(*words).err
+    assert "199 rows; 1 row that could not be used" in rankfold(*words).err
     assert pl.read_parquet(graded / "x.parquet")["query"].null_count() == 0
+
+
+def test_a_fit_without_validation_rows_says_so(rankfold: Command, graded: Path) -> None:
+    rows = "".join(f"{i},{i % 2}\n" for i in range(20))
+    (graded / "rows.csv").write_text(f"x,y\n{rows}")
+    words = ("--format", "features", "--grade-column", "y", "--split", "0.8,0,0.2")
+    rankfold("prepare", graded / "rows.csv", *words, "--out", graded / "few")
+    done = rankfold("fit", "ce", graded / "few", "--out", graded / "m", "--set", "epochs=1")
+    assert done.code == 0
+    assert "there are no validation rows to choose by" in " ".join(done.err.split())
 
 
 def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:

@@ -99,6 +99,19 @@ def test_predict_texts(rankfold: Command, work: Path) -> None:
     assert (first["query"], first["candidate"], first["text"]) == ("a", "t0", "red apples")
 
 
+def test_predict_leaves_out_lines_that_are_not_utf_8(rankfold: Command, work: Path) -> None:
+    (work / "new.txt").write_bytes(b"green cups\ngr\xe9en\nold blue\n")
+    words = ("predict", work / "model", work / "new.txt", "--out", work / "out.parquet", "-k", 1)
+    done = rankfold(*words)
+    assert done.code == 0, done.err
+    assert "1 row that could not be used" in " ".join(done.err.split())
+    assert "new.txt:2" in done.err
+    assert pl.read_parquet(work / "out.parquet")["query"].to_list() == [0, 2]
+    done = rankfold(*words, "--strict")
+    assert done.code != 0
+    assert "1 row with bytes that are not UTF-8 (new.txt:2)" in " ".join(done.err.split())
+
+
 def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     pl.DataFrame({"tag": ["t9", "t8"], "text": ["green apples", "qwerty"]}).write_csv(
         work / "new.csv"
@@ -114,6 +127,23 @@ def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     assert "2 candidates were added by their texts" in told
     assert "ranks by text: 10 different tokens" in told
     assert rankfold("verify", work / "model").code == 0
+
+
+def test_extend_with_lines(rankfold: Command, work: Path) -> None:
+    (work / "new.txt").write_text("t9\tgreen apples\nt8\tblue tea\n")
+    done = rankfold("extend", work / "model", work / "new.txt")
+    assert done.code == 0, done.err
+    assert "2 candidates added, 5 in all" in " ".join(done.err.split())
+
+
+def test_info_tells_how_many_tokens_had_vectors(rankfold: Command, work: Path) -> None:
+    (work / "w.vec").write_text("2 2\ngreen 1 0\nxyzzy 0 1\n")
+    few = [f"{name}=1" for name in ("encoder_epochs", "classifier_epochs")]
+    settings = [w for s in ("width=2", f"vectors={work / 'w.vec'}", *few) for w in ("--set", s)]
+    done = rankfold("fit", "siamesexml", work / "data", "--out", work / "m", *settings)
+    assert done.code == 0, done.err
+    told = " ".join(rankfold("info", work / "m").err.split())
+    assert "1 of 10 tokens started at the vectors of a file" in told
 
 
 def test_methods_say_what_they_take(rankfold: Command) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.data import folder
-from rankfold.data.features import open_table, read
+from rankfold.data.features import doubt, open_table, read
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Features, Interactions, Vocabulary
@@ -92,7 +92,7 @@ def test_a_table_read_slowly_is_the_same(tmp_path: Path) -> None:
     assert bad.places["a missing key"] == ["items.csv:6"]
 
 
-def test_words_for_a_missing_number_leave_numbers() -> None:
+def test_words_for_a_missing_number_leave_numbers(tmp_path: Path) -> None:
     table = pl.DataFrame(
         {
             "key": ["a", "b", "c", "d"],
@@ -101,16 +101,58 @@ def test_words_for_a_missing_number_leave_numbers() -> None:
             "kind": ["none", "NA", "", "7"],
         }
     )
-    found = read(table, "key", vocabulary("a", "b", "c", "d"))
+    table.write_csv(tmp_path / "t.csv")
+    found = read(tmp_path / "t.csv", "key", vocabulary("a", "b", "c", "d"))
     assert found.columns.numbers == ("far", "kind", "price")
     assert numbers(found) == [[1000, None, 1.5], [None] * 3, [None] * 3, [None, 7, None]]
     mixed = table.with_columns(kind=pl.Series(["none", "x", "", "7"]))
-    assert words(read(mixed, "key", vocabulary("a", "b", "c", "d"))) == [
+    mixed.write_csv(tmp_path / "t.csv")
+    assert words(read(tmp_path / "t.csv", "key", vocabulary("a", "b", "c", "d"))) == [
         ["none"],
         ["x"],
         [None],
         ["7"],
     ]
+
+
+@pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["007", "1", "2"])])
+def test_a_type_of_text_says_that_digits_are_words(kind: pl.DataType, tmp_path: Path) -> None:
+    codes = pl.Series(["2", "007", None, "1"], dtype=kind)
+    frame = pl.DataFrame({"key": ["a", "b", "c", "d"], "code": codes, "n": [1, 2, 3, 4]})
+    sources: list[Any] = [frame, frame.lazy(), frame.to_arrow(), frame.to_pandas()]
+    for name in ("t.parquet", "t.arrow"):
+        WRITERS[f"items{Path(name).suffix}"](frame, tmp_path / name)
+        sources.append(tmp_path / name)
+    for source in sources:
+        found = read(source, "key", vocabulary("a", "b", "c", "d"))
+        assert found.columns == Columns(("n",), {"code": ("007", "1", "2")})
+        assert words(found) == [["2"], ["007"], [None], ["1"]]
+    for name in ("t.csv", "t.tsv", "t.jsonl"):  # which have no types
+        WRITERS[f"items{Path(name).suffix}"](frame, tmp_path / name)
+        found = read(tmp_path / name, "key", vocabulary("a", "b", "c", "d"))
+        assert found.columns == Columns(("code", "n"), {})
+
+
+def test_a_column_of_text_without_a_value_says_nothing() -> None:
+    frame = pl.DataFrame({"key": ["a"], "none": pl.Series([None], dtype=pl.String), "n": [1]})
+    assert read(frame, "key", vocabulary("a")).columns == Columns(("n",), {})
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["1.5"] * 19 + ["n. d."], "'n. d.' is no number"),
+        (["1"] * 10 + ["x", "", "NA"], "'x' is no number"),
+        (["1"] * 9 + ["x"], None),  # a tenth is a level
+        (["1", "2.5", "inf"], "its numbers are text"),
+        (["1", "2", "nan"], None),  # codes
+        (["x", None], None),
+        ([None], None),
+        ([1.5, 2.5], None),
+    ],
+)
+def test_nearly_numbers_are_doubtful(values: list[Any], why: str | None) -> None:
+    assert doubt(pl.Series(values)) == why
 
 
 def test_columns_of_other_types_and_without_values_are_left_out() -> None:
@@ -319,6 +361,7 @@ def test_keys_of_the_tables_join_and_no_split_changes(
             "numbers": 1,
             "categories": 0,
             "left_out": [],
+            "doubtful": [],
             "without_pairs": 1,
             "without_features": 5,
             "dropped": [],
@@ -328,6 +371,7 @@ def test_keys_of_the_tables_join_and_no_split_changes(
             "numbers": 1,
             "categories": 1,
             "left_out": [],
+            "doubtful": [],
             "without_pairs": 2,
             "without_features": 1,
             "dropped": [],

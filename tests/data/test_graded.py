@@ -148,6 +148,47 @@ def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
     assert why["code"] == "as asked"
 
 
+def test_numbers_that_are_too_large_are_told(patients: pl.DataFrame) -> None:
+    data = prepared(patients.with_columns(far=pl.Series([None, *[1e300] * 29])))
+    (entry,) = data.summary["left_out"]
+    assert entry == {"column": "far", "why": "its numbers are too large: Float32 ends at 3.4e38"}
+
+
+@pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["1", "2", "3"])])
+def test_codes_of_a_type_of_text_are_categories(
+    kind: pl.DataType, patients: pl.DataFrame, tmp_path: Path
+) -> None:
+    codes = pl.Series(["2", "1", "3"] * 10, dtype=kind)
+    table = patients.with_columns(code=codes)
+    table.write_parquet(tmp_path / "t.parquet")
+    table.write_csv(tmp_path / "t.csv")
+    for source in (table, table.to_pandas(), table.to_arrow(), tmp_path / "t.parquet"):
+        data = prepared(source, split=(1.0, 0.0, 0.0))
+        assert data.columns == Columns(("age",), {"code": ("1", "2", "3"), "sex": ("f", "m")})
+        assert data.graded("train").categories[:3, 0].tolist() == [1, 0, 2]
+    whole = table.with_columns(code=codes.cast(pl.String).cast(pl.Int64))
+    for new in (table, tmp_path / "t.csv", whole, whole.with_columns(pl.col("code").cast(float))):
+        rows = read_rows(new, data.columns).rows
+        assert torch.equal(rows.categories, data.graded("train").categories)
+    with pytest.raises(UserError, match=r"'code' of the table holds Float64, .* with text"):
+        read_rows(whole.with_columns(code=pl.lit(1.5)), data.columns)
+    assert prepared(tmp_path / "t.csv").summary["numbers"] == 2  # a CSV has no types
+    both = prepare(train=tmp_path / "t.csv", test=table, query="id", **FEATURES)
+    assert both.summary["numbers"] == 1
+
+
+def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
+    lines = [f"{i / 7:.3f},{'x' if i % 5 == 0 else i % 7},{i % 2}" for i in range(3000)]
+    lines[40] = f"n. d.,{lines[40].partition(',')[2]}"
+    for n, place in ((600, "doubtful"), (3000, "left_out")):  # 3,000 levels are too many
+        (tmp_path / "t.csv").write_text("\n".join(["dose,mixed,y", *lines[:n]]))
+        data = prepare(tmp_path / "t.csv", format="features", grade="y")
+        why = {entry["column"]: entry["why"] for entry in data.summary[place]}
+        assert why["dose"].endswith("'n. d.' (t.csv:42) is no number")
+        assert "no number" not in why.get("mixed", "")
+        assert place == "left_out" or why.keys() == {"dose"}
+
+
 def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame) -> None:
     rows = patients.with_columns(seen=pl.when(pl.int_range(30) % 2 == 0).then(1.0))
     data = prepared(rows, split=(1.0, 0.0, 0.0))
@@ -509,8 +550,35 @@ def test_bad_lines_of_new_rows_are_refused_or_noted(tmp_path: Path, reading: Rea
         read_rows(tmp_path / "new.csv", Columns(("age",), {}))
     rows, keys = read_rows(tmp_path / "new.csv", Columns(("age",), {}), reading=reading)
     assert rows.numbers[:, 0].tolist() == [1.0, 6.0]
-    assert len(keys) == 2
+    assert keys.to_list() == [0, 2]
     assert reading.bad.counts == {"a wrong number of columns": 1}
+
+
+KEEL = "@relation r\n@attribute age real\n@attribute y {a, b}\n@data\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "numbers"),
+    [
+        ({"a.csv": 'age,b\n\n0,"x\ny"\n1,"z"z\n\n2,x\n3\n4,x\n5,x,x\n'}, [0, 2, 4]),
+        ({"a.tsv": "age\tb\n0\n1\n2\tx\n3\n4\n5\n6\tx\n"}, [2, 6]),
+        ({"a.jsonl": '{"age": 0}\n\nnone\n{"age": 2}\n'}, [0, 2]),
+        ({"a.dat": f"{KEEL}0, a\n% no row\n\n1\nx, b\n3, a\nz, a\n5, b\n"}, [0, 3, 5]),
+        (
+            {"a.csv": "age,b\n0\n1,x\n2\n", "b.csv": "age,b\n3,x\n", "c.csv": "age,b\n4\n5,x\n"},
+            [1, 3, 5],
+        ),
+        ({"a.csv": "age,b\n0,x\n\n1,x\n"}, [0, 1]),
+    ],
+)  # fmt: skip
+def test_new_rows_have_their_number_in_the_input(
+    files: dict[str, str], numbers: list[int], tmp_path: Path, reading: Reading
+) -> None:
+    """The age is the number of the row; rows that are left out count, blank lines do not."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    rows, keys = read_rows(str(tmp_path / "?.*"), Columns(("age",), {}), reading=reading)
+    assert keys.to_list() == rows.numbers[:, 0].tolist() == numbers
 
 
 def test_new_images(tmp_path: Path) -> None:
@@ -529,8 +597,27 @@ def test_new_images(tmp_path: Path) -> None:
         read_rows(tmp_path / "new.npz", None, image_shape=(8, 8, 3))
     with pytest.raises(UserError, match="has no images"):
         read_rows(pl.DataFrame({"a": [1]}), None, image_shape=(8, 8, 3))
-    with pytest.raises(UserError, match="takes no images"):
-        read_rows(home, Columns(("age",), {}))
+    for source in (home, home / "0" / "0.png"):
+        with pytest.raises(UserError, match="takes no images"):
+            read_rows(source, Columns(("age",), {}))
+
+
+def test_one_new_image(tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes")
+    every, _ = read_rows(home, None, image_shape=(5, 6, 1))
+    rows, keys = read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
+    assert keys.to_list() == ["1.png"]
+    assert rows.images is not None
+    assert every.images is not None
+    assert torch.equal(rows.images[0], every.images[1])
+    assert read_rows(str(home / "0" / "[12].png"), None, image_shape=(5, 6, 1)).keys.to_list() == [
+        "1.png",
+        "2.png",
+    ]
+    (home / "0" / "1.png").write_text("none")
+    with pytest.raises(UserError, match=r"1\.png has no images") as caught:
+        read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
+    assert caught.value.hint == "1 row with a file that is no image (0/1.png)"
 
 
 # ---------------------------------------------------------------------------------- bad input
@@ -593,9 +680,10 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
         ({"a": [1]}, {}, "no array of rows: it has a", "numbers"),
         ({"X": [[1.0]], "y": [1, 2]}, {}, "unlike numbers of rows", "numbers"),
         ({"X": [1.0], "y": [1]}, {}, r"of shape \(1,\), not \[n, F\]", "numbers"),
-        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the arrays are", "numbers"),
+        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict are", "numbers"),
         ({"X": [[1.0]], "features": [[1.0]], "y": [1]}, {}, "both X and features", "same"),
         ({"X": [[1.0]], "y": [1]}, {"grade": "z"}, "no array 'z'", "X, y"),
+        ({"X": [[1.0]], "y": [1]}, {"query": "z"}, "the dict has no column 'z'", "no columns"),
         (
             {"images": np.zeros((2, 3, 9, 9), np.uint8), "y": [1, 2]},
             {},

@@ -46,7 +46,7 @@ def rows(found: Questions, step: int = 100) -> list[tuple[Any, str | None]]:
         ("a.txt", "red tea\n\nmaps\ttag 1\n", Asked(), [(0, "red tea"), (1, ""), (2, "maps")]),
         ("a.txt", "text\tlabels\nred\tx\n", Asked(), [(0, "red")]),
         ("a.txt", "text\nred\n", Asked(text="text"), [(0, "red")]),
-        ("a", b"caf\xe9 tea\n", Asked(), [(0, "caf? tea")]),
+        ("a", "café tea\n".encode(), Asked(), [(0, "café tea")]),
     ],
 )
 def test_rows_of_a_file(
@@ -93,6 +93,30 @@ def test_rows_without_a_key_are_noted_and_left_out(tmp_path: Path, reading: Read
     path = write(tmp_path, "a.csv", "key,text\na,x\n,y\nb,z\n")
     assert rows(read_questions([path], Asked(), reading)) == [("a", "x"), ("b", "z")]
     assert reading.bad.describe() == ["1 row with a missing query (a.csv:3)"]
+
+
+BAD = [
+    ("txt", b"red\nb\xe9d\n\ngood\tb\xe9d\nb\xe9d\n", [0, 2, 3, 5, 7, 8], [2, 5]),
+    ("csv", b'text\nred\n\nb\xe9d\n"\nx"\nb\xe9d\n', [0, 2, 4, 6], [4, 7]),
+    ("jsonl", b'{"text": "red"}\n\n{nonsense\n{"text": "x"}\n', [0, 2, 3, 5], [3]),
+]
+
+
+@pytest.mark.parametrize(("suffix", "content", "numbers", "lines"), BAD)
+def test_rows_that_are_left_out_are_counted_and_noted(
+    tmp_path: Path,
+    reading: Reading,
+    suffix: str,
+    content: bytes,
+    numbers: list[int],
+    lines: list[int],
+) -> None:
+    """The others have the numbers that they have among all rows, of all files."""
+    paths = [write(tmp_path, f"{name}.{suffix}", content) for name in "ab"]
+    assert read_questions(paths, Asked(), reading).keys.to_list() == numbers
+    (places,) = reading.bad.places.values()
+    assert places == [f"{name}.{suffix}:{line}" for name in "ab" for line in lines][:3]
+    assert sum(reading.bad.counts.values()) == 2 * len(lines)
 
 
 @pytest.mark.parametrize(

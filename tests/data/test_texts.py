@@ -1,5 +1,6 @@
 """Texts become tokens, and documents with labels become data."""
 
+import gzip
 import json
 import sys
 import unicodedata
@@ -265,6 +266,85 @@ def test_texts_of_labels(tmp_path: Path) -> None:
     texts = data.candidates.texts
     assert texts is not None
     assert dict(zip(data.candidates.keys, texts, strict=True))["cat"] == "a Felis"
+
+
+KEYED = b"cat\ta Felis\n\ndog \tb\tc\r\nyak\t\nno tab\nb\xe9d\tx\n\tx\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("l.txt", {}),
+        ("l.txt.gz", {}),
+        ("l", {}),
+        ("l.txt", {"header": False}),
+        ("l.tsv", {"header": False}),
+    ],
+)
+def test_lines_of_keys_and_texts_are_read_whole(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    content = gzip.compress(KEYED) if name.endswith(".gz") else KEYED
+    (tmp_path / name).write_bytes(content)
+    options = {"format": "texts", "candidate_texts": tmp_path / name, **options}
+    data = prepare(documents(tmp_path / "d.jsonl"), **options)
+    texts = data.candidates.texts
+    assert texts is not None
+    shown = dict(zip(data.candidates.keys, texts, strict=True))
+    assert (shown["cat"], shown["dog"], shown["yak"]) == ("a Felis", "b\tc", "yak")
+    dropped = data.summary["texts"]["candidate"]["dropped"]
+    assert {entry["why"]: entry["first"] for entry in dropped} == {
+        "no tab between key and text": [f"{name}:5"],
+        "bytes that are not UTF-8": [f"{name}:6"],
+        "a missing key": [f"{name}:7"],
+    }
+    with pytest.raises(UserError, match="no tab between key and text"):
+        prepare(tmp_path / "d.jsonl", strict=True, **options)
+
+
+def test_lines_of_queries_and_texts_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("".join(f"{i},{LABELS[i % 3]}\n" for i in range(20)))
+    (tmp_path / "q.tsv").write_text("".join(f"{i}\ttext\n" for i in range(20)))
+    how = {"header": False, "split": (1, 0, 0), "query": "column_0", "candidate": "column_1"}
+    data = prepare(tmp_path / "pairs.csv", query_texts=tmp_path / "q.tsv", **how)
+    assert text_rows(data, "query") == {i: ["text"] for i in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("l.txt", "labels\twhat\ncat\tFelis\n", {}),
+        ("l.txt", "code\ttitle\ncat\tFelis\n", {}),
+        ("l.txt", '"label","what"\ncat,Felis\n', {}),
+        ("l.txt", "code,what\ncat,Felis\n", {"text": "what"}),
+        ("l.tsv", "code\twhat\ncat\tFelis\n", {}),
+        ("l.csv", "code,what\ncat,Felis\n", {}),
+        ("l.csv", "code,name\ncat,Felis\n", {"header": False}),
+        ("l.jsonl", '{"code": "cat", "what": "Felis"}\n', {"header": False}),
+    ],
+)
+def test_tables_of_texts_keep_their_header(
+    name: str, content: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    (tmp_path / "d.txt").write_text(
+        "what\tlabels\na cat\tcat\n" if "text" in options else "a\tcat\n"
+    )
+    how: dict[str, Any] = {"format": "texts", "split": (1, 0, 0), **options}
+    data = prepare(tmp_path / "d.txt", candidate_texts=tmp_path / name, **how)
+    assert text_rows(data, "candidate") == {"cat": ["felis"]}
+
+
+def test_bad_lines_of_keys_and_texts_are_refused(tmp_path: Path) -> None:
+    path = documents(tmp_path / "d.jsonl")
+    for name, content, message in (
+        ("l.txt", "cat\tx\ncat\ty\n", "l.txt has the key 'cat' more than once"),
+        ("l.txt", "", "l.txt has no usable rows"),
+        ("l.csv", "cat,x\n", "l.csv has no usable rows"),
+    ):
+        (tmp_path / name).write_text(content)
+        options = {"format": "texts", "candidate_texts": tmp_path / name, "header": False}
+        assert message in _message(lambda options=options: prepare(path, **options))  # type: ignore[misc]
 
 
 def test_numbered_labels_without_names_have_no_text(tmp_path: Path) -> None:

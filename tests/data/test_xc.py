@@ -265,11 +265,23 @@ def test_bad_targets_are_refused(target: object, raw: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"[]\n", "holds no JSON object"), (b'{"title": "\xff"}\n', "not UTF-8")],
+    [
+        (b"", "is empty"),
+        (b"[]\n", "holds no JSON object"),
+        (b'{"title": "\xff"}\n', "not UTF-8"),
+        (b'{"target_ind": []}\n \n\n{"target_ind": []}\n', "trn.json.gz:2 is blank"),
+        (b'{"title": "x"}\n', "row 0 of trn.json has target_ind None"),
+    ],
 )
 def test_bad_objects_are_refused(content: bytes, message: str, raw: Path) -> None:
     (raw / "trn.json.gz").write_bytes(gzip.compress(content))
     refused(raw, message)
+
+
+def test_blank_lines_at_the_end_are_no_rows(raw: Path) -> None:
+    content = gzip.decompress((raw / "tst.json.gz").read_bytes())
+    (raw / "tst.json.gz").write_bytes(gzip.compress(content + b"\n \n"))
+    assert rows(prepared(raw).test) == [[], [], [], [1, 3]]
 
 
 def test_folder_of_anything_else_is_refused(tmp_path: Path) -> None:

@@ -61,10 +61,14 @@ def test_a_vector_of_zeros_is_none(tmp_path: Path) -> None:
     assert found.tokens.tolist() == [1]
 
 
-def test_no_word_is_found(tmp_path: Path) -> None:
-    found = read_vectors(written(tmp_path, "1 2\nzebra 1 1\n"), data_of(), 2)
-    assert found.vectors.shape == (0, 2)
-    assert found.notes["found"] == 0
+@pytest.mark.parametrize("text", ["2 2\nAnt 1 1\nBee 0 1\n", "1 2\nant 0 0\n", "0 2\n"])
+def test_a_file_without_any_of_the_tokens_is_refused(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError, match="a vector for none of the 4 tokens") as error:
+        read_vectors(path, data_of(), 2)
+    assert path in str(error.value)
+    assert "lower case" in error.value.hint
+    assert "'ant'" in error.value.hint
 
 
 def test_nothing_is_read_after_the_last_token(tmp_path: Path) -> None:
@@ -81,6 +85,8 @@ def test_unknown_is_no_word() -> None:
     [
         ("", "begins with '', not with two numbers"),
         ("ant 1 0\n", "begins with 'ant 1 0', not with two numbers"),
+        ("-3 2\nant 1 0\n", "begins with '-3 2', not with two numbers"),
+        ("9" * 5000 + " 2\nant 1 0\n", "not with two numbers"),
         ("1 3\nant 1 0 0\n", "has vectors of width 3, not 2"),
         ("1 2\nant 1\n", "line 2 of .* does not hold a word and 2 numbers: 'ant 1'"),
         ("1 2\nant\n", "line 2 of"),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json
+from rankfold.errors import counted
 
 
 def command(
@@ -47,7 +48,8 @@ def command(
         hint = f"its index was dropped: `rankfold index {model}` builds one of all candidates"
         out.print(f"  {hint}", style="yellow")
     if entry["left_out"]:
-        out.print(f"  {entry['left_out']:,} rows of {table} could not be used", style="yellow")
+        rows = counted(entry["left_out"], "row")
+        out.print(f"  {rows} of {table} could not be used", style="yellow")
     if entry.get("without_words"):
         none = f"  the model knows no word of {entry['without_words']:,}: they score 0 for any text"
         out.print(none, style="yellow")

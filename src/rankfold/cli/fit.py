@@ -138,7 +138,8 @@ def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric:
         return f"chosen from {tried}: {chosen}"
     if scores:
         return f"step {notes['chosen']}, validation {metric} {max(scores):.4f}"
-    return f"step {notes['chosen']}, the last: there are no validation pairs to choose by"
+    rows = "rows" if "operating_on" in notes else "pairs"
+    return f"step {notes['chosen']}, the last: there are no validation {rows} to choose by"
 
 
 def reporter(tell: Tell, metric: str) -> Report:

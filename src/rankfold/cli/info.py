@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, console, print_json
 from rankfold.cli.index import describe_index
-from rankfold.errors import UserError
+from rankfold.errors import UserError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +97,12 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
 def _describe_rows(summary: dict[str, Any], out: Console) -> None:
     """How many rows were read, and what became of those that were not used."""
     out.print(f"  rows read: {summary['rows']:,}")
-    for entry in summary["dropped"]:
+    describe_dropped(summary["dropped"], out)
+
+
+def describe_dropped(entries: list[dict[str, Any]], out: Console) -> None:
+    """The rows that were left out, why, and where the first of them are."""
+    for entry in entries:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
         out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
 
@@ -107,7 +112,8 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
     parts = {name: summary[name] for name in ("train", "validation", "test")}
     names = summary["grade_names"]
     rows = ", ".join(f"{name} {part['rows']:,}" for name, part in parts.items())
-    out.print(f"  {sum(part['rows'] for part in parts.values()):,} rows of {len(names)} grades")
+    n_rows = sum(part["rows"] for part in parts.values())
+    out.print(f"  {counted(n_rows, 'row')} of {len(names)} grades")
     out.print(f"  split: {rows}")
     for name in ("validation", "test"):
         if parts[name]["rows"] == 0:
@@ -119,27 +125,40 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
         style = "yellow" if lacking else None
         name = f"{place}" if grade == str(place) else f"{place}, {grade}"
         out.print(f"  grade {name}: {sum(counts.values()):,} ({each})", style=style)
-    out.print(f"  columns: {summary['numbers']:,} numbers, {summary['categories']:,} categories")
+    out.print(f"  columns: {_columns(summary['numbers'], summary['categories'])}")
     if summary["images"] is not None:
         height, width, channels = summary["images"]
         out.print(f"  images: {height} x {width}, {'grey' if channels == 1 else 'colour'}")
     for entry in summary.get("left_out", []):
         out.print(f"  column left out: {entry['column']} ({entry['why']})", style="yellow")
+    for entry in summary.get("doubtful", []):
+        _describe_doubt("column", entry, out)
     if "rows" in summary:
         _describe_rows(summary, out)
+
+
+def _columns(numbers: int, categories: int) -> str:
+    return f"{counted(numbers, 'number')}, {counted(categories, 'category', 'categories')}"
 
 
 def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
     """What a table of features gave."""
     out.print(
-        f"  {side} features: {entry['numbers']:,} numbers, {entry['categories']:,} categories; "
+        f"  {side} features: {_columns(entry['numbers'], entry['categories'])}; "
         f"keys without features {entry['without_features']:,}, without pairs "
         f"{entry['without_pairs']:,}"
     )
     if entry["left_out"]:
         columns = ", ".join(entry["left_out"])
         out.print(f"  {side} features that cannot be used: {columns}", style="yellow")
+    for doubt in entry.get("doubtful", []):
+        _describe_doubt(f"{side} feature", doubt, out)
     _describe_dropped(f"{side} features", entry["dropped"], out)
+
+
+def _describe_doubt(what: str, entry: dict[str, str], out: Console) -> None:
+    told = f"  {what} {entry['column']} is read as categories: {entry['why']}"
+    out.print(told, style="yellow")
 
 
 def _describe_texts(entry: dict[str, Any], out: Console) -> None:
@@ -160,7 +179,8 @@ def _describe_texts(entry: dict[str, Any], out: Console) -> None:
 def _describe_dropped(what: str, entries: list[dict[str, Any]], out: Console) -> None:
     for entry in entries:
         first = ", ".join(entry["first"])
-        out.print(f"  {what}: {entry['rows']:,} rows dropped for {entry['why']} ({first})")
+        rows = counted(entry["rows"], "row")
+        out.print(f"  {what}: {rows} dropped for {entry['why']} ({first})")
 
 
 def _describe_model(manifest: dict[str, Any], out: Console) -> None:
@@ -186,14 +206,7 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
-    for entry in notes.get("added", []):
-        out.print(f"  {describe_addition(entry)}")
-    if "extended" in notes:
-        added = sum(entry["candidates"] for entry in notes["extended"])
-        what = "texts" if "texts" in manifest["files"] else "features"
-        out.print(f"  {added:,} candidates were added by their {what}")
-    if "removed" in notes:
-        out.print(f"  {notes['removed']:,} queries were removed")
+    _describe_growth(notes, "texts" if "texts" in manifest["files"] else "features", out)
     if notes.get("path"):
         out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points of its path")
     if scores:
@@ -201,10 +214,24 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")
 
 
+def _describe_growth(notes: Mapping[str, Any], what: str, out: Console) -> None:
+    """What the model began with, and what was added or removed since."""
+    if "vectors" in notes:
+        found, tokens = notes["vectors"]["found"], notes["vectors"]["tokens"]
+        out.print(f"  {found:,} of {tokens:,} tokens started at the vectors of a file")
+    for entry in notes.get("added", []):
+        out.print(f"  {describe_addition(entry)}")
+    if "extended" in notes:
+        added = sum(entry["candidates"] for entry in notes["extended"])
+        out.print(f"  {added:,} candidates were added by their {what}")
+    if "removed" in notes:
+        out.print(f"  {notes['removed']:,} queries were removed")
+
+
 def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
     """What a model of graded rows takes, and where its cuts come from."""
     columns, notes = manifest["columns"] or {"numbers": [], "levels": {}}, manifest["notes"]
-    told = f"{len(columns['numbers']):,} numbers, {len(columns['levels']):,} categories"
+    told = _columns(len(columns["numbers"]), len(columns["levels"]))
     if notes.get("image_shape"):
         told += f", images of {' x '.join(map(str, notes['image_shape']))}"
     where = notes.get("operating_on", "no")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+from rankfold.cli.info import describe_dropped
+from rankfold.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,6 +89,7 @@ def command(
     if isinstance(loaded, Grader):
         _warn(loaded, FPR if fpr is None else fpr, people)
     people.print(f"{out}: {describe(done)}")
+    describe_dropped(done.get("dropped", []), people)
 
 
 def _warn(grader: Grader, fpr: float, out: Console) -> None:
@@ -106,13 +109,14 @@ def _warn(grader: Grader, fpr: float, out: Console) -> None:
         )
 
 
-def describe(done: Mapping[str, int]) -> str:
+def describe(done: Mapping[str, Any]) -> str:
     """What was ranked, for people."""
     parts = {
         "unknown": "unknown to the model, left out",
         "without_words": "without a known word, ranked by popularity",
-        "left_out": "rows that could not be used",
     }
     told = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
-    rows = "queries" if "unknown" in done else "rows"
-    return "; ".join([f"{done['queries']:,} {rows}", *told])
+    if n := done["left_out"]:
+        told.append(f"{counted(n, 'row')} that could not be used")
+    words = ("query", "queries") if "unknown" in done else ("row",)
+    return "; ".join([counted(done["queries"], *words), *told])

@@ -9,7 +9,7 @@ Documents are the queries, labels the candidates. A document without labels is k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ import polars as pl
 
 from rankfold.data import features, memory, slow
 from rankfold.data.pairs import canonical
-from rankfold.data.reading import LINE, BadRows, Reading, base_suffix
+from rankfold.data.reading import LINE, BadRows, Reading, base_suffix, expand
 from rankfold.data.tables import NONE, collect, keys_of, listing, named, read_columns
 from rankfold.errors import UserError
 from rankfold.types import Texts
@@ -34,6 +34,7 @@ USUAL_NAMES = {
     "subject category class target candidate",
     "key": "key id uid query document_id doc_id docid",
 }
+KEYS = f"{USUAL_NAMES['labels']} {USUAL_NAMES['key']}"
 OPTIONS = {"key": "--query-column", "text": "--text-column", "labels": "--candidate-column"}
 
 
@@ -86,11 +87,18 @@ def read_documents(
     return _paired(documents, " and ".join(dict.fromkeys(names)), given=items[0][1] is not None)
 
 
-def open_texts(table: Any, usual: str | None, text_column: str | None) -> TextTable:
-    """A table of keys and texts; the keys as in a table of features.
+def open_texts(
+    table: Any, usual: str | None, text_column: str | None, *, header: bool = True
+) -> TextTable:
+    """A table of keys and texts, the keys as in a table of features; or lines ``key TAB text``.
 
     It may be one of several, so that it need not have ``text_column``.
     """
+    features.check_source(table, "texts")
+    if isinstance(table, str | Path):
+        (path,) = expand([table])
+        if _holds_keyed_lines(path, {usual, text_column}, header=header):
+            return _keyed_lines(path)
     found = features.open_table(table, usual=usual, what="texts")
     return as_texts(found, text_column if text_column in found.values.columns else None)
 
@@ -186,10 +194,14 @@ def _read(item: Any, name: str, asked: Asked, reading: Reading, *, header: bool)
     return _columns(read_columns(item, reading), name, asked, reading)
 
 
+def _is_separated(path: Path) -> bool:
+    return base_suffix(path) in (".tsv", ".tab", ".csv")
+
+
 def _holds_lines(path: Path, asked: Asked, *, header: bool) -> bool:
     """Whether a text is one of lines: it has no header, or is a .txt that names no columns."""
     if base_suffix(path) not in (".txt", ""):
-        return not header and base_suffix(path) in (".tsv", ".tab", ".csv")
+        return not header and _is_separated(path)
     names = next(slow.raw_lines(path), "").strip().split("\t")
     asked_for = {asked.text, asked.labels} & set(names)
     usual = all(named(USUAL_NAMES[role], names) for role in ("text", "labels"))
@@ -207,6 +219,48 @@ def _lines(path: Path, reading: Reading) -> Iterator[tuple[str, list[str]]]:
             reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
         else:
             yield text, labels.split()
+
+
+def _holds_keyed_lines(path: Path, asked: Set[str | None], *, header: bool) -> bool:
+    """The same of lines ``key TAB text``, but that a first line of usual names is always a header.
+
+    It may be the other file, of pairs or documents, that has none.
+    """
+    if base_suffix(path) not in (".txt", "") and (header or not _is_separated(path)):
+        return False
+    first = next((line for line in slow.raw_lines(path) if line.strip()), "")
+    mark = "\t" if "\t" in first else max(",;|", key=first.count)
+    names = [name.strip(' "\r\n') for name in first.split(mark)]
+    usual = named(KEYS, names[:1]) or named(USUAL_NAMES["text"], names[1:])
+    return names[0].isdecimal() or not (usual or asked & set(names))
+
+
+def _keyed_lines(path: Path) -> TextTable:
+    bad, rows = BadRows(), []
+    for number, line in enumerate(slow.raw_lines(path), start=1):
+        key, tab, text = line.rstrip("\r\n").partition("\t")
+        if not line.strip():
+            continue
+        if not slow.is_decoded(line):
+            bad.add(NOT_TEXT, f"{path.name}:{number}")
+        elif not tab:
+            bad.add("no tab between key and text", f"{path.name}:{number}")
+        elif not key.strip():
+            bad.add("a missing key", f"{path.name}:{number}")
+        else:
+            rows.append((key.strip(), text))
+    if not rows:
+        why = [*bad.describe(), "if its first line names the columns, use --text-column NAME"]
+        raise UserError(f"{path.name} has no usable rows", hint="; ".join(why))
+    frame = pl.DataFrame(rows, {"key": pl.String, "text": pl.String}, orient="row")
+    again = frame["key"].filter(frame["key"].is_duplicated())
+    if len(again):
+        raise UserError(
+            f"{path.name} has the key {again[0]!r} more than once",
+            hint="it has to have one line per key: key TAB text",
+        )
+    words = words_of(frame["text"], path.name)
+    return TextTable(path.name, canonical(frame["key"]), words, bad=bad)
 
 
 def _read_json(path: Path, asked: Asked, reading: Reading) -> pl.DataFrame:

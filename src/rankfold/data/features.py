@@ -1,8 +1,9 @@
 """Side features: what a table says of queries or of candidates, besides their pairs.
 
 A table has a column of keys, each there once, and any others. Columns of numbers and truth values
-become numbers, columns of text become categories; what is missing stays missing. Columns of other
-types (lists, dates, bytes), and those without any value, are left out.
+become numbers, columns of text become categories; what is missing stays missing. Where a file has
+no types (CSV, JSON lines), text that is all numbers is numbers; where it has, text is text. Columns
+of other types (lists, dates, bytes), and those without any value, are left out.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from rankfold.data import memory
 from rankfold.data.matching import merge
 from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, BadRows, Reading, expand
-from rankfold.data.tables import collect, keys_of, listing, read_columns
+from rankfold.data.tables import collect, is_text, keys_of, listing, read_columns
 from rankfold.errors import UserError
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any letters
 TRUTH = {"false": "0", "true": "1"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
+NEARLY_ALL = 0.9
 FEATURES = "features"
 ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
 
@@ -40,6 +42,7 @@ class Table:
     keys: pl.Series  # Int64 or text, none missing, none twice
     values: pl.DataFrame  # the other columns
     bad: BadRows  # rows that were left out
+    words: frozenset[str] = frozenset()  # columns of categories, also where these are numbers
 
 
 def read(
@@ -79,10 +82,10 @@ def open_table(
         reading = Reading(Path(scratch))
         if isinstance(table, str | Path):
             (path,) = expand([table])
-            name, frame = path.name, read_columns(path, reading)
+            name, frame, typed = path.name, read_columns(path, reading), not is_text(path)
         else:
             name = f"the table of {what}"
-            frame = collect(memory.to_frame(table), name)
+            frame, typed = collect(memory.to_frame(table), name), True
     names = [column for column in frame.columns if column != LINE]
     taken = () if like is None else (*like.numbers, *like.levels)
     column = _key_column(names, key_column, usual, taken, name)
@@ -92,7 +95,8 @@ def open_table(
     if len(names) == 1:
         raise UserError(f"{name} has no column of {what}", hint="it has the keys alone")
     values = frame.filter(keys.is_not_null()).drop(LINE, column)
-    found = Table(name, canonical(keys.drop_nulls()), values, reading.bad)
+    words = words_of(values) if typed else frozenset[str]()
+    found = Table(name, canonical(keys.drop_nulls()), values, reading.bad, words)
     _check_keys(found, column)
     return found
 
@@ -171,6 +175,12 @@ def left_out(table: Table, features: Features) -> list[str]:
     return sorted(set(table.values.columns) - used)
 
 
+def doubtful(table: Table, features: Features) -> list[dict[str, str]]:
+    """The columns of categories that may have been meant as numbers, and why they are none."""
+    told = {name: doubt(table.values[name]) for name in features.columns.levels}
+    return [{"column": name, "why": why} for name, why in told.items() if why is not None]
+
+
 # ---------------------------------------------------------------------------------- columns
 
 
@@ -179,7 +189,7 @@ def align(table: Table, keys: Vocabulary, like: Columns | None = None) -> Featur
     rows = keys.find(table.keys)
     known = torch.nonzero(rows >= 0).flatten()
     rows, values = rows[known], table.values[known.numpy()]
-    columns = _columns(values, table.name) if like is None else like
+    columns = _columns(values, table) if like is None else like
     numbers = torch.full((len(keys), len(columns.numbers)), torch.nan)
     categories = torch.full((len(keys), len(columns.levels)), -1, dtype=torch.int32)
     numbers[rows], categories[rows] = fill(values, columns, table.name)
@@ -197,12 +207,12 @@ def fill(values: pl.DataFrame, columns: Columns, table: str) -> tuple[Tensor, Te
     return numbers, categories
 
 
-def _columns(values: pl.DataFrame, table: str) -> Columns:
+def _columns(values: pl.DataFrame, table: Table) -> Columns:
     """The usable columns: those with a value."""
     numbers: list[str] = []
     levels: dict[str, tuple[str, ...]] = {}
     for name in sorted(values.columns):
-        found = understood(values[name])
+        found = understood(values[name], words=name in table.words)
         if found is None or not found.count():
             continue
         if found.dtype == pl.String:
@@ -211,16 +221,38 @@ def _columns(values: pl.DataFrame, table: str) -> Columns:
             numbers.append(name)
     if not numbers and not levels:
         raise UserError(
-            f"{table} has no column of features",
+            f"{table.name} has no column of features",
             hint=f"{listing(values.columns)} beside the keys; numbers and text can be used",
         )
     return Columns(tuple(numbers), levels)
 
 
-def understood(column: pl.Series) -> pl.Series | None:
-    """Numbers where every value is one, else words where it is text; None where it is neither."""
-    numbers = to_numbers(column)
+def words_of(frame: pl.DataFrame) -> frozenset[str]:
+    """The columns of words of a table that has types: these say it, also of words like 007."""
+    return frozenset(column.name for column in frame if column.dtype in TEXT and column.count())
+
+
+def understood(column: pl.Series, *, words: bool) -> pl.Series | None:
+    """Numbers where every value is one, else words where it is text; None where it is neither.
+
+    ``words`` are never numbers.
+    """
+    numbers = None if words else to_numbers(column)
     return to_text(column) if numbers is None else numbers
+
+
+def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
+    """Why a column is one of words though nearly all of it is numbers, if so."""
+    if column.dtype != pl.String:
+        return None
+    numbers, wrong = _parsed(column)
+    if numbers.count() <= NEARLY_ALL * (numbers.count() + int(wrong.sum())):
+        return None
+    if (place := wrong.arg_max()) is not None and wrong[place]:
+        where = "" if places is None else f" ({places[place]})"
+        return f"{column[place]!r}{where} is no number"
+    measured = numbers.filter(numbers.is_finite()) % 1 != 0  # codes are whole
+    return "its numbers are text" if measured.any() else None
 
 
 def levels_of(words: pl.Series) -> tuple[str, ...]:

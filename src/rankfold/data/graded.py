@@ -21,7 +21,7 @@ from rankfold.data import features, folder, pictures, split
 from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
 from rankfold.data.pairs import Pairs
 from rankfold.data.reading import LINE, BadRows, Reading, expand
-from rankfold.data.rows import Asked, RawRows, join, read
+from rankfold.data.rows import Asked, RawRows, join, read, row_numbers
 from rankfold.data.sides import dropped
 from rankfold.data.tables import listing
 from rankfold.errors import UserError
@@ -52,8 +52,8 @@ def read_rows(
     Args:
         source: a path (a table, an .npz, a folder of images, a KEEL file), or a table in memory.
         columns: what the model was fitted with; None: on images alone.
-        key: a column to tell the rows apart by; without one, those that are used are numbered
-            from 0, and images have the names of their files.
+        key: a column to tell the rows apart by; without one, rows have their number in the input,
+            from 0 (bad rows count), and images the names of their files.
         image_shape: height, width and channels of the images that the model takes, if it does.
         grade: the column of grades of a table; other formats say themselves where grades are.
         grades: the names of the grades, lowest first, where grades are wanted; a row of another
@@ -63,7 +63,8 @@ def read_rows(
     with TemporaryDirectory(prefix="rankfold-") as scratch:
         mine = Reading(Path(scratch)) if reading is None else reading
         shape = None if image_shape is None else pictures.Shape(*image_shape)
-        rows = _keyed(read_all([(None, source)], Asked(grade, key, shape), mine), mine.bad)
+        asked = Asked(grade, key, shape, numbered=True)
+        rows, keys = _keyed(read_all([(None, source)], asked, mine), mine.bad)
     if reading is None and mine.bad.counts:
         raise UserError(f"found {'; '.join(mine.bad.describe())}", hint="correct these rows")
     known = Columns((), {}) if columns is None else columns
@@ -76,27 +77,31 @@ def read_rows(
     places = torch.full((len(rows),), -1)
     if grades and rows.grades is not None:
         places = torch.from_numpy(places_of(spelled(rows.grades, grades), canonical(grades)))
-    keys = pl.int_range(len(rows), eager=True) if rows.keys is None else rows.keys
     return NewRows(Graded(numbers, categories, images, places), keys)
 
 
-def _keyed(rows: RawRows, bad: BadRows) -> RawRows:
-    """The rows that have a key, where there is a column of keys; the others are noted."""
-    if rows.keys is None:
-        return rows
-    missing = rows.keys.is_null().to_numpy()
-    rows.note(missing, "a missing key", bad)
-    return _some(rows.take(~missing), bad)
+def _keyed(rows: RawRows, bad: BadRows) -> tuple[RawRows, pl.Series]:
+    """The rows that have a key, and these keys; the others are noted."""
+    assert rows.keys is not None
+    missing = rows.keys.is_null()
+    rows.note(missing.to_numpy(), "a missing key", bad)
+    return _some(rows.take(~missing.to_numpy()), bad), rows.keys.filter(~missing)
 
 
 def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Reading) -> RawRows:
     """The rows of all inputs, each with the number of the split that it is, if that is given."""
-    found = []
+    found: list[RawRows] = []
+    n_read = 0
     for number, value in items:
         for item in expand([value]) if isinstance(value, str | Path) else [value]:
             name = item.name if isinstance(item, Path) else "the table"
             reading.progress(f"reading {name}", 0.0)
+            n_bad = sum(reading.bad.counts.values())
             rows = read(item, asked, reading)
+            n_bad = sum(reading.bad.counts.values()) - n_bad
+            if asked.numbered and rows.keys is None:
+                rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
+            n_read += len(rows) + n_bad
             if number is not None:
                 rows = replace(rows, splits=np.full(len(rows), number, dtype=np.uint8))
             found.append(rows)
@@ -200,7 +205,7 @@ def assemble(found: GradedRows, how: Splitting, reading: Reading) -> Dataset:
     if rows.images is not None:
         pictures.check_size(rows.images, rows.name)
     reading.progress("reading columns", 0.0)
-    columns, left_out = _learn(rows, splits == split.TRAIN)
+    columns, left_out, doubtful = _learn(rows, splits == split.TRAIN)
     if not columns.numbers and not columns.levels and rows.images is None:
         why = "; ".join(f"{entry['column']}: {entry['why']}" for entry in left_out[:SHOWN])
         raise UserError(f"{rows.name} has no column of features", hint=why or "it has grades alone")
@@ -213,7 +218,7 @@ def assemble(found: GradedRows, how: Splitting, reading: Reading) -> Dataset:
     gone = dropped(reading.bad)
     gone += [{"why": why, "rows": n} for why, n in rows.set_aside.items()]
     n_read = len(rows) + sum(entry["rows"] for entry in gone)
-    history = {"rows": n_read, "dropped": gone, "left_out": left_out}
+    history = {"rows": n_read, "dropped": gone, "left_out": left_out, "doubtful": doubtful}
     some = columns if columns.numbers or columns.levels else None
     return dataset(parts, found.names, some, history)
 
@@ -269,36 +274,48 @@ def _count(part: Graded, n_grades: int) -> dict[str, Any]:
     return {"rows": len(part), "grades": grades.tolist()}
 
 
-def _learn(rows: RawRows, train: NDArray[np.bool_]) -> tuple[Columns, list[dict[str, str]]]:
-    """What the columns mean, and which of them are left out, and why.
+def _learn(
+    rows: RawRows, train: NDArray[np.bool_]
+) -> tuple[Columns, list[dict[str, str]], list[dict[str, str]]]:
+    """What the columns mean; which are left out, and which are categories in doubt, and why.
 
     Whether a column holds numbers or text is told from all rows; the rest from those of train.
     """
     numbers: list[str] = []
     levels: dict[str, tuple[str, ...]] = {}
-    left_out = dict(rows.without)
+    left_out, doubtful = dict(rows.without), dict[str, str]()
     mask = pl.Series(train)
     for name in sorted(set(rows.table.columns) - {LINE}):
         column = rows.table[name]
-        found = features.to_text(column) if name in rows.words else features.understood(column)
+        found = features.understood(column, words=name in rows.words)
         if found is None:
             left_out[name] = f"it holds {column.dtype}"
             continue
         mine = found.filter(mask)
-        if (why := _useless(mine)) is not None:
-            left_out[name] = why
-        elif mine.dtype == pl.String:
+        is_text = mine.dtype == pl.String
+        doubt = features.doubt(column, rows.table[LINE]) if is_text else None
+        if (why := _useless(mine, column.filter(mask))) is not None:
+            left_out[name] = why if doubt is None else f"{why}; {doubt}"
+        elif is_text:
             levels[name] = features.levels_of(mine)
+            if doubt is not None:
+                doubtful[name] = doubt
         else:
             numbers.append(name)
-    told = [{"column": name, "why": why} for name, why in sorted(left_out.items())]
-    return Columns(tuple(numbers), levels), told
+    return Columns(tuple(numbers), levels), _told(left_out), _told(doubtful)
 
 
-def _useless(column: pl.Series) -> str | None:
+def _told(why: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"column": name, "why": why[name]} for name in sorted(why)]
+
+
+def _useless(column: pl.Series, raw: pl.Series) -> str | None:
     """Why a column of the training rows cannot tell anything, if so; missing is a value as well."""
     n = column.n_unique()
     if column.count() == 0:
+        numbers = features.to_numbers(raw, pl.Float64)
+        if numbers is not None and numbers.count():
+            return "its numbers are too large: Float32 ends at 3.4e38"
         return "it has no value in any training row"
     if n == 1:
         return "it has the same value in all training rows"

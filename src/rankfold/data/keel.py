@@ -61,6 +61,13 @@ def read(path: Path, reading: Reading) -> tuple[Header, pl.DataFrame]:
     return header, _with_numbers(frame.select(LINE, *header.used), header, path.name, reading)
 
 
+def row_lines(path: Path) -> list[int]:
+    """The line of each row, also of bad ones."""
+    said = _said(path)
+    _header(said, path.name)
+    return [number for number, _ in said]
+
+
 def _said(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are neither empty nor comments."""
     for number, line in lines(path):

@@ -1,4 +1,4 @@
-"""A folder of images, one folder per grade in it: ``FOLDER/<grade>/*.png``."""
+"""A folder of images, one folder per grade in it: ``FOLDER/<grade>/*.png``; or one image alone."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GREY = ("1", "L", "LA", "La")  # modes of Pillow
 DEEP = ("I", "F")  # of 32 bits: nobody says which value is white
 SCALED = ("PNG", "PPM")  # whose mode I holds 16 bits: 65,535 is white
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 RESERVED = "Thumbs.db"  # written by file managers, as are hidden files
 
 
@@ -40,21 +41,25 @@ class Pictures(NamedTuple):
 
 
 def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
-    """All images in a folder; a file that is none, or none of use, is noted as a bad row."""
+    """All images in a folder; a file that is none, or none of use, is noted as a bad row.
+
+    The path may also be that of one image.
+    """
     check_library()
+    home = path if path.is_dir() else path.parent
     files = sorted(
         file
-        for file in path.rglob("*")
-        if file.is_file() and file.name != RESERVED and not _hidden(file.relative_to(path))
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file() and file.name != RESERVED and not _hidden(file.relative_to(home))
     )
     found: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
         reading.progress(f"reading {path.name}", number / len(files))
-        name = file.relative_to(path).as_posix()
+        name = file.relative_to(home).as_posix()
         loaded = _load(file, shape)
         if isinstance(loaded, str):
-            reading.bad.add(loaded, f"{path.name}/{name}")
+            reading.bad.add(loaded, (Path(home.name) / name).as_posix())
             continue
         pixels, is_grey = loaded
         grey = grey and is_grey

@@ -611,6 +611,6 @@ def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
         if what == "features":
             found[what][side] = features.open_table(table, usual=usual)
         else:
-            found[what][side] = open_texts(table, usual, plan.text)
+            found[what][side] = open_texts(table, usual, plan.text, header=plan.header)
         _check_strict(plan, found[what][side].bad)
     return Told(**found)

@@ -1,8 +1,9 @@
 """What to rank for: texts or keys, one per row of a table or, texts alone, one per line.
 
 In a table, one column holds the texts and another, if there is one, the keys to tell the lists by;
-without it the rows that can be read are counted from 0. A table without texts holds keys of known
-queries. A line is a text, or ``text TAB labels`` as for ``prepare``: the labels are not read.
+without it the rows are counted from 0, those that cannot be used too. A table without texts holds
+keys of known queries. A line is a text, or ``text TAB labels`` as for ``prepare``: the labels are
+not read.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data import slow
-from rankfold.data.documents import USUAL_NAMES, words_of
+from rankfold.data.documents import NOT_TEXT, USUAL_NAMES, words_of
 from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, Reading, base_suffix, spool
-from rankfold.data.tables import NONE, keys_of, listing, named, spool_columns
+from rankfold.data.tables import NONE, keys_of, listing, named, row_lines, spool_columns
 from rankfold.errors import UserError
 
 ROWS = 2**16  # of texts, held at a time
@@ -73,15 +74,24 @@ class _Part(NamedTuple):
     frame: pl.LazyFrame  # on disk
     key: pl.Series | None
     text: pl.Expr | None
+    lines: pl.Series | None = None  # of all its rows, where some of those to be counted are bad
 
 
 def _read(path: Path, asked: Asked, reading: Reading) -> _Part:
     if path.is_dir():
         raise UserError(f"{path} is a folder", hint="name the files in it")
     reading.progress(f"reading {path.name}", 0.0)
+    n_bad = sum(reading.bad.counts.values())
     if _holds_lines(path, asked):
-        schema = {LINE: pl.Int64(), "text": pl.String()}
-        return _Part(spool(_lines(path), schema, reading), None, pl.col("text"))
+        part, every = _read_lines(path, reading), _line_numbers
+    else:
+        part, every = _read_table(path, asked, reading), row_lines
+    if part.key is not None or sum(reading.bad.counts.values()) == n_bad:
+        return part
+    return part._replace(lines=pl.Series(every(path), dtype=pl.Int64))
+
+
+def _read_table(path: Path, asked: Asked, reading: Reading) -> _Part:
     chosen: list[Asked] = []
 
     def pick(names: Sequence[str]) -> list[str]:
@@ -108,11 +118,24 @@ def _holds_lines(path: Path, asked: Asked) -> bool:
     return not (usual or {asked.text, asked.key} & set(names))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """All lines, blank ones too: rows are lines. Bytes that are no text become question marks."""
+def _read_lines(path: Path, reading: Reading) -> _Part:
+    schema = {LINE: pl.Int64(), "text": pl.String()}
+    return _Part(spool(_lines(path, reading), schema, reading), None, pl.col("text"))
+
+
+def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+    """The lines that are UTF-8, blank ones too: rows are lines."""
     for number, line in enumerate(slow.raw_lines(path), start=1):
         text, tab, rest = line.rstrip("\r\n").rpartition("\t")
-        yield number, (text if tab else rest).encode("utf-8", "replace").decode()
+        text = text if tab else rest
+        if slow.is_decoded(text):
+            yield number, text
+        else:
+            reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
+
+
+def _line_numbers(path: Path) -> list[int]:
+    return [number for number, _ in enumerate(slow.raw_lines(path), start=1)]
 
 
 def _choose(names: Sequence[str], asked: Asked, table: str) -> Asked:
@@ -142,8 +165,14 @@ def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Se
 
 
 def _numbered(parts: Sequence[_Part]) -> pl.Series:
-    n = sum(part.frame.select(pl.len()).collect().item() for part in parts)
-    return pl.int_range(n, eager=True)
+    """The number of each usable row among all rows of all files."""
+    found, n = [], 0
+    for part in parts:
+        lines = part.frame.select(pl.col(LINE).cast(pl.Int64)).collect().to_series()
+        every = lines if part.lines is None else part.lines
+        found.append(every.search_sorted(lines).cast(pl.Int64) + n)
+        n += len(every)
+    return pl.concat(found)
 
 
 def _joined(parts: Sequence[_Part]) -> pl.Series:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data import arrays, keel, memory, pictures
+from rankfold.data.features import words_of
 from rankfold.data.reading import LINE, PLACES_SHOWN, BadRows, Reading
-from rankfold.data.tables import collect, keys_of, listing, read_columns
+from rankfold.data.tables import collect, is_text, keys_of, listing, read_columns, row_lines
 from rankfold.errors import UserError
 
 ACCEPTED = (
@@ -35,6 +36,7 @@ class Asked(NamedTuple):
     grade: str | None = None  # the column of grades; None: where the format says it is
     key: str | None = None  # the column of keys, which is no feature
     shape: pictures.Shape | None = None  # of images that come from files: height, width, channels
+    numbered: bool = False  # whether rows without a key get their number as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,30 @@ class RawRows:
 def read(item: Any, asked: Asked, reading: Reading) -> RawRows:
     """All rows of one input: a path, a table in memory, or arrays by name."""
     if isinstance(item, Path):
-        if item.is_dir():
+        if item.is_dir() or item.suffix.lower() in pictures.SUFFIXES:
             return _from_pictures(item, asked, reading)
         if item.suffix.lower() == ".npz":
             return _from_arrays(arrays.load(item), asked, item.name)
         if keel.looks_like_keel(item):
             return from_keel(item, asked, reading)
-        return _from_table(read_columns(item, reading), asked, item.name)
+        frame = read_columns(item, reading)
+        words = frozenset[str]() if is_text(item) else words_of(frame)
+        return _from_table(frame, asked, item.name, words)
     if isinstance(item, Mapping):
-        return _from_arrays(arrays.check(item), asked, "the arrays")
+        return _from_arrays(arrays.check(item), asked, "the dict")
     if isinstance(item, pl.LazyFrame) or hasattr(item, "__arrow_c_stream__"):
-        return _from_table(collect(memory.to_frame(item), TABLE), asked, TABLE)
+        frame = collect(memory.to_frame(item), TABLE)
+        return _from_table(frame, asked, TABLE, words_of(frame))
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
+
+
+def row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
+    """Which row of its input each row is, from 0; the ``n_bad`` that were left out count."""
+    if not n_bad:
+        return pl.int_range(len(rows), eager=True)
+    every = (keel.row_lines if keel.looks_like_keel(item) else row_lines)(item)
+    lines = rows.table[LINE].str.extract(r"(\d+)$").cast(pl.Int64)
+    return pl.Series(every, dtype=pl.Int64).search_sorted(lines).cast(pl.Int64)
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
@@ -172,7 +186,9 @@ def leave_out(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
 # ---------------------------------------------------------------------------------- formats
 
 
-def _from_table(frame: pl.DataFrame, asked: Asked, name: str) -> RawRows:
+def _from_table(
+    frame: pl.DataFrame, asked: Asked, name: str, words: frozenset[str] = frozenset()
+) -> RawRows:
     names = [column for column in frame.columns if column != LINE]
     for column, option in ((asked.grade, "--grade-column"), (asked.key, "--query-column")):
         if column is not None and column not in names:
@@ -186,6 +202,7 @@ def _from_table(frame: pl.DataFrame, asked: Asked, name: str) -> RawRows:
         ),
         grades=None if asked.grade is None else frame[asked.grade],
         keys=None if asked.key is None else keys_of(frame, asked.key, name),
+        words=words,
     )
 
 
@@ -221,7 +238,8 @@ def _from_arrays(found: Mapping[str, Any], asked: Asked, name: str) -> RawRows:
 def _from_pictures(path: Path, asked: Asked, reading: Reading) -> RawRows:
     _check_no_columns(path.name, asked.key, asked.grade)
     if asked.shape is None:
-        raise UserError(f"{path} is a folder, but the model takes no images", hint="name a table")
+        what = "a folder" if path.is_dir() else "an image"
+        raise UserError(f"{path} is {what}, but the model takes no images", hint="name a table")
     found = pictures.read(path, asked.shape, reading)
     return RawRows(
         name=path.name,

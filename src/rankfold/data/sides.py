@@ -170,6 +170,7 @@ def _features_summary(
         "numbers": len(known.columns.numbers),
         "categories": len(known.columns.levels),
         "left_out": features.left_out(table, known),
+        "doubtful": features.doubtful(table, known),
         "without_pairs": len(known.numbers) - _with_pairs(pairs, side),
         "without_features": len(known.numbers) - len(table.keys),
         "dropped": dropped(table.bad),

@@ -52,6 +52,13 @@ def read(
     return spool(_decoded(rows, path, reading), schema, reading)
 
 
+def row_lines(path: Path, separator: str) -> list[int]:
+    """The line of each row of a text table with a header, also of rows that cannot be used."""
+    if base_suffix(path) in JSON_LINES:
+        return [line for line, _ in objects(path)]
+    return [line for line, _ in islice(_records(path, separator), 1, None)]
+
+
 def _decoded(
     rows: Iterable[Sequence[Any]], path: Path, reading: Reading
 ) -> Iterator[Sequence[Any]]:

@@ -54,7 +54,7 @@ def read_table(
     path: Path, columns: Columns, reading: Reading, *, header: bool = True
 ) -> pl.LazyFrame:
     """Rows ``query, candidate[, grade][, time]`` of a file; bad rows are noted and left out."""
-    if _is_text(path):
+    if is_text(path):
         return _read_text(path, columns, reading, header=header)
     return _read_binary(path, columns, reading)
 
@@ -89,7 +89,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
     """The query keys of one file, in its order; rows without one are left out."""
 
     def choose(names: Sequence[str]) -> list[str]:
-        if column is None and _is_text(path):
+        if column is None and is_text(path):
             _check_names(names, path, hint="add a line with a name, say query")
         name = column or _guess("query", names) or (names[0] if len(names) == 1 else "")
         if name not in names:
@@ -104,7 +104,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
         key = _key(pl.col(name), raw.collect_schema()[name], f"column {name!r} of {path.name}")
         return raw.select(key.alias("query")).drop_nulls().collect().to_series()
 
-    if _is_text(path):
+    if is_text(path):
         return _from_text(path, choose, collect, reading, header=True)
     with readable(path.name):
         return collect(_scan_binary(path, reading))
@@ -117,10 +117,15 @@ def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
         _check_names(names, path, hint="add a line with the names of the columns")
         return names
 
-    if _is_text(path):
+    if is_text(path):
         return _from_text(path, choose, lambda raw: raw.collect(), reading, header=True)
     with readable(path.name):
         return _scan_binary(path, reading).collect()
+
+
+def row_lines(path: Path) -> list[int]:
+    """The line of each row of a text table, also of those that ``read_columns`` leaves out."""
+    return slow.row_lines(path, _separator(path))
 
 
 def spool_columns(path: Path, pick: slow.Pick, reading: Reading) -> pl.LazyFrame:
@@ -135,7 +140,7 @@ def spool_columns(path: Path, pick: slow.Pick, reading: Reading) -> pl.LazyFrame
         raw.sink_parquet(copy, row_group_size=SPOOL_GROUP)
         return pl.scan_parquet(copy, glob=False)
 
-    if _is_text(path):
+    if is_text(path):
         return _from_text(path, choose, sink, reading, header=True)
     with readable(path.name):
         raw = _scan_binary(path, reading)
@@ -162,7 +167,8 @@ def listing(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------- files
 
 
-def _is_text(path: Path) -> bool:
+def is_text(path: Path) -> bool:
+    """Whether a file has no types of its own: all its columns are written as text."""
     return base_suffix(path) not in (".parquet", *ARROW)
 
 

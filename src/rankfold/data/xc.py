@@ -181,20 +181,25 @@ def _raw(folder: Path, reading: Reading, *, content: bool) -> tuple[dict[str, Pa
     return parts, TextTable(folder.name, pl.int_range(size, eager=True), titles)
 
 
-def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series, list[list[Any]]]:
+def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series, list[Any]]:
     """The words of each object, and what it names in ``target_ind``."""
     reading.progress(f"reading {path.name}", 0.0)
     words: list[str | None] = []
-    targets: list[list[Any]] = []
+    targets: list[Any] = []
     for line, record in slow.objects(path):
         if record is None:  # to leave it out would number the others anew
             raise UserError(f"{path.name}:{line} holds no JSON object", hint=HINT)
+        if line > len(words) + 1:  # likewise
+            raise UserError(
+                f"{path.name}:{len(words) + 1} is blank, and objects follow",
+                hint="rows are counted by lines; is the document missing there?",
+            )
         told = [record.get("title"), record.get("content") if content else None]
         text = " ".join(part for part in told if isinstance(part, str) and part)
         if not slow.is_decoded(text):
             raise UserError(f"{path.name}:{line} is not UTF-8", hint="copy or download it again")
         words.append(text or None)
-        targets.append(record.get("target_ind", []))
+        targets.append(record.get("target_ind"))
     if not words:
         raise UserError(f"{path.name} is empty", hint=HINT)
     return pl.Series(words, dtype=pl.String), targets
@@ -211,7 +216,7 @@ def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
         if not good or wrong:
             raise UserError(
                 f"row {number:,} of {file} has target_ind {str(wrong)[:80]}",
-                hint="expected a list of rows of lbl.json, counted from 0"
+                hint="expected a list of rows of lbl.json, [] where there is none, counted from 0"
                 + (f", below {n_labels:,}" if n_labels is not None else ""),
             )
     counts = [len(row) for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ def read_vectors(path: str, data: Dataset, width: int) -> Given:
     The file is text, as fastText writes it, plain or ending in ``.gz``: first a line ``n width``,
     then n lines ``word v_1 ... v_width``. A word counts where it first occurs, and not at all if
     its vector is 0. Lines of other words are passed over; nothing is read after the last token.
+    A file without any of the tokens is refused.
     """
     tokens = tokens_of(data)
     found: dict[int, NDArray[np.float32]] = {}
@@ -49,6 +51,12 @@ def read_vectors(path: str, data: Dataset, width: int) -> Given:
     vectors = torch.from_numpy(np.stack([*found.values(), np.zeros(width, np.float32)])[:-1])
     usable = vectors.norm(dim=1) > 0
     rows = torch.tensor(list(found), dtype=torch.int64)[usable]
+    if len(rows) == 0:
+        some = ", ".join(map(repr, list(tokens)[:3]))
+        raise UserError(
+            f"{path} has a vector for none of the {len(tokens):,} tokens of the data",
+            hint=f"tokens are in lower case, without accents: {some}; is it the right file?",
+        )
     notes = {"found": len(rows), "tokens": len(tokens)}
     return Given(rows, normalize(vectors[usable], dim=1, eps=0.0), notes)
 
@@ -87,13 +95,13 @@ def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
 
 def _rows(line: bytes, path: str, width: int) -> int:
     """The number of words that the first line tells."""
-    try:
-        rows, found = map(int, line.split())
-    except ValueError:
+    numbers = re.fullmatch(rb"\s*(\d{1,18})\s+(\d{1,9})\s*", line)
+    if numbers is None:
         raise UserError(
             f"{path} begins with {_shown(line)}, not with two numbers: of words, and their width",
             hint="vectors takes text files as fastText's .vec",
-        ) from None
+        )
+    rows, found = map(int, numbers.groups())
     if found != width:
         raise UserError(f"{path} has vectors of width {found}, not {width}", hint=f"width={found}")
     return rows
