@@ -106,12 +106,34 @@ def test_rows_without_a_grade_make_no_cut(grader: Grader) -> None:
     assert torch.equal(more.cuts(0.01), grader.cuts(0.01))
 
 
-def test_without_rows_below_a_threshold_all_pass_it(grader: Grader) -> None:
+def test_without_rows_below_a_threshold_it_is_where_the_next_one_is(grader: Grader) -> None:
     some = with_tensors(
         grader, operating_scores=torch.tensor([1.0, 2.0]), operating_grades=torch.tensor([1, 2])
     )
-    assert some.cuts(0.1).tolist() == [-torch.inf, 1.0]
-    assert some.grade(torch.tensor([-5.0]), 0.1).tolist() == [1]
+    assert some.cuts(0.1).tolist() == [1.0, 1.0]
+    assert some.grade(torch.tensor([-5.0, 1.5]), 0.1).tolist() == [0, 2]
+    assert "no row below mild was kept" in some.cautions(0.1)[0]
+
+
+def test_without_rows_below_any_threshold_nobody_passes(grader: Grader) -> None:
+    some = with_tensors(
+        grader, operating_scores=torch.tensor([1.0]), operating_grades=torch.tensor([2])
+    )
+    assert some.grade(torch.tensor([1e30]), 0.1).tolist() == [0]
+
+
+def test_cautions_say_what_a_rate_may_lack(grader: Grader) -> None:
+    grades = torch.arange(3).repeat_interleave(50)
+    enough = with_tensors(grader, operating_scores=torch.randn(150), operating_grades=grades)
+    assert enough.cautions(0.1) == []
+    assert "which takes 1,000 below a grade" in enough.cautions(0.001)[0]
+    assert "1e+300" in enough.cautions(1e-300)[0]
+    model = enough.model
+    trained = replace(enough, model=replace(model, notes={**model.notes, "operating_on": "train"}))
+    assert "rows that the model was fitted on" in trained.cautions(0.1)[0]
+    other = replace(enough, model=replace(model, config={**model.config, "fpr": 0.05}))
+    assert other.cautions(0.1) == ["the model was fitted for a false-positive rate of 0.05"]
+    assert other.cautions(0.05) == []
 
 
 @pytest.mark.parametrize("fpr", [0.0, 1.0, -0.1, float("nan")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,11 @@ from rankfold.types import Columns, Graded, Model, Vocabulary
 
 USUAL_FPR = 0.01
 BLOCK_BYTES = 2**28  # of rows scored at a time
+MANY = 1e15  # too many to write out
+CUTS_OF_TRAIN = (
+    "the cuts between grades were made on rows that the model was fitted on: "
+    "the false-positive rate on new rows will be higher"
+)
 OPERATING = ("operating_scores", "operating_grades")  # tensors of rows that cuts are made from
 
 
@@ -64,13 +70,41 @@ class Grader:
         """The score that a row must exceed to have a grade above k; [G - 1], none decreases.
 
         At most a share ``fpr`` of the rows of grade <= k that the fit kept for it exceeds cut k.
-        Where a cut would be below the one before, it is raised to that, which lets fewer pass;
-        where no such row was kept, nothing is known and the cut before holds, -inf at first.
+        Where a cut would be below the one before, it is raised to that, which lets fewer pass.
+        Where no such row was kept, the cut after holds, below which others were; inf at last.
         """
         scores, grades = self._operating()
         rate = check_fpr(fpr)
-        own = [cut(scores, grades > k, rate) for k in range(len(self.grades) - 1)]
-        return torch.stack(own).cummax(dim=0).values
+        own = scores.new_full((len(self.grades),), torch.inf)
+        for k in reversed(range(len(self.grades) - 1)):
+            own[k] = cut(scores, grades > k, rate) if bool((grades <= k).any()) else own[k + 1]
+        return own[:-1].cummax(dim=0).values
+
+    def cautions(self, fpr: float) -> list[str]:
+        """Why the rate of false positives among new rows may be another than ``fpr``, for people.
+
+        Nothing where there is no reason.
+        """
+        found, few = [], self.few(fpr)
+        if self.operates_on_train:
+            found.append(CUTS_OF_TRAIN)
+        if none := [name for name, n in few.items() if n == 0]:
+            found.append(
+                f"no row below {none[-1]} was kept to cut at: "
+                f"{' and '.join(none)} begin{'s' if len(none) == 1 else ''} where the next grade "
+                "does, or nowhere if there is none"
+            )
+        if counts := ", ".join(f"{n:,} below {name}" for name, n in few.items() if n > 0):
+            needed = 1 / (exact(fpr) or fpr)
+            enough = f"{ceil(needed):,}" if needed < MANY else f"{1 / fpr:.0e}"
+            found.append(
+                f"too few rows were kept to cut at a false-positive rate of {fpr:g}, which takes "
+                f"{enough} below a grade; there are {counts}: the rate on new rows may be another"
+            )
+        fitted = self.model.config.get("fpr", fpr)
+        if fitted != fpr:
+            found.append(f"the model was fitted for a false-positive rate of {fitted:g}")
+        return found
 
     def few(self, fpr: float) -> dict[str, int]:
         """Grades with too few rows below them for a rate, by name, and how many the fit kept.

@@ -73,8 +73,8 @@ def predict(
     model that ranks by text, texts, from which nothing is left out that some query has seen. A key
     is ranked once, however often it is named. Queries that the model does not know are left out and
     counted; ``strict`` refuses them. A model of graded rows takes one file of rows with the columns
-    that it was fitted on, and writes ``query, score, grade``. Rows that cannot be used are left out
-    and told of in ``dropped``.
+    that it was fitted on, and writes ``query, score, grade``; ``cautions`` say what its cuts or the
+    rows may lack. Rows that cannot be used are left out and told of in ``dropped``.
 
     Args:
         ranker: a model.
@@ -123,7 +123,12 @@ def _grade(
     progress("grading", 0.0)
     found = grader.frame(new, how.fpr)
     _write(found.lazy(), out)
-    return {"queries": len(found), "left_out": left_out} | _told(reading.bad)
+    cautions = grader.cautions(how.fpr) + [
+        f"{n:,} of {len(found):,} values of {column} are new to the model: they count as missing"
+        for column, n in new.unknown.items()
+    ]
+    told = {"cautions": cautions} if cautions else {}
+    return {"queries": len(found), "left_out": left_out} | told | _told(reading.bad)
 
 
 def _rank(

@@ -49,6 +49,8 @@ from rankfold.data.matching import (
     rows_of,
 )
 from rankfold.data.prepare import as_data
+from rankfold.data.reading import BadRows
+from rankfold.data.sides import dropped
 from rankfold.data.texts import tokenise
 from rankfold.errors import UserError
 from rankfold.index.building import Saved
@@ -297,7 +299,7 @@ class Ranker:
         _check_new(found, self.candidates)
         keys = found.keys.sort()
         features = align(found, Vocabulary(len(keys), lambda: keys), columns)
-        entry = {"candidates": len(keys), "left_out": sum(found.bad.counts.values())}
+        entry = {"candidates": len(keys), **_left_out(found.bad)}
         return self._extended(keys, encode(self.model, features), None, entry)
 
     def _with_texts(self, table: Any, key_column: str | None, text_column: str | None) -> Ranker:
@@ -318,13 +320,13 @@ class Ranker:
         tokens = self.tokens(words)
         entry = {
             "candidates": len(keys),
-            "left_out": sum(found.bad.counts.values()),
+            **_left_out(found.bad),
             "without_words": int((tokens.counts() == 0).sum()),
         }
         return self._extended(keys, encode(self.model, tokens, "candidate"), words, entry)
 
     def _extended(
-        self, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, int]
+        self, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, Any]
     ) -> Ranker:
         """The same with new candidates, of these vectors and, if there are any, words."""
         new = Vocabulary(len(keys), lambda: keys, lambda: words)
@@ -437,6 +439,12 @@ def check_grows(method: str) -> None:
             f"{method} cannot take in pairs without fitting again",
             hint="fit it again on all of the data, or fit another method",
         )
+
+
+def _left_out(bad: BadRows) -> dict[str, Any]:
+    """How many rows could not be used and, if there are any, why, and where the first are."""
+    told = {"dropped": dropped(bad)} if bad.counts else {}
+    return {"left_out": sum(bad.counts.values()), **told}
 
 
 def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns]:

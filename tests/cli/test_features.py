@@ -94,7 +94,8 @@ def test_extend_in_scripts(rankfold: Command, informed: Path) -> None:
     assert done.code == 0
     assert done.err == ""
     expected = {"model": str(informed), "added": 1, "candidates": 32, "left_out": 1}
-    assert json.loads(done.out) == expected
+    why = {"why": "a missing key", "rows": 1, "first": ["new.csv:3"]}
+    assert json.loads(done.out) == {**expected, "dropped": [why]}
 
 
 def test_wrong_turns(rankfold: Command, informed: Path, model: Path, items: Path) -> None:

@@ -145,16 +145,28 @@ def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> No
 def test_predict_uses_a_hundredth_unless_told(rankfold: Command, graded: Path) -> None:
     words = ("predict", graded / "model", graded / "new.csv", "--json", "--out")
     first = rankfold(*words, graded / "a.parquet")
-    assert json.loads(first.out) == {
-        "out": str(graded / "a.parquet"),
-        "queries": 200,
-        "left_out": 0,
-    }
+    told = json.loads(first.out)
+    assert "too few rows were kept" in told.pop("cautions")[0]
+    assert told == {"out": str(graded / "a.parquet"), "queries": 200, "left_out": 0}
     rankfold(*words, graded / "b.parquet", "--fpr", 0.01)
     rankfold(*words, graded / "c.parquet", "--fpr", 0.3)
     tables = [pl.read_parquet(graded / f"{name}.parquet")["grade"] for name in "abc"]
     assert tables[0].equals(tables[1])
     assert (tables[2] == "none").sum() < (tables[0] == "none").sum()
+
+
+def test_predict_tells_of_values_that_are_new(rankfold: Command, graded: Path) -> None:
+    rows = (graded / "new.csv").read_text().splitlines()
+    place = rows[0].split(",").index("site")
+    odd = [row.split(",") for row in rows]
+    for row in odd[1:4]:
+        row[place] = " " + row[place]
+    odd[4][place] = ""  # missing is nothing new
+    (graded / "odd.csv").write_text("\n".join(map(",".join, odd)) + "\n")
+    words = ("predict", graded / "model", graded / "odd.csv", "--out", graded / "x.parquet")
+    told = "3 of 200 values of site are new to the model: they count as missing"
+    assert told in " ".join(rankfold(*words).err.split())
+    assert told in json.loads(rankfold(*words, "--json").out)["cautions"]
 
 
 @pytest.mark.parametrize(

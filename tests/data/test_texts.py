@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from rankfold import store
 from rankfold.data import folder
 from rankfold.data.prepare import prepare
+from rankfold.data.questions import Asked, read_questions
+from rankfold.data.reading import Reading
 from rankfold.data.texts import KINDS, n_tokens, tokenise, train_tokenizer
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions, Texts, Vocabulary
@@ -74,6 +76,27 @@ def test_words_are_runs_of_letters_and_digits_in_their_order() -> None:
 def test_marks_that_are_vowels_stay_in_their_words() -> None:
     tokenizer = train_tokenizer(["हिन्दी", "हन्द"], "word")
     assert n_tokens(tokenizer) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ΟΔΟΣ", "οδός"),
+        ("STRASSE", "straße"),
+        ("cooperate", "co\u00adoperate"),
+        ("می‌خواهم", "میخواهم"),
+        ("\ufeffword", "word"),
+        ("ﬁne", "FINE"),
+    ],
+)
+def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
+    tokenizer = train_tokenizer([one], "word")
+    assert n_tokens(tokenizer) == 1
+    assert tokenise(tokenizer, [one, other]).tokens.tolist() == [0, 0]
+
+
+def test_a_space_of_no_width_parts_words() -> None:
+    assert n_tokens(train_tokenizer(["one\u200btwo"], "word")) == 2
 
 
 def test_frequent_words_come_first_and_rare_ones_go() -> None:
@@ -360,11 +383,45 @@ def test_lines(name: str, tmp_path: Path) -> None:
     content = b"the cat\tx y\n\na \tdog\tx\r\nno labels\t\nno tab\nb\xe9d\ty\n"
     (tmp_path / name).write_bytes(content)
     data = prepare(tmp_path / name, format="texts", split=(1, 0, 0), header=name == "d.txt")
-    assert pairs_of(data) == {0: {"x", "y"}, 1: {"x"}}
-    assert text_rows(data, "query") == {0: ["the", "cat"], 1: ["a", "dog"], 2: []}
+    assert pairs_of(data) == {0: {"x", "y"}, 2: {"x"}}
+    assert text_rows(data, "query") == {0: ["the", "cat"], 2: ["a", "dog"], 3: []}
     reasons = {entry["why"]: entry["first"] for entry in data.summary["dropped"]}
     expected = {"no tab between text and labels": [f"{name}:5"]}
     assert reasons == expected | {"bytes that are not UTF-8": [f"{name}:6"]}
+
+
+def test_rows_are_numbered_as_predict_numbers_them(tmp_path: Path) -> None:
+    """Those that cannot be used count, in all files."""
+    contents = {
+        "a.txt": "no tab\n\nthe cat\tx\na dog\ty\n",
+        "b.jsonl": '{"text": "an emu", "labels": ["x", null]}\nbroken\n\n'
+        '{"text": "emus", "labels": {"x": 1}}\n{"text": "cats", "labels": ["y"]}\n',
+        "c.csv": 'text,labels\n"a ""dog""",x\none,two,three\nthe emu,y\n',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    paths = [tmp_path / name for name in contents]
+    data = prepare(paths, format="texts", split=(1, 0, 0))
+    assert pairs_of(data) == {2: {"x"}, 3: {"y"}, 4: {"x"}, 7: {"y"}, 8: {"x"}, 10: {"y"}}
+    reading = Reading(tmp_path)
+    asked = read_questions(paths, Asked("none"), reading)
+    words = {key: text for block in asked.blocks(99) for key, text in zip(*block, strict=True)}
+    assert {key: words[key] for key in (3, 4, 7, 8, 10)} == {
+        3: "a dog",
+        4: "an emu",
+        7: "cats",
+        8: 'a "dog"',
+        10: "the emu",
+    }
+
+
+def test_lines_of_another_encoding_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "d.txt").write_text("the cat\tx\na dog\ty\n", encoding="utf-16")
+    for options in ({}, {"candidate_texts": tmp_path / "d.txt"}):
+        message = _message(lambda o=options: prepare(tmp_path / "d.txt", format="texts", **o))  # type: ignore[misc]
+        assert message == "d.txt is not a text in UTF-8"
+    with pytest.raises(UserError, match="not a text in UTF-8"):
+        read_questions([tmp_path / "d.txt"], Asked(), Reading(tmp_path))
 
 
 def test_pairs_with_texts(tmp_path: Path) -> None:

@@ -134,6 +134,24 @@ def test_raw_titles_and_content(raw: Path) -> None:
     assert texts.to_list() == [f"Label {i}" for i in range(4)]
 
 
+def test_texts_of_labels_that_have_none(raw: Path, tmp_path: Path) -> None:
+    (raw / "lbl.json.gz").unlink()
+    (tmp_path / "names.csv").write_text("label,name\n1,the second\n0,the first\n9,a new one\n")
+    data = prepare(raw, format="xc", candidate_texts=tmp_path / "names.csv")
+    assert data.candidates.keys.to_list() == [0, 1, 2, 3, 9]
+    assert data.candidates.texts is not None
+    expected = ["the first", "the second", None, None, "a new one"]
+    assert data.candidates.texts.to_list() == expected
+    assert data.candidate_texts is not None
+    assert (data.candidate_texts.counts() > 0).tolist() == [text is not None for text in expected]
+
+
+def test_texts_of_labels_that_have_some_are_refused(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("label,name\n1,the second\n")
+    with pytest.raises(UserError, match="take no table of candidate texts"):
+        prepare(raw, format="xc", candidate_texts=tmp_path / "names.csv")
+
+
 def test_filters_are_excluded_pairs_of_their_split(sparse: Path) -> None:
     (sparse / "filter_labels_train.txt").write_text("0 3\n2 1\n0 3\n")
     (sparse / "filter_labels_test.txt").write_text("0 2\n")
@@ -218,6 +236,8 @@ BAD_SPARSE = {
     "trn_X_Xf.txt:4 holds what is not column:value": edit("trn_X_Xf.txt", 3, "0:1:2 1"),
     "trn_X_Xf.txt:3 holds what is not a number": edit("trn_X_Xf.txt", 2, "x:1"),
     "train has 5 labels, test 4": edit("trn_X_Y.txt", 0, "3 5"),
+    "train has 3 features, test 4": edit("tst_X_Xf.txt", 0, "1 4"),
+    "lbl_X_Xf.txt has 4 features, the documents 3": edit("lbl_X_Xf.txt", 0, "4 4"),
     "lbl_X_Xf.txt has 1 rows, but there are 4 labels": lambda folder: write(
         folder, {"lbl_X_Xf.txt": ["1 3", "0:1"]}
     ),

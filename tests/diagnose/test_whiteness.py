@@ -52,7 +52,7 @@ def test_standing_still_is_no_evidence() -> None:
 def test_mean_rank_is_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), Alone())
     fit, trained = Fit(data_of(), CbaConfig(epochs=1, width=4), run), []
-    steps = watch(fit, lambda parts, _queues: trained.append(parts) or (lambda _seen: None))
+    steps = watch(fit, lambda parts, _queues, _first: trained.append(parts) or (lambda _seen: None))
     list(steps)
     (parts,) = trained
     rows, others = fit.sample(20, "rows"), fit.sample(50, "others")

@@ -17,6 +17,7 @@ from rankfold.encoders.bags import (
     thin,
     unit,
     weigh,
+    weigh_in_order,
     with_pairs,
 )
 from rankfold.types import Texts
@@ -131,3 +132,11 @@ def test_bags_have_no_pairs() -> None:
     bags = Texts(torch.tensor([0, 2]), torch.tensor([3, 5]).int(), torch.tensor([3.0, 4.0]))
     assert len(common_pairs([bags], TOKENS, 1)) == 0
     assert with_pairs(bags, torch.tensor([3 * TOKENS + 5]), TOKENS) is bags
+
+
+@given(lists=some_texts)
+def test_texts_in_order_weigh_what_their_bags_do(lists: list[list[int]]) -> None:
+    texts, idf = texts_of(lists), torch.linspace(1, 3, TOKENS)
+    found = weigh_in_order(texts, idf)
+    assert torch.equal(found.tokens, texts.tokens)
+    torch.testing.assert_close(dense(found), dense(weigh(texts, idf)))

@@ -1,6 +1,8 @@
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from rankfold.encoders.rows import (
     find_encoder,
     flipped,
 )
-from rankfold.types import Columns, Dataset, Graded, Vocabulary
+from rankfold.types import Columns, Dataset, Graded, Step, Vocabulary
 
 
 def table(n: int = 50) -> Graded:
@@ -84,6 +86,29 @@ def test_unknown_levels_have_a_vector_of_their_own(name: str, rows: Graded) -> N
     )
     assert first.shape == (1, 6)
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_what_training_never_saw_adds_nothing(name: str) -> None:
+    """Numbers of noise, complete in training: a row without them is scored as one with their mean.
+
+    Likewise a new level of a category is no reason for a higher or a lower score.
+    """
+    rng = torch.Generator().manual_seed(1)
+    numbers = torch.randn(300, 4, generator=rng)
+    categories = torch.randint(0, 3, (300, 1), generator=rng, dtype=torch.int32)
+    grades = (numbers[:, 0] > 0).long() + (numbers[:, 0] > 1)
+    model = rf.fit("ce", prepared(Graded(numbers, categories, None, grades)), encoder=name)
+    mean = numbers.mean(dim=0).repeat(2, 1)
+    mean[1, 1:] = torch.nan
+    rows = Graded(mean, categories[:2].clone(), None, torch.zeros(2, dtype=torch.int64))
+    rows.categories[:] = -1
+    complete, lacking = model.score(rows).tolist()
+    assert lacking == pytest.approx(complete, abs=1e-6)
+    encoder = model.model.tensors
+    unknown = [t[0] for key, t in encoder.items() if "levels" in key]
+    assert unknown
+    assert all(not vector.any() for vector in unknown)
 
 
 def test_dropping_is_by_the_generator_and_keeps_the_mean() -> None:
@@ -160,6 +185,49 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
         rf.load(f"{tmp_path}/model").score(table())
 
 
+def test_a_module_of_ones_own_that_drops_and_normalises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As torch has it: by torch's own generator in training, at rest when rows are scored."""
+
+    class Mine(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(
+                nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.5)
+            )
+
+        def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
+            return self.layers(inputs.numbers)
+
+    monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
+    rows = table()
+    data, how = prepared(rows), {"encoder": "mine", "epochs": 3, "batch_size": 20}
+    state = torch.get_rng_state()
+    first = rf.fit("cba", data, **how)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(7)  # what others draw does not matter
+    second, other = rf.fit("cba", data, **how), rf.fit("cba", data, seed=1, **how)
+    scores = first.score(rows)
+    assert torch.equal(scores, first.score(rows))
+    assert torch.equal(scores, second.score(rows))
+    assert not torch.equal(scores, other.score(rows))
+    alone = first.score(rows.select(torch.tensor([3])))
+    torch.testing.assert_close(alone, scores[3:4])
+    with pytest.raises(KeyboardInterrupt):
+        rf.fit("cba", data, out=tmp_path / "m", report=stop_after(2), checkpoint_seconds=0, **how)
+    resumed = rf.fit("cba", data, out=tmp_path / "m", resume=True, **how)
+    assert torch.equal(scores, resumed.score(rows))
+
+
+def stop_after(steps: int) -> Callable[[object, Step], None]:
+    def report(_course: object, step: Step) -> None:
+        if step.number == steps:
+            raise KeyboardInterrupt
+
+    return report
+
+
 class StandIn(nn.Module):
     """What ``timm.create_model`` gives: a network with ``num_features``, and batch norm."""
 
@@ -190,6 +258,18 @@ def test_backbones_of_timm(monkeypatch: pytest.MonkeyPatch, channels: int) -> No
     assert torch.equal(first.score(rows), second.score(rows))
     alone = first.score(rows.select(torch.tensor([3])))
     torch.testing.assert_close(alone, first.score(rows)[3:4])  # batch norm as it was learnt
+
+
+def test_a_backbone_that_timm_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_model(name: str, **_how: object) -> nn.Module:
+        raise RuntimeError(f"Unknown model ({name})")
+
+    fake = types.ModuleType("timm")
+    fake.create_model = create_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    with pytest.raises(rf.UserError, match="timm makes no 'rexnet_2'") as caught:
+        rf.fit("ce", prepared(pictures()), encoder="timm:rexnet_2")
+    assert "list_models" in str(caught.value.hint)
 
 
 def test_without_timm_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

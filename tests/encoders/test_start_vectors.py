@@ -94,6 +94,7 @@ def test_unknown_is_no_word() -> None:
         ("2 2\n\nant one two\n", "line 3 of"),
         ("1 2\nant 1 nan\n", "line 2 of"),
         ("3 2\nant 1 0\nbee 0 1\n", "ends after 2 of the 3 words"),
+        ("1 2\nant 1 0\nbee 0 1\n", "has more lines than the 1 words"),
     ],
 )
 def test_what_is_no_file_of_vectors_is_said(tmp_path: Path, text: str, message: str) -> None:

@@ -141,6 +141,10 @@ def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
     stages = [str(step.stage) for step in found[:6:2]]
     assert [stage.split()[-1] for stage in stages] == ["encoder", "classifiers", "joint"]
     assert all(stage.startswith("member 1 of 3, ") for stage in stages) == (members == 3)
+    assert found[-1].stage == "the mix"
+    assert ("shortlists" in str(found[1].stage)) == (
+        name in ("siamesexml-paper", "siamesexml-released")
+    )
     shares = [step.share for step in found[:-1]]
     assert shares == sorted(shares)  # type: ignore[type-var]
     assert shares[-1] == pytest.approx(1.0)
@@ -253,6 +257,30 @@ def test_an_encoder_of_ones_own_is_trained_kept_and_asked(
     assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
 
 
+class FirstWord(Widest):
+    """An encoder that reads: a text is its first word."""
+
+    def forward(self, texts: Texts) -> Tensor:
+        assert bool((texts.counts() > 0).all())
+        return unit(self.layer(self.table(texts.tokens[texts.offsets[:-1]].long())))
+
+
+def test_an_encoder_of_ones_own_reads_words_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    monkeypatch.setitem(TEXT_ENCODERS, "first", FirstWord)
+    model = model_of(steps("siamesexml", data, run(), **SHORT, encoder="first", pairs_from=0))
+    orders = ([5, 2, 3], [5, 3, 2, 2], [2, 5, 3], [2, 2])
+    tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
+    texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
+    found = mix.encode_texts(model, texts, "query")
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[2], found[3])
+    assert not torch.equal(found[0], found[2])
+
+
 class Odd(Widest):
     """With a frozen table, a layer that torch draws, and dropout; it notes when it is at rest."""
 
@@ -298,6 +326,9 @@ def test_an_encoder_of_ones_own_is_left_what_is_its_own(
     before = torch.get_rng_state()
     mix.encode_texts(model, data.query_texts, "query")
     assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)  # what others draw does not matter
+    again = model_of(steps("siamesexml-paper", data, run(), **settings))
+    assert all(torch.equal(again.tensors[key], model.tensors[key]) for key in model.tensors)
 
 
 @pytest.mark.parametrize(
@@ -643,10 +674,13 @@ def test_weighing_is_done_by_the_method() -> None:
     torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
 
 
-@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-paper", "siamesexml-released"])
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "member", "stage"),
+    [(name, 0, stage) for name in NAMES if name != "siamesexml-3" for stage in range(3)]
+    + [("siamesexml-3", member, member) for member in range(3)],
+)
 def test_killed_in_any_module_and_resumed_gives_the_same_bits(
-    name: str, stage: int, tmp_path: Path
+    name: str, member: int, stage: int, tmp_path: Path
 ) -> None:
     """A real SIGKILL of a real process, once a checkpoint of the module is on disk."""
     folder.save(topics(), tmp_path / "data")
@@ -661,7 +695,7 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     command = [sys.executable, "-c", code, str(tmp_path / "data"), str(out)]
     process = subprocess.Popen(command)
     kept = checkpoint.path_of(out)
-    while not has_reached(kept, stage):
+    while not has_reached(kept, (member, stage)):
         assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -672,12 +706,13 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
         assert torch.equal(resumed.model.tensors[key], tensor)
 
 
-def has_reached(kept: Path, stage: int) -> bool:
-    """A checkpoint of the stage is there; one that is replaced while it is read is not yet."""
+def has_reached(kept: Path, place: tuple[int, int]) -> bool:
+    """A checkpoint of the place is there; one that is replaced while it is read is not yet."""
     try:
-        return kept.exists() and int(checkpoint.load(kept).state["stage"]) >= stage
+        state = checkpoint.load(kept).state if kept.exists() else None
     except UserError:
         return False
+    return state is not None and (int(state["member"]), int(state["stage"])) >= place
 
 
 def test_what_is_excluded_is_no_negative() -> None:

@@ -133,7 +133,9 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
     title = f"by the cuts of the model, made on {result.operating_on}"
     print_table(title, columns, rows, out, left=2)
     if result.operating_on == "train":
-        warn_of_cuts(out)
+        from rankfold.grader import CUTS_OF_TRAIN
+
+        out.print(CUTS_OF_TRAIN, style="yellow")
 
 
 def _print_calibration(result: GradedEvaluation, out: Console) -> None:
@@ -160,15 +162,6 @@ def _warn_of_training(n: int, what: str, split: str, out: Console) -> None:
             "that the model was fitted on: these figures are too high",
             style="yellow",
         )
-
-
-def warn_of_cuts(out: Console) -> None:
-    """Say that rates will be higher than asked for."""
-    out.print(
-        "the cuts between grades were made on rows that the model was fitted on: "
-        "the false-positive rate on new rows will be higher",
-        style="yellow",
-    )
 
 
 def _print_strata(strata: Sequence[Stratum], out: Console) -> None:

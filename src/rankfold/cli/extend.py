@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json
+from rankfold.cli.info import describe_dropped
 from rankfold.errors import counted
 
 
@@ -50,6 +51,7 @@ def command(
     if entry["left_out"]:
         rows = counted(entry["left_out"], "row")
         out.print(f"  {rows} of {table} could not be used", style="yellow")
+        describe_dropped(entry.get("dropped", []), out)
     if entry.get("without_words"):
         none = f"  the model knows no word of {entry['without_words']:,}: they score 0 for any text"
         out.print(none, style="yellow")

@@ -152,11 +152,11 @@ def reporter(tell: Tell, metric: str) -> Report:
             course.steps or (step.model.config.get("sweeps") if step.model else None) or step.number
         )
         pace = f"{step.seconds:.2g} s a step" if step.whole else f"{step.seconds:.2g} s so far"
-        loss = f"loss {step.loss:.6g}"
+        loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: a step that learns nothing
         share = step.number / of if step.share is None else step.share
         if course.steps is not None:
             share = (step.number - (not step.whole)) / course.steps
         stage = "" if step.stage is None else f"{step.stage}, "
-        tell(f"{course.phase}: {stage}step {step.number}, {pace}, {loss}{score}", share)
+        tell(f"{course.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
 
     return report

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
 from rankfold.cli.info import describe_dropped
 from rankfold.errors import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from rankfold.grader import Grader
 
 K = 10
 FPR = 0.01
@@ -66,7 +60,7 @@ def command(
 
     Writes query, rank, candidate, score; of graded rows query, score, grade.
     """
-    from rankfold.grader import Grader, load
+    from rankfold.grader import load
     from rankfold.predicting import predict
 
     options: dict[str, Any] = {
@@ -86,27 +80,10 @@ def command(
         print_json({"out": str(out), **done})
         return
     people = console(quiet=quiet)
-    if isinstance(loaded, Grader):
-        _warn(loaded, FPR if fpr is None else fpr, people)
+    for caution in done.get("cautions", []):
+        people.print(caution, style="yellow")
     people.print(f"{out}: {describe(done)}")
     describe_dropped(done.get("dropped", []), people)
-
-
-def _warn(grader: Grader, fpr: float, out: Console) -> None:
-    """Say where the rate on new rows may be another than the one that was asked for."""
-    from rankfold.cli.evaluate import warn_of_cuts
-    from rankfold.metrics.roc import exact
-
-    if grader.operates_on_train:
-        warn_of_cuts(out)
-    if few := grader.few(fpr):
-        counts = ", ".join(f"{n:,} below {name}" for name, n in few.items())
-        out.print(
-            f"too few rows were kept to cut at a false-positive rate of {fpr:g}, which takes "
-            f"{math.ceil(1 / (exact(fpr) or fpr)):,} below a grade; there are {counts}: "
-            "the rate on new rows may be another",
-            style="yellow",
-        )
 
 
 def describe(done: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Documents with their labels: one per row of a table, or one per line of a text.
 
 In a table, one column holds the text and one the labels: a list, or a text with a mark between any
-two. A third column holds the keys of the documents; without one, the rows are counted from 0. A
-line is ``text TAB labels``, with spaces between labels.
+two. A third column holds the keys of the documents; without one, the rows are counted from 0, those
+that cannot be used too. A line is ``text TAB labels``, with spaces between labels.
 
 Documents are the queries, labels the candidates. A document without labels is kept: it has no pair.
 """
@@ -10,7 +10,7 @@ Documents are the queries, labels the candidates. A document without labels is k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -21,13 +21,14 @@ import polars as pl
 from rankfold.data import features, memory, slow
 from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, BadRows, Reading, base_suffix, expand
-from rankfold.data.tables import NONE, collect, keys_of, listing, named, read_columns
+from rankfold.data.tables import NONE, collect, keys_of, listing, named, read_columns, row_lines
 from rankfold.errors import UserError
 from rankfold.types import Texts
 
 MARKS = "|;,"  # what may part labels, besides white space
 OBJECTS_LOOKED_AT = 1000  # of a file of JSON lines, for the names of its columns
 NOT_TEXT = "bytes that are not UTF-8"
+NUMBER = "number"  # the column of rows that have no keys: first their lines, then their numbers
 USUAL_NAMES = {
     "text": "text title sentence abstract content body description name words",
     "labels": "labels tags subjects categories classes targets target_ind candidates label tag "
@@ -48,6 +49,19 @@ class TextTable:
     bags: Texts | None = None
     n_tokens: int = 0  # every token of the bags is below it
     bad: BadRows = field(default_factory=BadRows)  # rows that were left out
+
+    @property
+    def says_something(self) -> bool:
+        return self.words is not None or self.bags is not None
+
+    def with_keys(self, keys: pl.Series) -> TextTable:
+        """The same with words for none of the other ``keys``."""
+        assert self.words is not None
+        alike = self.keys.dtype == keys.dtype
+        own, others = (k if alike else k.cast(pl.String) for k in (self.keys, keys))
+        more = others.filter(~others.is_in(own.implode()))
+        words = self.words.extend_constant(None, len(more))
+        return replace(self, keys=pl.concat([own, more]), words=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +90,16 @@ def read_documents(
         raise UserError("there is nothing to read", hint="name a file of documents")
     parts: list[pl.DataFrame] = []
     names = [item.name if isinstance(item, Path) else "the table" for item, _ in items]
+    n_read = 0
     for number, (name, (item, split)) in enumerate(zip(names, items, strict=True)):
         reading.progress(f"reading {name}", number / len(items))
+        n_bad = sum(reading.bad.counts.values())
         frame = _read(item, name, asked, reading, header=header)
+        n_bad = sum(reading.bad.counts.values()) - n_bad
+        if NUMBER in frame.columns:
+            every = _row_lines(item, n_bad, header=header, asked=asked)
+            frame, n_rows = _numbered(frame, every, n_read)
+            n_read += n_rows
         if len(frame) == 0:
             why = "; ".join(reading.bad.describe())
             raise UserError(f"{name} has no documents", hint=why or "is it the right file?")
@@ -131,18 +152,28 @@ def _stacked(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFra
         (mark for mark in MARKS if any(w.str.contains(mark, literal=True).any() for w in written)),
         None,
     )
-    numbered = {"key" in part.columns for part in parts}
-    if len(numbered) > 1:
+    if len({NUMBER in part.columns for part in parts}) > 1:
         raise UserError(
             "some of the files have keys of documents, others have none",
             hint="name their column alike in all, or use --query-column none",
         )
     alike = [part.with_columns(labels=_listed(part["labels"], mark)) for part in parts]
-    if numbered == {False}:
-        return pl.concat(alike).with_row_index("key").with_columns(pl.col("key").cast(pl.Int64))
+    if NUMBER in alike[0].columns:
+        return pl.concat(alike).rename({NUMBER: "key"})
     if len({part["key"].dtype for part in parts}) > 1:
         alike = [part.with_columns(pl.col("key").cast(pl.String)) for part in alike]
     return pl.concat(alike)
+
+
+def _numbered(frame: pl.DataFrame, every: pl.Series | None, first: int) -> tuple[pl.DataFrame, int]:
+    """The rows by their numbers from ``first`` on instead of their lines; and of how many.
+
+    ``every`` are the lines of all rows, those that cannot be used too; None: there are no others.
+    """
+    lines = frame[NUMBER].cast(pl.Int64)
+    numbers = pl.int_range(len(lines), eager=True) if every is None else every.search_sorted(lines)
+    found = frame.with_columns((numbers.cast(pl.Int64) + first).alias(NUMBER))
+    return found, len(lines) if every is None else len(every)
 
 
 def _listed(labels: pl.Series, mark: str | None) -> pl.Series:
@@ -177,7 +208,7 @@ def _paired(documents: pl.DataFrame, name: str, *, given: bool) -> Documents:
 
 
 def _read(item: Any, name: str, asked: Asked, reading: Reading, *, header: bool) -> pl.DataFrame:
-    """Columns ``key`` (where there is one), ``text`` and ``labels``: lists, or text."""
+    """Columns ``text``, ``labels`` (lists, or text) and ``key``; without keys, the row's line."""
     if not isinstance(item, Path):
         return _columns(collect(memory.to_frame(item), name), name, asked, reading)
     if item.is_dir():
@@ -189,9 +220,19 @@ def _read(item: Any, name: str, asked: Asked, reading: Reading, *, header: bool)
     if base_suffix(item) in slow.JSON_LINES:
         return _read_json(item, asked, reading)
     if _holds_lines(item, asked, header=header):
-        rows = list(_lines(item, reading))
-        return pl.DataFrame(rows, {"text": pl.String, "labels": pl.List(pl.String)}, orient="row")
+        columns = {NUMBER: pl.Int64(), "text": pl.String(), "labels": pl.List(pl.String)}
+        return pl.DataFrame(list(_lines(item, reading)), columns, orient="row")
     return _columns(read_columns(item, reading), name, asked, reading)
+
+
+def _row_lines(item: Any, n_bad: int, *, header: bool, asked: Asked) -> pl.Series | None:
+    """The lines of all rows of an input, where others than those that were read are among them."""
+    if not isinstance(item, Path):
+        return None
+    is_table = base_suffix(item) in slow.JSON_LINES or not _holds_lines(item, asked, header=header)
+    if is_table and n_bad == 0:
+        return None
+    return pl.Series(row_lines(item) if is_table else line_numbers(item), dtype=pl.Int64)
 
 
 def _is_separated(path: Path) -> bool:
@@ -208,8 +249,20 @@ def _holds_lines(path: Path, asked: Asked, *, header: bool) -> bool:
     return not header or not (asked_for or usual)
 
 
-def _lines(path: Path, reading: Reading) -> Iterator[tuple[str, list[str]]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text, from 1 on; other encodings than UTF-8 are refused where they show."""
     for number, line in enumerate(slow.raw_lines(path), start=1):
+        if "\0" in line:
+            raise slow.not_text(path)
+        yield number, line
+
+
+def line_numbers(path: Path) -> list[int]:
+    return [number for number, _ in numbered_lines(path)]
+
+
+def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str, list[str]]]:
+    for number, line in numbered_lines(path):
         text, tab, labels = line.rstrip("\r\n").rpartition("\t")
         if not line.strip():
             continue
@@ -218,7 +271,7 @@ def _lines(path: Path, reading: Reading) -> Iterator[tuple[str, list[str]]]:
         elif not slow.is_decoded(line):
             reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
         else:
-            yield text, labels.split()
+            yield number, text, labels.split()
 
 
 def _holds_keyed_lines(path: Path, asked: Set[str | None], *, header: bool) -> bool:
@@ -237,7 +290,7 @@ def _holds_keyed_lines(path: Path, asked: Set[str | None], *, header: bool) -> b
 
 def _keyed_lines(path: Path) -> TextTable:
     bad, rows = BadRows(), []
-    for number, line in enumerate(slow.raw_lines(path), start=1):
+    for number, line in numbered_lines(path):
         key, tab, text = line.rstrip("\r\n").partition("\t")
         if not line.strip():
             continue
@@ -287,13 +340,13 @@ def _json_rows(path: Path, chosen: Chosen, reading: Reading) -> Iterator[tuple[A
             reading.bad.add("no JSON object", f"{path.name}:{line}")
             continue
         key = [] if chosen.key is None else [slow.as_text(record.get(chosen.key))]
-        text, labels = slow.as_text(record.get(chosen.text)), record.get(chosen.labels)
-        if isinstance(labels, list):
-            labels = [slow.as_text(label) for label in labels]
-            flat = labels
+        text, given = slow.as_text(record.get(chosen.text)), record.get(chosen.labels)
+        labels: Any
+        if isinstance(given, list):
+            flat = labels = [slow.as_text(label) for label in given if label is not None]
         else:
-            labels = slow.as_text(labels)
-            flat = [labels or ""]
+            labels = slow.as_text(given)
+            flat = [labels if given is not None else ""]
         if any(label is None for label in flat):
             reading.bad.add("labels that are neither text nor numbers", f"{path.name}:{line}")
         elif not all(slow.is_decoded(value) for value in (*key, text, *flat) if value):
@@ -321,7 +374,7 @@ def _columns(frame: pl.DataFrame, name: str, asked: Asked, reading: Reading) -> 
         "labels": _label_lists(frame[chosen.labels], name),
     }
     if chosen.key is None:
-        return pl.DataFrame(columns)
+        return pl.DataFrame({NUMBER: frame[LINE], **columns})
     reading.columns.setdefault("query", chosen.key)
     columns["key"] = keys_of(frame, chosen.key, name)
     for line in frame[LINE].filter(columns["key"].is_null()):

@@ -207,6 +207,21 @@ def fill(values: pl.DataFrame, columns: Columns, table: str) -> tuple[Tensor, Te
     return numbers, categories
 
 
+def unknown(values: pl.DataFrame, columns: Columns, categories: Tensor) -> dict[str, int]:
+    """The columns with words that are none of their levels, and how many rows have such a word.
+
+    ``categories`` [n, C] is what ``fill`` made of the values.
+    """
+    found = {}
+    for place, name in enumerate(columns.levels):
+        text = to_text(values[name])
+        new = (
+            torch.from_numpy(text.is_not_null().to_numpy(writable=True)) if text is not None else 0
+        )
+        found[name] = int(((categories[:, place] < 0) & new).sum())
+    return {name: n for name, n in found.items() if n}
+
+
 def _columns(values: pl.DataFrame, table: Table) -> Columns:
     """The usable columns: those with a value."""
     numbers: list[str] = []

@@ -35,6 +35,7 @@ class NewRows(NamedTuple):
 
     rows: Graded
     keys: pl.Series  # [n]: of the key column; without one names of image files, else row numbers
+    unknown: Mapping[str, int] = {}  # columns of categories with values that are new, and how many
 
 
 def read_rows(
@@ -77,7 +78,8 @@ def read_rows(
     places = torch.full((len(rows),), -1)
     if grades and rows.grades is not None:
         places = torch.from_numpy(places_of(spelled(rows.grades, grades), canonical(grades)))
-    return NewRows(Graded(numbers, categories, images, places), keys)
+    unknown = features.unknown(rows.table, known, categories)
+    return NewRows(Graded(numbers, categories, images, places), keys, unknown)
 
 
 def _keyed(rows: RawRows, bad: BadRows) -> tuple[RawRows, pl.Series]:

@@ -600,7 +600,8 @@ def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
         if table is None:
             continue
         is_graded = isinstance(rows, Dataset | GradedRows)
-        if is_graded or side in found[what]:
+        own_table = found[what].get(side)
+        if is_graded or (own_table is not None and own_table.says_something):
             rows_ = "graded rows" if is_graded else "these documents"
             raise UserError(
                 f"{rows_} take no table of {side} {what}",
@@ -611,6 +612,7 @@ def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
         if what == "features":
             found[what][side] = features.open_table(table, usual=usual)
         else:
-            found[what][side] = open_texts(table, usual, plan.text, header=plan.header)
+            texts = open_texts(table, usual, plan.text, header=plan.header)
+            found[what][side] = texts if own_table is None else texts.with_keys(own_table.keys)
         _check_strict(plan, found[what][side].bad)
     return Told(**found)

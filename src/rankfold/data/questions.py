@@ -16,7 +16,13 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data import slow
-from rankfold.data.documents import NOT_TEXT, USUAL_NAMES, words_of
+from rankfold.data.documents import (
+    NOT_TEXT,
+    USUAL_NAMES,
+    line_numbers,
+    numbered_lines,
+    words_of,
+)
 from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, Reading, base_suffix, spool
 from rankfold.data.tables import NONE, keys_of, listing, named, row_lines, spool_columns
@@ -83,7 +89,7 @@ def _read(path: Path, asked: Asked, reading: Reading) -> _Part:
     reading.progress(f"reading {path.name}", 0.0)
     n_bad = sum(reading.bad.counts.values())
     if _holds_lines(path, asked):
-        part, every = _read_lines(path, reading), _line_numbers
+        part, every = _read_lines(path, reading), line_numbers
     else:
         part, every = _read_table(path, asked, reading), row_lines
     if part.key is not None or sum(reading.bad.counts.values()) == n_bad:
@@ -125,17 +131,13 @@ def _read_lines(path: Path, reading: Reading) -> _Part:
 
 def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
     """The lines that are UTF-8, blank ones too: rows are lines."""
-    for number, line in enumerate(slow.raw_lines(path), start=1):
+    for number, line in numbered_lines(path):
         text, tab, rest = line.rstrip("\r\n").rpartition("\t")
         text = text if tab else rest
         if slow.is_decoded(text):
             yield number, text
         else:
             reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
-
-
-def _line_numbers(path: Path) -> list[int]:
-    return [number for number, _ in enumerate(slow.raw_lines(path), start=1)]
 
 
 def _choose(names: Sequence[str], asked: Asked, table: str) -> Asked:

@@ -86,6 +86,13 @@ def raw_lines(path: Path) -> Iterator[str]:
         yield from file
 
 
+def not_text(path: Path) -> UserError:
+    """For bytes of 0, which are in texts of two or four bytes a letter and in what is no text."""
+    return UserError(
+        f"{path.name} is not a text in UTF-8", hint="save it as UTF-8, or name it what it is"
+    )
+
+
 # ---------------------------------------------------------------------------------- CSV
 
 
@@ -100,9 +107,7 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
             hint="a table begins with the names of its columns",
         )
     if any("\0" in field for field in first):
-        raise UserError(
-            f"{path.name} is not a text in UTF-8", hint="save it as UTF-8, or name it what it is"
-        )
+        raise not_text(path)
     if not header:
         return Head([f"column_{i}" for i in range(len(first))], line)
     plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)

@@ -1,7 +1,8 @@
 """Texts as tokens, by the ``tokenizers`` library.
 
-A text is normalised first: one form of every letter (NFKC), lower case, no accents. Its words are
-the runs of letters and digits; what stands between them is dropped. A token is a ``word`` as a
+A text is normalised first: one form of every letter (NFKC), no case (of Greek sigmas one, ss for
+sharp s), no accents, nothing that does not show (soft hyphens, joiners). Its words are the runs of
+letters and digits; what stands between them is dropped. A token is a ``word`` as a
 whole, or a ``word-piece``. A word that the tokenizer does not know has no token.
 
 A tokenizer is kept as the library's JSON. Of such a text only the kind and the words are ever used,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 BATCH = 10_000  # texts that are turned into tokens at once
 UNKNOWN = "[UNK]"  # the last token of every tokenizer; no word can be it, and no text keeps it
 WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
-ACCENTS = "[\u0300-\u036f]+"  # not all marks: vowels are marks in some scripts
+ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
+UNSEEN = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a space of no width is a space
 CONTINUES = "##"  # begins a word piece that does not begin a word
 LETTERS = 1000  # at most so many of them are word pieces: some scripts have very many
 
@@ -105,7 +107,7 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
         [
             normalizers.NFKD(),
             normalizers.Lowercase(),
-            normalizers.Replace(Regex(ACCENTS), ""),
+            normalizers.Replace(Regex(f"[{ACCENTS}{UNSEEN}]+"), ""),
             normalizers.NFC(),
         ]
     )
@@ -135,10 +137,14 @@ def _parsed(tokenizer: str) -> tuple[str, list[str]]:
 
 
 def _sound(text: str | None) -> str:
-    """A text without lone surrogates, which the library refuses."""
+    """A text without case where lower case is not enough; nor lone surrogates, which are refused.
+
+    Case is folded letter by letter, and so after letters and their marks were taken apart.
+    """
     if not text or text.isascii():
         return text or ""
-    return text.encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()
+    return unicodedata.normalize("NFKD", text).casefold()
 
 
 # ---------------------------------------------------------------------------------- training

@@ -195,7 +195,7 @@ def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series,
                 hint="rows are counted by lines; is the document missing there?",
             )
         told = [record.get("title"), record.get("content") if content else None]
-        text = " ".join(part for part in told if isinstance(part, str) and part)
+        text = " ".join(part for part in map(slow.as_text, told) if part)
         if not slow.is_decoded(text):
             raise UserError(f"{path.name}:{line} is not UTF-8", hint="copy or download it again")
         words.append(text or None)
@@ -241,15 +241,20 @@ def _sparse(folder: Path, reading: Reading) -> tuple[dict[str, Part], TextTable]
                 hint="both have a row per document; are they of the same data set?",
             )
         parts[name] = Part(None, features, labels)
-    size = _same_labels(parts)
+    n_features, n_labels = _same_columns(parts)
     path = _find(folder, *LABELS)
     about = None if path is None else read_sparse(path, reading)
-    if path is not None and about is not None and about.n_rows != size:
+    if path is not None and about is not None and about.n_rows != n_labels:
         raise UserError(
-            f"{path.name} has {about.n_rows:,} rows, but there are {size:,} labels",
+            f"{path.name} has {about.n_rows:,} rows, but there are {n_labels:,} labels",
             hint="it has a row per label; is it of the same data set?",
         )
-    return parts, _labels(folder, size, about)
+    if path is not None and about is not None and about.n_columns != n_features:
+        raise UserError(
+            f"{path.name} has {about.n_columns:,} features, the documents {n_features:,}",
+            hint="texts of both are in the same features; is it of the same data set?",
+        )
+    return parts, _labels(folder, n_labels, about)
 
 
 def read_sparse(path: Path, reading: Reading) -> Sparse:
@@ -263,7 +268,7 @@ def read_sparse(path: Path, reading: Reading) -> Sparse:
 
 def _old(folder: Path, reading: Reading) -> tuple[dict[str, Part], TextTable]:
     parts = {name: _read_old(_needed(folder, *OLD[name]), reading) for name in SPLITS}
-    return parts, _labels(folder, _same_labels(parts), None)
+    return parts, _labels(folder, _same_columns(parts)[1], None)
 
 
 def _read_old(path: Path, reading: Reading) -> Part:
@@ -286,14 +291,18 @@ def _cut(line: bytes) -> tuple[bytes, bytes]:
     return b" ".join(label + b":1" for label in labels.split(b",")), features
 
 
-def _same_labels(parts: Mapping[str, Part]) -> int:
-    sizes = [part.labels.n_columns for part in parts.values()]
-    if len(set(sizes)) > 1:
-        raise UserError(
-            f"train has {sizes[0]:,} labels, test {sizes[1]:,}",
-            hint="the headers have to agree; are they of the same data set?",
-        )
-    return sizes[0]
+def _same_columns(parts: Mapping[str, Part]) -> tuple[int, int]:
+    """How many features and labels the headers of train and test tell, which have to agree."""
+    found = []
+    for what in ("features", "labels"):
+        train, test = (getattr(part, what).n_columns for part in parts.values())
+        if train != test:
+            raise UserError(
+                f"train has {train:,} {what}, test {test:,}",
+                hint="the headers have to agree; are they of the same data set?",
+            )
+        found.append(train)
+    return found[0], found[1]
 
 
 def _blocks(path: Path, names: Sequence[str]) -> Iterator[Any]:

@@ -41,8 +41,8 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     followed: list[Followed] = []
 
-    def begin(parts: Parts, queues: Queues) -> Look:
-        followed.append(Followed(parts, queues, fit.sample(config.rows, "followed rows")))
+    def begin(parts: Parts, queues: Queues, first: Tensor) -> Look:
+        followed.append(Followed(parts, queues, first, fit.sample(config.rows, "followed rows")))
         return followed[0].take_in
 
     steps = watch(fit, begin)
@@ -58,13 +58,14 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
 class Followed:
     """Some training rows, the cache, and which row each of its entries is of."""
 
-    def __init__(self, parts: Parts, queues: Queues, sample: Tensor) -> None:
+    def __init__(self, parts: Parts, queues: Queues, first: Tensor, sample: Tensor) -> None:
+        """``first`` are the rows that fill the cache, ``sample`` those to follow."""
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
         self.numbers = Queues(queues.shares, queues.size, 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
-        self.numbers.counts = queues.counts.clone()  # it is full already, of rows not told of
+        self.numbers.push(first[:, None], parts.rows.grades[first])
 
     def take_in(self, seen: Seen) -> None:
         """What goes into the cache, row by row, goes into the numbers too."""
@@ -124,13 +125,11 @@ class Followed:
         Departs from the paper: eps L, the Lipschitz bound on how far a vector moves, is unknown,
         and the largest distance that one did move stands in its place. What training drops from
         vectors, and how it mirrors images, is part of that distance. The weights v are those that
-        the method uses; the paper counts, so its numbers are these times |A|. The entries that
-        filled the cache at first, of which it is not known which rows they are, count as fresh.
+        the method uses; the paper counts, so its numbers are these times |A|.
         """
         numbers = self.numbers.vectors.squeeze(2)
-        known, fresh = numbers >= 0, self.queues.vectors.double()
-        if bool(known.any()):
-            fresh[known] = encode(self.parts, numbers[known])
+        there, fresh = numbers >= 0, self.queues.vectors.double()  # a grade may have no rows
+        fresh[there] = encode(self.parts, numbers[there])
         distances = (fresh - self.queues.vectors).norm(dim=2)
         drift = distances[:-1].max()  # the highest grade is no threshold's negative
         cached = self.queues_now
@@ -143,13 +142,11 @@ class Followed:
         changes = abs(ranks(renewed, vectors) - ranks(cached, vectors))
         bounds = ranks(renewed, vectors - moved) - ranks(renewed, vectors + moved)
         held = (changes <= bounds + ROUNDING).all(dim=0).double()
-        there = torch.arange(cached.size, device=known.device) < cached.counts[:, None]
         return {
             "drift": rounded(float(drift)),
             "change": _mean(_means(changes, asked)),
             "bound": _mean(_means(bounds, asked)),
             "bound_holds": rounded(float(held.mean())),
-            "known_entries": rounded(float(known.sum() / there.sum())),
         }
 
     @property

@@ -37,13 +37,15 @@ class Fit(NamedTuple):
         return order.sort().values.to(self.run.device)
 
 
-def watch(fit: Fit, begin: Callable[[Parts, Queues], Look]) -> Iterator[Step]:
-    """Train; ``begin`` is called once, with what is trained and its cache."""
+def watch(fit: Fit, begin: Callable[[Parts, Queues, Tensor], Look]) -> Iterator[Step]:
+    """Train; ``begin`` is called once: what is trained, its cache, and the rows that fill it."""
 
     def rule(parts: Parts) -> Rule:
+        drawn_alike = parts._replace(rng=parts.rng.clone_state())
+        first = torch.cat(cba.first_rows(drawn_alike))
         made = cba.rule(parts)
         assert isinstance(made.memory, Queues)
-        look = begin(parts, made.memory)
+        look = begin(parts, made.memory, first)
 
         def losses(seen: Seen) -> Tensor:
             look(seen)

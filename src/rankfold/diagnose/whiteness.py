@@ -59,7 +59,7 @@ def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
     means: list[Tensor] = []
     places = iter(range(steps))
 
-    def begin(parts: Parts, _queues: Queues) -> Look:
+    def begin(parts: Parts, _queues: Queues, _first: Tensor) -> Look:
         def look(_seen: Seen) -> None:
             if next(places) % config.stride == 0:
                 means.append(mean_rank(parts, rows, others))

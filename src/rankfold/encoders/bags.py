@@ -57,6 +57,18 @@ def weigh(texts: Texts, idf: Tensor) -> Texts:
     return Texts(bags.offsets, bags.tokens, weights / squares.sqrt().clamp(min=1e-30)[rows])
 
 
+def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
+    """The same with every token where it stands in its text: of n times, each has an nth."""
+    bags = weigh(texts, idf)
+    assert bags.weights is not None
+    base = len(idf)
+    known = torch.repeat_interleave(bags.counts()) * base + bags.tokens  # ascending
+    wanted = torch.repeat_interleave(texts.counts()) * base + texts.tokens
+    places = torch.searchsorted(known, wanted)
+    times = torch.bincount(places, minlength=len(known))
+    return Texts(texts.offsets, texts.tokens, (bags.weights / times.clamp(min=1))[places])
+
+
 def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm = ALONE) -> Tensor:
     """Pairs of adjacent tokens that occur at least so often, as first n_tokens + second; ascending.
 
@@ -168,9 +180,15 @@ def residual(start: Tensor, rng: torch.Generator) -> nn.Module:
 
 
 TextEncoder = Callable[[Tensor, torch.Generator], nn.Module]
-"""From token vectors to begin with [V, D], and draws, to a module: weighed bags in, [n, D] out."""
+"""From token vectors to begin with [V, D], and draws, to a module: weighed texts in, [n, D] out."""
 
 TEXT_ENCODERS: dict[str, TextEncoder] = {"plain": plain, "residual": residual}
+OF_BAGS = tuple(TEXT_ENCODERS)  # ours, to which the order of words is nothing
+
+
+def weighed(encoder: str, texts: Texts, idf: Tensor) -> Texts:
+    """Texts as an encoder takes them: ours as bags, one of your own in the order of their words."""
+    return (weigh if encoder in OF_BAGS else weigh_in_order)(texts, idf)
 
 
 def find_text_encoder(name: str) -> TextEncoder:

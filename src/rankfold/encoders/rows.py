@@ -1,7 +1,9 @@
 """Encoders of graded rows: numbers, categories and images become one vector per row.
 
 An encoder is a module that is called with ``Inputs`` and a generator, and gives vectors [B, D]. The
-generator draws what is random in training (what is dropped); None: nothing is, the row is scored.
+generator draws what is random in training (what is dropped); None: nothing is, the row is scored,
+and the module is in ``eval`` mode. What training never showed it, a number that is missing or a new
+category, adds nothing to a vector.
 
 Several processes encode some rows of a batch each, and draw what is random for all of them: an
 encoder says whose rows it has with ``inputs.own`` when it drops something.
@@ -160,7 +162,7 @@ class Linear(nn.Module):
 
     def __init__(self, shape: Shape, width: int, _drop: float, rng: torch.Generator) -> None:
         super().__init__()
-        self.numbers = small_linear(2 * shape.numbers, width, rng)
+        self.numbers = _of_inputs(shape, 0, width, rng)
         self.levels = nn.ModuleList(_levels(size, width, rng) for size in shape.levels)
 
     def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> Tensor:
@@ -180,9 +182,8 @@ class Perceptron(nn.Module):
         self.levels = nn.ModuleList(
             _levels(*both, rng) for both in zip(shape.levels, sizes, strict=True)
         )
-        inputs, hidden = 2 * shape.numbers + sum(sizes), 4 * width
-        self.first = small_linear(inputs, hidden, rng)
-        self.second = small_linear(hidden, width, rng)
+        self.first = _of_inputs(shape, sum(sizes), 4 * width, rng)
+        self.second = small_linear(4 * width, width, rng)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         places = inputs.categories.T
@@ -230,9 +231,18 @@ def _block(inputs: int, outputs: int, rng: torch.Generator) -> list[nn.Module]:
     return layers
 
 
+def _of_inputs(shape: Shape, others: int, width: int, rng: torch.Generator) -> nn.Linear:
+    """A linear map of the numbers, where they are missing, and others; missing begins at 0."""
+    layer = small_linear(2 * shape.numbers + others, width, rng)
+    with torch.no_grad():
+        layer.weight[:, shape.numbers : 2 * shape.numbers] = 0
+    return layer
+
+
 def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
-    """A vector per level; the first is that of what is missing or unknown."""
+    """A vector per level; the first is that of what is missing or unknown, and begins at 0."""
     start = torch.randn(size + 1, width, generator=rng) * width**-0.5
+    start[0] = 0
     return nn.Embedding(size + 1, width, _weight=start)
 
 
@@ -243,8 +253,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.module, self.last = module, small_linear(features, width, rng)
 
-    def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
-        self.module.train(rng is not None)  # what it drops, and its batch norms
+    def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> Tensor:
         images = inputs.images
         assert images is not None
         if images.shape[1] == 1:
@@ -259,7 +268,7 @@ def backbone(name: str) -> RowEncoder:
     def make(_shape: Shape, width: int, _drop: float, rng: torch.Generator) -> nn.Module:
         with torch.random.fork_rng(devices=[]):  # timm draws from the global generator
             torch.manual_seed(int(torch.randint(2**31, (1,), generator=rng)))
-            module = _timm().create_model(name, pretrained=False, num_classes=0)
+            module = _created(name)
         return Backbone(module, int(module.num_features), width, rng)
 
     return make
@@ -285,6 +294,15 @@ def both(*makers: RowEncoder) -> RowEncoder:
         return Both([make(shape, width, drop, rng) for make in makers], width, rng)
 
     return make
+
+
+def _created(name: str) -> Any:
+    try:
+        return _timm().create_model(name, pretrained=False, num_classes=0)
+    except RuntimeError as error:  # timm's for a name that it does not know
+        raise UserError(
+            f"timm makes no {name!r}: {error}", hint="timm.list_models() tells its names"
+        ) from error
 
 
 def _timm() -> Any:

@@ -78,7 +78,12 @@ def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
     try:
         with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
             rows = _rows(file.readline(LONGEST), path, width)
-            while number <= rows and (line := file.readline(LONGEST)):
+            while line := file.readline(LONGEST):
+                if number > rows and line.strip():
+                    raise UserError(
+                        f"{path} has more lines than the {rows:,} words of its first line",
+                        hint="were two files joined? correct the number in its first line",
+                    )
                 number += 1
                 yield number, line
     except (OSError, EOFError, zlib.error) as error:
@@ -95,7 +100,7 @@ def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
 
 def _rows(line: bytes, path: str, width: int) -> int:
     """The number of words that the first line tells."""
-    numbers = re.fullmatch(rb"\s*(\d{1,18})\s+(\d{1,9})\s*", line)
+    numbers = re.fullmatch(rb"(?:\xef\xbb\xbf)?\s*(\d{1,18})\s+(\d{1,9})\s*", line)
     if numbers is None:
         raise UserError(
             f"{path} begins with {_shown(line)}, not with two numbers: of words, and their width",

@@ -84,18 +84,28 @@ def score_weights(parts: Parts) -> Tensor:
 
 @torch.no_grad()
 def filled(parts: Parts) -> Queues:
-    """Queues with rows of each grade as the encoder sees them at first; short grades repeat."""
+    """Queues with the first rows, as the encoder sees them before any step."""
     rows, config = parts.rows, parts.config
     counts = torch.bincount(rows.grades, minlength=parts.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
     queues = Queues(shares, config.cache, config.width)
-    for grade in counts.nonzero().flatten().tolist():
-        mine = (rows.grades == grade).nonzero().flatten()
-        order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
-        taken = mine[order].repeat(-(-config.cache // len(mine)))[: config.cache]
+    for taken in first_rows(parts):
         for some in taken.split(block_rows(Shape.of(rows.own, None))):
             queues.push(rows.vectors(parts.module, some), rows.grades[some])
     return queues
+
+
+def first_rows(parts: Parts) -> list[Tensor]:
+    """Rows to fill the cache with, by their numbers: [size] of each grade; short grades repeat.
+
+    A grade without rows is left out.
+    """
+    grades, size, found = parts.rows.grades, parts.config.cache, []
+    for grade in grades.unique().tolist():
+        mine = (grades == grade).nonzero().flatten()
+        order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
+        found.append(mine[order].repeat(-(-size // len(mine)))[:size])
+    return found
 
 
 def outputs(n_grades: int) -> int:

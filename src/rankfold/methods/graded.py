@@ -90,7 +90,9 @@ class Grading(nn.Module):
         super().__init__()
         self.scaling = Scaling(shape)
         _, make = find_encoder(encoder, shape)
-        self.encoder = make(shape, config.width, config.dropout, rng)
+        with torch.random.fork_rng(devices=[]):  # one of your own may draw where torch does
+            torch.default_generator.manual_seed(rng.initial_seed())
+            self.encoder = make(shape, config.width, config.dropout, rng)
         self.name, self.width = encoder, config.width
         self.axes = FLIPS[config.flips]
         self.head = head
@@ -102,6 +104,7 @@ class Grading(nn.Module):
 
         Where the rows are some of a batch, ``own`` says which.
         """
+        self.encoder.train(rng is not None)  # for parts of one of your own: dropout, batch norms
         inputs = self.scaling(rows)._replace(own=own)
         if rng is not None and inputs.images is not None:
             inputs = inputs._replace(images=flipped(inputs.images, self.axes, rng, own))

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from time import perf_counter
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.bags import common_pairs, rarity, weighed, with_pairs
 from rankfold.encoders.rows import check_by_row
 from rankfold.encoders.shard import Shard
 from rankfold.encoders.start_vectors import read_vectors
@@ -64,8 +65,10 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         exported=lambda module: exported(module, parts),
         divided=MIXED,
     )
+    began = perf_counter()
     model = mixed(name, config, done, parts, run)
-    yield last_step(config, model, done, divided=("candidates", *divided_of(done, MIXED)))
+    divided = ("candidates", *divided_of(done, MIXED))
+    yield last_step(config, model, done, perf_counter() - began, divided)
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -103,8 +106,9 @@ def by_stages(
             shared = divided_of(done, divided)
             for step in train(task(module, stage), training(stage, config), mine):
                 step = step._replace(divided=[*step.divided, *shared])
+                then = following(stages[place + 1 :], config) if step.final else ""
                 step = moved(step, before, stage.epochs, config.members * epochs, where)
-                yield step._replace(stage=name_of(stage, member, config.members))
+                yield step._replace(stage=name_of(stage, member, config.members) + then)
         done |= {f"{member}.{key}": value for key, value in exported(module).items()}
         first = (member + 1, 0)
     return done
@@ -113,6 +117,14 @@ def by_stages(
 def name_of(stage: Stage, member: int, members: int) -> str:
     """For people: ``encoder``, of one among several members ``member 2 of 3, encoder``."""
     return stage.name if members == 1 else f"member {member + 1} of {members}, {stage.name}"
+
+
+def following(stages: list[Stage], config: ModulesConfig) -> str:
+    """What is done after a stage and before the next one, for people; it may take a while."""
+    if not stages:
+        return ", then vectors of all"
+    by_shortlists = getattr(config, "negatives", "hardest") == "hardest"
+    return ", then shortlists (module II)" if by_shortlists else ""
 
 
 def divided_of(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
@@ -124,22 +136,26 @@ def last_step(
     config: ModulesConfig,
     model: Model,
     done: Mapping[str, Tensor],
+    seconds: float,
     divided: Collection[str] = (),
 ) -> Step:
-    """The one after all epochs; who goes on from it has all members."""
+    """The one after all epochs, of so many seconds; who goes on from it has all members."""
     epochs = sum(stage.epochs for stage in stages_of(config))
     where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
     number = config.members * epochs + 1
-    return Step(number, 0.0, 0.0, model, lambda: where, final=True, divided=divided)
+    how: dict[str, Any] = {"final": True, "divided": divided, "stage": "the mix"}
+    return Step(number, 0.0, seconds, model, lambda: where, **how)
 
 
 def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
-    """Weighed bags of both sides."""
+    """Weighed texts of both sides."""
     if data.query_texts is None or data.candidate_texts is None:
-        side = "queries" if data.query_texts is None else "candidates"
+        lacking = {"query": data.query_texts, "candidate": data.candidate_texts}
+        options = [f"--{side}-texts" for side, texts in lacking.items() if texts is None]
+        other = "" if data.query_texts is None else ", or fit text-neighbours"
         raise UserError(
-            f"this data has no texts of {side}",
-            hint="prepare it with --query-texts and --candidate-texts, or fit text-neighbours",
+            f"this data has no texts of {'queries' if data.query_texts is None else 'candidates'}",
+            hint=f"prepare it with {' and '.join(options)}{other}",
         )
     rows, comm = replace(data.split("train"), grades=None), run.comm
     asking = rows.counts() > 0
@@ -162,9 +178,10 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
     shards = None
     if comm.size > 1:
         shards = Shards(rows.to(run.device), comm, run.memory_budget // (4 * config.width))
+    encoder = getattr(config, "encoder", "plain")  # the released one is of bags, too
     return Parts(
-        weigh(queries, idf).to(run.device),
-        weigh(candidates, idf).to(run.device),
+        weighed(encoder, queries, idf).to(run.device),
+        weighed(encoder, candidates, idf).to(run.device),
         pairs.to(run.device),
         idf.to(run.device),
         rows.to(run.device),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import find_text_encoder, weigh, with_pairs
+from rankfold.encoders.bags import OF_BAGS, find_text_encoder, weighed, with_pairs
 from rankfold.errors import UserError
 from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.methods.siamese_parts import Parts, encoded
@@ -29,7 +29,6 @@ OF_QUERIES = 0.5  # in the column of popularity; candidates have theirs divided 
 PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
 BLOCK_BYTES = 2**23  # of the scores of a mix, which should stay near
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
-KEPT_AS_HALVES = ("plain", "residual")  # encoders
 
 
 class Mix(NamedTuple):
@@ -181,7 +180,8 @@ def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
     config = config_of(model)
     idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
     given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    vectors = encode(encoders_of(model.tensors, config, len(idf)), weigh(given, idf))
+    given = weighed(config.encoder, given, idf)
+    vectors = encode(encoders_of(model.tensors, config, len(idf)), given)
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
         return with_column(vectors, popularity, vectors.new_full((1,), OF_QUERIES))
@@ -212,7 +212,7 @@ def encoders_of(
     for number in range(config.members):
         encoder = made(config.encoder, torch.zeros(n_tokens, config.width), 0)
         state = {name: tensors[f"{number}.{name}"] for name in encoder.state_dict()}
-        if "mixing" in state and config.encoder in KEPT_AS_HALVES:
+        if "mixing" in state and config.encoder in OF_BAGS:
             state["mixing"] = state["mixing"].float()
         encoder.load_state_dict(state, assign=True)
         found.append(encoder.eval())
@@ -240,6 +240,6 @@ def made(name: str, start: Tensor, seed: int) -> nn.Module:
 def kept_encoders(done: Mapping[str, Tensor], config: SiameseConfig) -> dict[str, Tensor]:
     """What a model keeps of encoders: ours as halves, of others what they have."""
     found = {key: tensor for key, tensor in done.items() if key.split(".", 1)[1] not in MIXED}
-    if config.encoder not in KEPT_AS_HALVES:
+    if config.encoder not in OF_BAGS:
         return found
     return {key: tensor.half() for key, tensor in found.items()}

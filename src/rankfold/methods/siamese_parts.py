@@ -23,7 +23,7 @@ class Parts(NamedTuple):
     Of several processes each has the documents of its own queries, and a share of the labels.
     """
 
-    documents: Texts  # weighed bags
+    documents: Texts  # weighed
     labels: Texts  # likewise
     pairs: Tensor  # [P], adjacent tokens that count as one more
     idf: Tensor  # [V + P]

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
+from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -111,7 +112,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         training=released_training,
         exported=lambda module: exported(module, parts, walk),
     )
-    yield last_step(config, chosen_model(config, done, parts, run), done)
+    began = perf_counter()
+    model = chosen_model(config, done, parts, run)
+    yield last_step(config, model, done, perf_counter() - began)
 
 
 def start(parts: Parts, config: Config, run: Run, member: int) -> Released:

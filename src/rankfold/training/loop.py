@@ -1,7 +1,8 @@
 """The one gradient loop: an iterator of epochs, which can stop and go on anywhere.
 
 Everything random follows from the seed: the parameters, an epoch's order from its number, the draws
-from a generator whose state is kept. So a run that goes on from a kept state is the same run, to
+from a generator whose state is kept; and what a module of one's own draws where torch does, from
+the number of the step. So a run that goes on from a kept state is the same run, to
 the bit, on a CPU with the same number of threads.
 """
 
@@ -123,6 +124,7 @@ class Loop:
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # of the processes, for a pause after this batch
         self.unseen: list[tuple[Tensor, Tensor]] = []  # losses and weights not looked at yet
+        self.draws_elsewhere = True  # the module, from torch's own generator; the first step tells
 
     def finish_epoch(self) -> Iterator[Step]:
         """Train to the end of the epoch, which is the last step yielded."""
@@ -157,7 +159,7 @@ class Loop:
         factor = rate(schedule, done, config.epochs, config.warmup)
         optimisers.set_rate(self.optimisers, config.lr * factor)
         with torch.autocast(self.run.device.type, torch.bfloat16, enabled=self.half):
-            values = self.task.losses(batch, self.draws)
+            values = self.losses(batch)
         weigh = self.task.weights
         count = self.task.count
         weights = torch.full_like(values, count) if weigh is None else weigh(batch).to(values)
@@ -174,6 +176,20 @@ class Loop:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         self.unseen.append((whole.detach() / weight, weight.detach()))
+
+    def losses(self, batch: Any) -> Tensor:
+        """Of a batch, [B]; whatever torch's own generator gives follows from the seed as well."""
+        if not self.draws_elsewhere:
+            return self.task.losses(batch, self.draws)
+        devices = [self.run.device] if self.run.device.type == "cuda" else []
+        seed = seed_of(self.run, f"step {self.place} of epoch {self.epoch}")
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(seed)
+            before = _torch_states(devices)
+            values = self.task.losses(batch, self.draws)
+            pairs = zip(before, _torch_states(devices), strict=True)
+            self.draws_elsewhere = not all(torch.equal(one, other) for one, other in pairs)
+        return values
 
     def in_all(self, total: Tensor, weight: Tensor, *, is_long: bool) -> tuple[Tensor, Tensor]:
         """The batch's sum of losses and its weight over all processes, which vote when to pause."""
@@ -256,6 +272,11 @@ class Loop:
         module.load_state_dict(found)
         optimisers.load(self.optimisers, _below("optimiser", state), comm)
         self.task.memory.load(_below("memory", state))
+
+
+def _torch_states(devices: list[torch.device]) -> list[Tensor]:
+    """Of torch's own generators."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
 
 
 def seed_of(run: Run, purpose: str) -> int:
