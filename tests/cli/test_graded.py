@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 Command = Callable[..., Any]
@@ -94,3 +96,37 @@ def test_bundled_retinas(rankfold: Command, tmp_path: Path) -> None:
     assert "1,600 rows of 5 grades" in done.err
     assert "grade 4: 92 (train 66, validation 6, test 20)" in done.err
     assert "images: 28 x 28, colour" in done.err
+
+
+def test_keel_rows_are_predicted_without_their_grade(rankfold: Command, tmp_path: Path) -> None:
+    header = "@relation k\n@attribute Age integer [0, 99]\n@attribute Sex {Male, Female}\n"
+    values = [f"{i}, {('Male', 'Female')[i // 2 % 2]}" for i in range(40)]
+    graded = [f"{row}, {('low', 'high')[i // 20]}" for i, row in enumerate(values)]
+    text = "\n".join([f"{header}@attribute Class {{low, high}}\n@data", *graded])
+    (tmp_path / "k.dat").write_text(text)
+    text = "\n".join([f"{header}@inputs Age, Sex\n@data", *values, "500, Male", "7, Alien"])
+    (tmp_path / "new.dat").write_text(text)
+    words = ("--format", "features", "--out", tmp_path / "d")
+    assert rankfold("prepare", tmp_path / "k.dat", *words).code == 0
+    fitted = rankfold("fit", "ce", tmp_path / "d", "--out", tmp_path / "m", "--set", "epochs=1")
+    assert fitted.code == 0
+    out = tmp_path / "p.parquet"
+    done = rankfold("predict", tmp_path / "m", tmp_path / "new.dat", "--out", out)
+    shown = " ".join(done.err.split())
+    assert done.code == 0, shown
+    assert pl.read_parquet(out)["query"].to_list() == list(range(40))
+    assert "a value of 'Age' outside of [0, 99] (new.dat:46)" in shown
+    assert "a value of 'Sex' that is not listed (new.dat:47)" in shown
+
+
+def test_arrays_by_split_have_their_grades_where_asked(rankfold: Command, tmp_path: Path) -> None:
+    rows = {f"{name}_X": np.arange(20.0)[:, None] for name in ("train", "validation", "test")}
+    rows |= {name.replace("_X", "_severity"): np.arange(20) % 2 for name in rows}
+    np.savez(tmp_path / "a.npz", **rows)  # type: ignore[arg-type]
+    words = ("prepare", tmp_path / "a.npz", "--format", "features", "--out", tmp_path / "d")
+    done = rankfold(*words)
+    assert done.code == 2
+    assert "it has severity; use --grade-column NAME" in " ".join(done.err.split())
+    done = rankfold(*words, "--grade-column", "severity")
+    assert done.code == 0
+    assert "split: train 20, validation 20, test 20" in done.err

@@ -497,21 +497,21 @@ def test_new_rows_are_read_by_the_columns_of_a_model(patients: pl.DataFrame) -> 
     new = pl.DataFrame(
         {"sex": ["m", "x", None], "other": [1, 2, 3], "age": ["4", "", "6.5"], "id": [7, 8, 9]}
     )
-    rows, keys = read_rows(new, columns)
+    rows, keys = read_rows(new, columns)[:2]
     assert rows.numbers[:, 0].nan_to_num(-1.0).tolist() == [4.0, -1.0, 6.5]
     assert rows.categories[:, 0].tolist() == [1, -1, -1]
     assert rows.grades.tolist() == [-1, -1, -1]
     assert rows.images is None
     assert keys.to_list() == [0, 1, 2]
     assert read_rows(new, columns, key="id").keys.to_list() == [7, 8, 9]
-    same, _ = read_rows(patients, columns, grade="severity", grades=["low", "high"])
+    same = read_rows(patients, columns, grade="severity", grades=["low", "high"]).rows
     assert same.grades.tolist() == [(0, -1, 1)[i % 3] for i in range(30)]
 
 
 def test_new_rows_are_what_prepare_made_of_them(patients: pl.DataFrame, tmp_path: Path) -> None:
     data = prepared(patients, split=(1.0, 0.0, 0.0))
     patients.drop("severity").write_csv(tmp_path / "new.csv")
-    rows, _ = read_rows(str(tmp_path / "new.csv"), data.columns)
+    rows = read_rows(str(tmp_path / "new.csv"), data.columns).rows
     train = data.graded("train")
     torch.testing.assert_close(rows.numbers, train.numbers, equal_nan=True)
     assert torch.equal(rows.categories, train.categories)
@@ -548,7 +548,7 @@ def test_bad_lines_of_new_rows_are_refused_or_noted(tmp_path: Path, reading: Rea
     (tmp_path / "new.csv").write_text("age,b\n1,2\n3,4,5\n6,7\n")
     with pytest.raises(UserError, match=r"new.csv:3"):
         read_rows(tmp_path / "new.csv", Columns(("age",), {}))
-    rows, keys = read_rows(tmp_path / "new.csv", Columns(("age",), {}), reading=reading)
+    rows, keys = read_rows(tmp_path / "new.csv", Columns(("age",), {}), reading=reading)[:2]
     assert rows.numbers[:, 0].tolist() == [1.0, 6.0]
     assert keys.to_list() == [0, 2]
     assert reading.bad.counts == {"a wrong number of columns": 1}
@@ -577,18 +577,18 @@ def test_new_rows_have_their_number_in_the_input(
     """The age is the number of the row; rows that are left out count, blank lines do not."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    rows, keys = read_rows(str(tmp_path / "?.*"), Columns(("age",), {}), reading=reading)
+    rows, keys = read_rows(str(tmp_path / "?.*"), Columns(("age",), {}), reading=reading)[:2]
     assert keys.to_list() == rows.numbers[:, 0].tolist() == numbers
 
 
 def test_new_images(tmp_path: Path) -> None:
     home = write_images(tmp_path / "eyes")
-    rows, keys = read_rows(home, None, image_shape=(5, 6, 1))
+    rows, keys = read_rows(home, None, image_shape=(5, 6, 1))[:2]
     assert rows.images is not None
     assert rows.images.shape == (30, 5, 6, 1)
     assert keys[0] == "0/0.png"
     assert rows.grades.unique().tolist() == [-1]
-    graded, _ = read_rows(home, None, image_shape=(5, 6, 3), grades=["0", "1", "2"])
+    graded = read_rows(home, None, image_shape=(5, 6, 3), grades=["0", "1", "2"]).rows
     assert graded.grades.tolist() == [g for g in range(3) for _ in range(10)]
     images = np.zeros((4, 5, 6, 3), dtype=np.uint8)
     np.savez(tmp_path / "new.npz", images=images)
@@ -604,8 +604,8 @@ def test_new_images(tmp_path: Path) -> None:
 
 def test_one_new_image(tmp_path: Path) -> None:
     home = write_images(tmp_path / "eyes")
-    every, _ = read_rows(home, None, image_shape=(5, 6, 1))
-    rows, keys = read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
+    every = read_rows(home, None, image_shape=(5, 6, 1)).rows
+    rows, keys = read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))[:2]
     assert keys.to_list() == ["1.png"]
     assert rows.images is not None
     assert every.images is not None
@@ -660,6 +660,12 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
             {"grade": "y", "grades": "a,b,c", "split": "last"},
             "cannot be split by 'last'",
             "0.8",
+        ),
+        (
+            ROWS,
+            {"grade": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
+            "not three shares that add up to 1",
+            "write --split 0.8,0.1,0.1: shares of the rows of each grade",
         ),
         (ROWS, {"grade": "y", "grades": "a,b,c", "kcore": 3}, "take no --kcore", "leave it out"),
         (ROWS, {"grade": "y", "header": False}, "take no --no-header", "leave it out"),
@@ -859,7 +865,7 @@ def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
         assert list(map(float, names)) == sorted(map(float, values))
         if values.dtype.is_integer():
             assert list(map(int, names)) == values.to_list()
-        new, _ = read_rows(table, Columns(("x",), {}), grade="y", grades=names)
+        new = read_rows(table, Columns(("x",), {}), grade="y", grades=names).rows
         assert new.grades.tolist() == [names.index(name) for name in spelled(column, None)]
 
 

@@ -19,6 +19,7 @@ from rankfold.data.split import (
     carve_queries,
     carve_validation,
     parse,
+    parse_shares,
     sizes,
     usual,
 )
@@ -221,6 +222,16 @@ def test_other_rules_are_refused(rule: str | tuple[float, ...]) -> None:
     with pytest.raises(UserError) as error:
         parse(rule, 0.1)
     assert error.value.hint.startswith("write --split 0.8,0.1,0.1")
+
+
+@pytest.mark.parametrize("rule", ["0.8,0.2", "a,b,c", (1.0,), "last", "time:3", "queries:1,0,0"])
+def test_where_only_shares_are_possible_the_hint_is_another(rule: str | tuple[float, ...]) -> None:
+    with pytest.raises(UserError, match="split") as error:
+        parse_shares(rule, "write shares")
+    assert error.value.hint == "write shares"
+    pairs = pairs_of([list(range(10))] * 3)
+    shares = parse_shares("0.8,0.1,0.1", "").assign(pairs, rng())
+    assert np.array_equal(shares, by_ratio(pairs, (0.8, 0.1, 0.1), rng()))
 
 
 # ---------------------------------------------------------------------------------- whole queries

@@ -1,13 +1,14 @@
 """Arrays by name, as an ``.npz`` file holds them: numbers, categories, images and grades of rows.
 
 ``X`` and ``features`` are other names of ``numbers``, ``y`` and ``labels`` of ``grades``. As
-MedMNIST writes them, they may come once per split: ``train_images``, ``val_images``, ...
+MedMNIST writes them, they may come once per split: ``train_images``, ``val_images``, ... Grades
+may also be under a name that is asked for.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rankfold.data.reading import LINE
+from rankfold.data.tables import listing
 from rankfold.errors import UserError
 
 NAMES = {
@@ -25,7 +27,9 @@ NAMES = {
     "images": ("images",),
     "grades": ("grades", "y", "labels"),
 }
+KNOWN = frozenset(name for names in NAMES.values() for name in names)
 SPLITS = (("train_",), ("val_", "validation_"), ("test_",))
+SAME = "they mean the same"
 CHANNELS = 4  # at most: more of them are most likely a height or width
 HINT = (
     "it may have numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
@@ -40,6 +44,7 @@ class Understood(NamedTuple):
     grades: pl.Series | None
     images: Tensor | None
     words: frozenset[str]  # the columns of categories
+    others: frozenset[str]  # arrays of a value per row that mean nothing: they could be grades
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -68,35 +73,66 @@ def check(arrays: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"cannot read the arrays: {error}", hint=HINT) from error
 
 
-def by_split(arrays: Mapping[str, Any], name: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
-    """The arrays of each split by their plain names; None: there are no splits."""
-    known = {plain for names in NAMES.values() for plain in names}
-    found = False
-    for number, prefixes in enumerate(SPLITS):
-        mine = {
-            plain: arrays[prefix + plain]
-            for prefix in prefixes
-            for plain in sorted(known)
-            if prefix + plain in arrays
-        }
-        if mine:
-            found = True
-            yield number, mine
-    if not found:
-        if not known & set(arrays):
-            names = ", ".join(sorted(arrays)) or "nothing"
-            raise UserError(f"{name} has no array of rows: it has {names}", hint=HINT)
-        yield None, dict(arrays)
+def by_split(
+    arrays: Mapping[str, Any], grade: str | None, name: str
+) -> list[tuple[int | None, dict[str, Any]]]:
+    """The arrays of each split by their plain names; None: there are no splits.
+
+    ``grade`` is the name of the grades, where it is another than the usual ones.
+    """
+    known = KNOWN if grade is None else KNOWN | {grade}
+    parts: list[tuple[int | None, dict[str, Any]]] = [(None, dict(arrays))]
+    if _has_splits(arrays, known, name):
+        every = [_plain(arrays, prefixes, name) for prefixes in SPLITS]
+        parts = [(number, part) for number, part in enumerate(every) if known & set(part)]
+    for number, part in parts:
+        if grade is not None and grade not in part:
+            missing = grade if number is None else SPLITS[number][0] + grade
+            hint = f"it has {', '.join(sorted(arrays))}"
+            raise UserError(f"{name} has no array {missing!r}", hint=hint)
+    return parts
+
+
+def _has_splits(arrays: Mapping[str, Any], known: frozenset[str], file: str) -> bool:
+    """Whether the known arrays come once per split; they must not come both ways."""
+    prefixes = tuple(prefix for names in SPLITS for prefix in names)
+    whole = sorted(name for name in known & set(arrays) if not name.startswith(prefixes))
+    of_splits = [p + name for p in prefixes for name in sorted(known) if p + name in arrays]
+    if whole and of_splits:
+        raise UserError(
+            f"{file} has both {whole[0]} and {of_splits[0]}",
+            hint="its rows are in splits or they are not: take the arrays of either out",
+        )
+    if not whole and not of_splits:
+        names = ", ".join(sorted(arrays)) or "nothing"
+        raise UserError(f"{file} has no array of rows: it has {names}", hint=HINT)
+    return bool(of_splits)
+
+
+def _plain(arrays: Mapping[str, Any], prefixes: Sequence[str], file: str) -> dict[str, Any]:
+    """The arrays with one of the prefixes, by their names without it."""
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        for name in arrays:
+            if name.startswith(prefix):
+                before = found.setdefault(name.removeprefix(prefix), name)
+                if before != name:
+                    raise UserError(f"{file} has both {before} and {name}", hint=SAME)
+    return {plain: arrays[name] for plain, name in found.items()}
+
+
+def where_grades(parts: Sequence[Understood]) -> str:
+    """A hint for rows without grades: what could be these in all parts."""
+    could_be = sorted(frozenset.intersection(*(part.others for part in parts)))
+    if could_be:
+        return f"{listing(could_be)}; use --grade-column NAME"
+    return "none of its arrays could be grades: add grades [n], with splits to each of them"
 
 
 def understand(arrays: Mapping[str, Any], grade: str | None, name: str) -> Understood:
     """The rows of arrays by their plain names."""
-    if grade is not None and grade not in arrays:
-        names = ", ".join(sorted(arrays))
-        raise UserError(f"{name} has no array {grade!r}", hint=f"it has {names}")
-    picked = {role: _pick(arrays, names, name) for role, names in NAMES.items()}
-    if grade is not None:
-        picked["grades"] = arrays[grade]
+    wanted = NAMES if grade is None else NAMES | {"grades": (grade,)}
+    picked = {role: _pick(arrays, names, name) for role, names in wanted.items()}
     lengths = {role: len(a) for role, a in picked.items() if a is not None and a.ndim}
     if len(set(lengths.values())) != 1:
         raise UserError(f"the arrays of {name} have unlike numbers of rows: {lengths}", hint=HINT)
@@ -112,15 +148,20 @@ def understand(arrays: Mapping[str, Any], grade: str | None, name: str) -> Under
         table = table.with_columns(_series(column, values))
     for column, values in words.items():
         table = table.with_columns(_categories(column, values, name))
+    per_row = {plain for plain, values in arrays.items() if values.shape in ((n,), (n, 1))}
     return Understood(
-        table, _grades(picked["grades"], name), _images(picked["images"], name), frozenset(words)
+        table=table,
+        grades=_grades(picked["grades"], name),
+        images=_images(picked["images"], name),
+        words=frozenset(words),
+        others=frozenset(per_row - KNOWN),
     )
 
 
 def _pick(arrays: Mapping[str, Any], names: tuple[str, ...], file: str) -> Any:
     found = [name for name in names if name in arrays]
     if len(found) > 1:
-        raise UserError(f"{file} has both {found[0]} and {found[1]}", hint="they mean the same")
+        raise UserError(f"{file} has both {found[0]} and {found[1]}", hint=SAME)
     return arrays[found[0]] if found else None
 
 

@@ -27,6 +27,7 @@ from rankfold.data.tables import listing
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Dataset, Graded, Vocabulary
 
+SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
 MOST_LEVELS = 1000  # of a text that has more levels than half of its rows
 
 
@@ -189,11 +190,8 @@ def assign(found: GradedRows, how: Splitting) -> split.Assignment:
 def _splitter(how: Splitting) -> split.Splitter:
     rule = split.USUAL if how.rule is None else how.rule
     if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(
-            f"graded rows cannot be split by {rule!r}",
-            hint="write --split 0.8,0.1,0.1: shares of the rows of each grade",
-        )
-    return split.parse(rule, how.validation_share)
+        raise UserError(f"graded rows cannot be split by {rule!r}", hint=SPLIT_HINT)
+    return split.parse_shares(rule, SPLIT_HINT)
 
 
 # ---------------------------------------------------------------------------------- assembling

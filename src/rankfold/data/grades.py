@@ -41,9 +41,9 @@ def give_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gra
     """
     if rows.grades is None:
         names = [name for name in rows.table.columns if name != LINE]
+        usual = f"{listing(names)}; use --grade-column NAME" if names else "it has none"
         raise UserError(
-            f"cannot tell where the grades of {rows.name} are",
-            hint=f"{listing(names)}; use --grade-column NAME" if names else "it has none",
+            f"cannot tell where the grades of {rows.name} are", hint=rows.grade_hint or usual
         )
     asked = None if given is None else [str(name).strip() for name in given]
     words = spelled(rows.grades, _own_order(rows) if asked is None else asked)

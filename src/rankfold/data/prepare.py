@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rankfold import config, store
 from rankfold.comm import ALONE
-from rankfold.data import features, folder, graded, memory, sides, split, texts
+from rankfold.data import features, folder, graded, keel, memory, sides, split, texts
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.documents import Asked, Documents, open_texts, read_documents
 from rankfold.data.grades import GradedRows, give_grades
@@ -40,7 +40,7 @@ from rankfold.data.rows import Asked as AskedRows
 from rankfold.data.rows import RawRows, drop
 from rankfold.data.sides import Known, Told, dropped
 from rankfold.data.sources import SOURCES
-from rankfold.data.tables import NONE, Columns, read_frame, read_table, stack
+from rankfold.data.tables import NONE, Columns, is_text, read_frame, read_table, stack
 from rankfold.data.xc import read_xc
 from rankfold.errors import UserError
 from rankfold.types import Comm, Dataset, Interactions, Progress, Vocabulary, from_pairs
@@ -352,6 +352,11 @@ def _items(value: Input) -> Sequence[Input]:
 def _read_file(path: Path, columns: Columns, plan: Preparation, reading: Reading) -> pl.LazyFrame:
     if path.is_dir():
         raise UserError(f"{path} is a folder", hint=f"name its files, say '{path}/*.parquet'")
+    if plan.format is None and is_text(path) and keel.looks_like_keel(path):
+        raise UserError(
+            f"{path.name} is a KEEL file, of rows with grades, not of pairs",
+            hint="add --format features",
+        )
     if plan.format == "adjacency" or (plan.format is None and _is_adjacency(path)):
         names = Columns("query", "candidate", NONE, NONE)
         return read_frame(read_adjacency(path), names, path.name, reading)

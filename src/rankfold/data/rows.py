@@ -50,6 +50,7 @@ class RawRows:
     images: Tensor | None = None  # [n, height, width, channels] uint8
     splits: NDArray[np.uint8] | None = None  # 0 train, 1 validation, 2 test, where the input says
     order: Sequence[str] | None = None  # of the grades, lowest first, where the input says
+    grade_hint: str | None = None  # where grades that are not found could be; None: in a column
     words: frozenset[str] = frozenset()  # columns of categories, also where these are numbers
     without: Mapping[str, str] = field(default_factory=dict)  # columns to leave out, and why
     set_aside: Mapping[str, int] = field(default_factory=dict)  # why, and how many rows it was
@@ -130,6 +131,7 @@ def join(parts: Sequence[RawRows]) -> RawRows:
         images=None if images is None else torch.cat(images),
         splits=None if splits is None else np.concatenate(splits),
         order=first.order,
+        grade_hint=next((part.grade_hint for part in parts if part.grades is None), None),
         words=frozenset().union(*(part.words for part in parts)),
         without=first.without,
     )
@@ -212,27 +214,29 @@ def from_keel(path: Path, asked: Asked, reading: Reading) -> RawRows:
     grade = asked.grade or header.output
     rows = _from_table(frame, asked._replace(grade=grade), path.name)
     return replace(
-        rows, order=header.values.get(grade), words=frozenset(header.values) - {grade, asked.key}
+        rows,
+        order=None if grade is None else header.values.get(grade),
+        grade_hint=f"{listing(header.names)}; name one in its header: @outputs NAME",
+        words=frozenset(header.values) - {grade, asked.key},
     )
 
 
 def _from_arrays(found: Mapping[str, Any], asked: Asked, name: str) -> RawRows:
     _check_no_columns(name, asked.key)
-    parts = []
-    for split, prefixed in arrays.by_split(found, name):
-        part = arrays.understand(prefixed, asked.grade, name)
-        n = len(part.table)
-        parts.append(
-            RawRows(
-                name=name if split is None else f"{arrays.SPLITS[split][0]}* of {name}",
-                table=part.table,
-                grades=part.grades,
-                images=part.images,
-                splits=None if split is None else np.full(n, split, dtype=np.uint8),
-                words=part.words,
-            )
+    splits = arrays.by_split(found, asked.grade, name)
+    parts = [arrays.understand(part, asked.grade, name) for _, part in splits]
+    rows = [
+        RawRows(
+            name=name if split is None else f"{arrays.SPLITS[split][0]}* of {name}",
+            table=part.table,
+            grades=part.grades,
+            images=part.images,
+            splits=None if split is None else np.full(len(part.table), split, dtype=np.uint8),
+            words=part.words,
         )
-    return replace(join(parts), name=name)
+        for (split, _), part in zip(splits, parts, strict=True)
+    ]
+    return replace(join(rows), name=name, grade_hint=arrays.where_grades(parts))
 
 
 def _from_pictures(path: Path, asked: Asked, reading: Reading) -> RawRows:

@@ -45,10 +45,14 @@ def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
             cut = _time(rule.removeprefix("time:"))
             return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
         if rule.startswith(QUERIES):
-            whole = _check_shares(_shares(rule.removeprefix(QUERIES)))
+            whole = _shares(rule.removeprefix(QUERIES), HINT)
             return Splitter(lambda pairs, rng: by_query(pairs, whole, rng), needs_time=False)
-        rule = _shares(rule)
-    shares = _check_shares(rule)
+    return parse_shares(rule, HINT)
+
+
+def parse_shares(rule: str | Sequence[float], hint: str) -> Splitter:
+    """The splitter by three shares, where no other rule is one; ``hint`` says what is."""
+    shares = _shares(rule, hint)
     return Splitter(lambda pairs, rng: by_ratio(pairs, shares, rng), needs_time=False)
 
 
@@ -187,18 +191,16 @@ def _time(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _shares(text: str) -> list[float]:
+def _shares(rule: str | Sequence[float], hint: str) -> Sequence[float]:
+    """Three shares that add up to 1; a UserError with the hint where they are others."""
     try:
-        return [float(part) for part in text.split(",")]
+        shares = [float(part) for part in rule.split(",")] if isinstance(rule, str) else rule
     except ValueError:
-        raise UserError(f"cannot read the split {text!r}", hint=HINT) from None
-
-
-def _check_shares(shares: Sequence[float]) -> Sequence[float]:
+        raise UserError(f"cannot read the split {rule!r}", hint=hint) from None
     good = len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6
     if not good:  # also where one is NaN
         raise UserError(
             f"the split {','.join(f'{s:g}' for s in shares)} is not three shares that add up to 1",
-            hint=HINT,
+            hint=hint,
         )
     return shares

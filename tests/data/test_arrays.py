@@ -1,0 +1,131 @@
+"""Arrays by name: whole or by split, and where their grades are."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankfold.data import arrays
+from rankfold.data.graded import read_rows
+from rankfold.data.prepare import prepare
+from rankfold.errors import UserError
+from rankfold.types import Columns
+
+SIZES = {"train": 20, "validation": 6, "test": 8}
+
+
+def by_split(**arrays: Any) -> dict[str, Any]:
+    """The arrays of ``n`` rows that the functions make, once per split."""
+    return {f"{s}_{name}": make(n) for s, n in SIZES.items() for name, make in arrays.items()}
+
+
+def numbers(n: int) -> Any:
+    return np.arange(2.0 * n).reshape(n, 2)
+
+
+def severity(n: int) -> Any:
+    return np.arange(n) % 2
+
+
+def shift(n: int) -> Any:
+    """Grades that can be told from the severity."""
+    return np.arange(n) // 2 % 2
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_grades_by_split_may_have_any_name(shape: tuple[int, ...], tmp_path: Path) -> None:
+    rows = by_split(X=numbers, severity=lambda n: severity(n).reshape(shape), labels=shift)
+    np.savez(tmp_path / "d.npz", **rows)
+    for source in (rows, tmp_path / "d.npz"):
+        data = prepare(source, format="features", grade="severity")
+        for name, n in SIZES.items():
+            part = data.graded(name)  # type: ignore[arg-type]
+            assert part.grades.tolist() == severity(n).tolist()
+            assert np.array_equal(part.numbers.numpy(), numbers(n))
+
+
+def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
+    rows = {"X": numbers(20), "y": severity(20), "labels": shift(20)}
+    with pytest.raises(UserError, match="both y and labels"):
+        prepare(rows, format="features")
+    data = prepare(rows, format="features", grade="labels", split=(1.0, 0.0, 0.0))
+    assert data.graded("train").grades.tolist() == shift(20).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "grade", "message"),
+    [
+        ({"test_severity": None}, "severity", "no array 'test_severity'"),
+        ({}, "shift", "no array 'train_shift'"),
+        ({}, "train_severity", "no array 'train_train_severity'"),
+    ],
+)
+def test_a_split_without_the_grade_is_told(
+    change: dict[str, Any], grade: str, message: str
+) -> None:
+    rows = by_split(X=numbers, severity=severity) | change
+    rows = {name: values for name, values in rows.items() if values is not None}
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(rows, format="features", grade=grade)
+    assert caught.value.hint == f"it has {', '.join(sorted(rows))}"
+
+
+@pytest.mark.parametrize(
+    ("more", "grade", "message"),
+    [
+        ({"X": numbers(9)}, None, "has both X and train_X"),
+        ({"X": numbers(9), "y": severity(9)}, None, "has both X and train_X"),
+        ({"y": severity(9)}, None, "has both y and train_X"),
+        ({"severity": severity(9)}, "severity", "has both severity and train_X"),
+        ({"val_X": numbers(6)}, None, "has both val_X and validation_X"),
+    ],
+)
+def test_rows_that_are_there_twice_are_refused(
+    more: dict[str, Any], grade: str | None, message: str
+) -> None:
+    rows = by_split(X=numbers, y=severity, severity=severity) | more
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(rows, format="features", grade=grade)
+    assert caught.value.hint
+    with pytest.raises(UserError, match="has both"):
+        read_rows(rows, Columns(("number_0",), {}), grade=grade)
+
+
+def test_what_is_no_array_of_rows_may_stand_beside() -> None:
+    rows = by_split(X=numbers, y=severity) | {
+        "about": np.array("severe"),
+        "train_seed": np.array(1),
+    }
+    data = prepare(rows, format="features")
+    assert [data.summary[name]["rows"] for name in SIZES] == list(SIZES.values())
+
+
+WHOLE = {"X": numbers(9), "stage": severity(9), "site": shift(9)[:, None], "maps": np.zeros((9, 3))}
+NONE = "none of its arrays could be grades: add grades [n], with splits to each of them"
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        (WHOLE, "it has site, stage; use --grade-column NAME"),
+        (WHOLE | {"stage": severity(8)}, "it has site; use --grade-column NAME"),
+        (by_split(X=numbers, stage=severity), "it has stage; use --grade-column NAME"),
+        ({"X": numbers(9), "maps": np.zeros((9, 3))}, NONE),
+        ({"X": numbers(9)[:, :1]}, NONE),
+        (by_split(X=numbers) | {"train_y": severity(20)}, NONE),
+        (by_split(X=numbers) | {"train_stage": severity(20)}, NONE),
+    ],
+)
+def test_arrays_that_could_be_grades_are_named(rows: dict[str, Any], hint: str) -> None:
+    with pytest.raises(UserError, match="cannot tell where the grades of the dict are") as caught:
+        prepare(rows, format="features")
+    assert caught.value.hint == hint
+
+
+def test_what_a_hint_names_can_be_used() -> None:
+    for rows in (WHOLE, by_split(X=numbers, stage=severity)):
+        split = arrays.by_split(rows, None, "it")
+        parts = [arrays.understand(part, None, "it") for _, part in split]
+        for name in frozenset.intersection(*(part.others for part in parts)):
+            assert prepare(rows, format="features", grade=name).summary["grade_names"] == ["0", "1"]
