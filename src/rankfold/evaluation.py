@@ -23,6 +23,7 @@ from rankfold.data.folder import check_pairs, part
 from rankfold.data.folder import load as load_data
 from rankfold.data.matching import renumber, rows_of, same_keys
 from rankfold.data.reading import silent
+from rankfold.data.texts import same_tokens
 from rankfold.errors import UserError
 from rankfold.grader import Grader, load
 from rankfold.grading import GRADED_DEFAULTS, Certainty, GradedEvaluation, evaluate_graded
@@ -422,9 +423,9 @@ def _check_texts(ranker: Ranker, data: Dataset) -> None:
             f"{ranker.model.method} ranks by the texts of queries, and the data has none",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
-    ours = (ranker.tokenizer, ranker.n_tokens, _are_bags(ranker.texts))
-    theirs = (data.tokenizer, data.n_tokens, _are_bags(data.query_texts))
-    if ours != theirs:
+    ours = (ranker.n_tokens, _are_bags(ranker.texts))
+    theirs = (data.n_tokens, _are_bags(data.query_texts))
+    if ours != theirs or not same_tokens(ranker.tokenizer, data.tokenizer):
         raise UserError(
             f"the data has other tokens ({data.n_tokens:,}) than the model ({ranker.n_tokens:,})",
             hint="words are learnt when data is prepared: prepare what is to be fitted and what is "

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 
 from rankfold.data import keel
 from rankfold.data.graded import read_rows
@@ -44,6 +45,22 @@ def test_the_output_is_named_or_left_by_the_inputs_or_last(
     header, frame = keel.read(path, reading)
     assert (header.output, header.used) == (output, used)
     assert frame.columns == [LINE, *used]
+
+
+@pytest.mark.parametrize(
+    ("grade", "inputs"), [("Class", "@inputs Age\n"), ("Sex", ""), ("Sex", "@inputs Age, Sex\n")]
+)
+def test_the_output_that_is_asked_for_counts(grade: str, inputs: str, tmp_path: Path) -> None:
+    """Whatever the header says; and what else than listed it holds is a grade like others."""
+    rows = [
+        f"{i}, {('Male', 'Female', 'Alien')[i % 3]}, {('low', 'high')[i % 2]}" for i in range(30)
+    ]
+    path = write(tmp_path, ATTRIBUTES + CLASS + inputs, *rows)
+    names = {"Class": "low,high", "Sex": "Male,Female,Alien"}[grade]
+    data = prepare(path, format="features", grade=grade, grades=names.split(","))
+    counts = {"Class": [10, 10] if "Sex" in inputs else [15, 15], "Sex": [10, 10, 10]}[grade]
+    every = torch.cat([data.graded(s).grades for s in ("train", "validation", "test")])
+    assert torch.bincount(every).tolist() == counts
 
 
 def test_rows_without_an_output_can_be_predicted(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rankfold.data import folder
 from rankfold.data.prepare import prepare
 from rankfold.data.questions import Asked, read_questions
 from rankfold.data.reading import Reading
-from rankfold.data.texts import KINDS, n_tokens, tokenise, train_tokenizer
+from rankfold.data.texts import KINDS, n_tokens, same_tokens, tokenise, train_tokenizer
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions, Texts, Vocabulary
 
@@ -93,6 +94,27 @@ def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
     tokenizer = train_tokenizer([one], "word")
     assert n_tokens(tokenizer) == 1
     assert tokenise(tokenizer, [one, other]).tokens.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
+    """Their words are those of the texts, which have other letters now."""
+    kept = json.loads(train_tokenizer(["strasse weg"], kind, 60))
+    vocabulary = kept["model"]["vocab"]
+    size = len(vocabulary) - 1
+    old = [*sorted(vocabulary, key=vocabulary.__getitem__)[:-1], "straße", "weiß", "οδος"]
+    kept["model"]["vocab"] = {word: number for number, word in enumerate([*old, "[UNK]"])}
+    kept["normalizer"] = None
+    tokenizer = json.dumps(kept)
+    assert n_tokens(tokenizer) == size + 3
+    found = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
+    texts = [found.tokens[a:b].tolist() for a, b in pairwise(found.offsets.tolist())]
+    assert texts[0] == texts[1]
+    assert all(token < size for token in texts[0])  # of two that are the same, the first
+    assert (texts[2], texts[3]) == ([size + 1], [size + 2])
+    again = json.dumps({**kept, "normalizer": {"type": "NFC"}})
+    assert same_tokens(tokenizer, again)
+    assert not same_tokens(tokenizer, train_tokenizer(["strasse weg"], kind, 60))
 
 
 def test_a_space_of_no_width_parts_words() -> None:

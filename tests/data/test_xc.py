@@ -146,6 +146,29 @@ def test_texts_of_labels_that_have_none(raw: Path, tmp_path: Path) -> None:
     assert (data.candidate_texts.counts() > 0).tolist() == [text is not None for text in expected]
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [("label,name\n77,far\n", "no key in common"), ("label,name\n1,one\nx,two\n", "the key 'x'")],
+)
+def test_texts_of_labels_that_are_none_are_refused(
+    names: str, message: str, raw: Path, tmp_path: Path
+) -> None:
+    (raw / "lbl.json.gz").unlink()
+    (tmp_path / "names.csv").write_text(names)
+    with pytest.raises(UserError, match=message):
+        prepare(raw, format="xc", candidate_texts=tmp_path / "names.csv")
+
+
+def test_words_of_labels_beside_features_of_documents_are_refused(
+    sparse: Path, tmp_path: Path
+) -> None:
+    (sparse / "lbl_X_Xf.txt").unlink()
+    (tmp_path / "names.csv").write_text("label,name\n1,the second\n")
+    with pytest.raises(UserError, match="are bags of features") as caught:
+        prepare(sparse, format="xc", candidate_texts=tmp_path / "names.csv")
+    assert "lbl_X_Xf.txt" in caught.value.hint
+
+
 def test_texts_of_labels_that_have_some_are_refused(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("label,name\n1,the second\n")
     with pytest.raises(UserError, match="take no table of candidate texts"):

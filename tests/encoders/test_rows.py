@@ -228,6 +228,30 @@ def stop_after(steps: int) -> Callable[[object, Step], None]:
     return report
 
 
+def test_dropout_that_begins_late_follows_the_seed_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.map, self.calls = nn.Linear(6, width), 0
+
+        def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
+            self.calls += self.training
+            return nn.functional.dropout(
+                self.map(inputs.numbers), 0.5, self.training and self.calls > 2
+            )
+
+    monkeypatch.setitem(ROW_ENCODERS, "late", lambda _shape, width, _drop, _rng: Late(width))
+    data, how = prepared(table()), {"encoder": "late", "epochs": 2, "batch_size": 10}
+    state = torch.get_rng_state()
+    first = rf.fit("ce", data, **how)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(3)
+    again = rf.fit("ce", data, **how)
+    assert torch.equal(first.score(table()), again.score(table()))
+
+
 class StandIn(nn.Module):
     """What ``timm.create_model`` gives: a network with ``num_features``, and batch norm."""
 

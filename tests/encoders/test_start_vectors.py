@@ -56,6 +56,17 @@ def test_tokens_in_the_file_have_its_vectors_of_length_1(tmp_path: Path, name: s
     assert found.notes == {"found": 2, "tokens": 4}
 
 
+def test_words_that_are_written_otherwise(tmp_path: Path) -> None:
+    """With accents, or letters without lower case; what the file has as it is comes first."""
+    tokens = ["strasse", "cafe", "ant"]
+    data = data_of(tokens)
+    lines = ["café 3 4", "straße 0 2", "strässe 1 1", "cafe 1 0", "ant 1 0"]
+    path = written(tmp_path, f"{len(lines)} 2\n" + "\n".join(lines) + "\n")
+    given = read_vectors(path, data, 2)
+    found = dict(zip(given.tokens.tolist(), given.vectors.tolist(), strict=True))
+    assert found == {0: [0, 1], 1: [1, 0], 2: [1, 0]}
+
+
 def test_a_vector_of_zeros_is_none(tmp_path: Path) -> None:
     found = read_vectors(written(tmp_path, "2 2\nant 0 0\nbee 0 1\n"), data_of(), 2)
     assert found.tokens.tolist() == [1]

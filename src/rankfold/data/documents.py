@@ -23,7 +23,7 @@ from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, BadRows, Reading, base_suffix, expand
 from rankfold.data.tables import NONE, collect, keys_of, listing, named, read_columns, row_lines
 from rankfold.errors import UserError
-from rankfold.types import Texts
+from rankfold.types import Texts, Vocabulary
 
 MARKS = "|;,"  # what may part labels, besides white space
 OBJECTS_LOOKED_AT = 1000  # of a file of JSON lines, for the names of its columns
@@ -55,13 +55,18 @@ class TextTable:
         return self.words is not None or self.bags is not None
 
     def with_keys(self, keys: pl.Series) -> TextTable:
-        """The same with words for none of the other ``keys``."""
+        """The same with words for none of the other ``keys``, of which it has to have some."""
         assert self.words is not None
-        alike = self.keys.dtype == keys.dtype
-        own, others = (k if alike else k.cast(pl.String) for k in (self.keys, keys))
-        more = others.filter(~others.is_in(own.implode()))
+        features.check_common(self, Vocabulary(len(keys), lambda: keys))
+        if self.keys.dtype != keys.dtype:
+            odd = next(key for key in self.keys if not str(key).isdecimal())
+            hint = "labels are numbered there, from 0"
+            raise UserError(
+                f"{self.name} has the key {odd!r}, the labels have none such", hint=hint
+            )
+        more = keys.filter(~keys.is_in(self.keys.implode()))
         words = self.words.extend_constant(None, len(more))
-        return replace(self, keys=pl.concat([own, more]), words=words)
+        return replace(self, keys=pl.concat([self.keys, more]), words=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +255,9 @@ def _holds_lines(path: Path, asked: Asked, *, header: bool) -> bool:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text, from 1 on; other encodings than UTF-8 are refused where they show."""
+    """The lines of a text, from 1 on; one of two or four bytes a letter is refused."""
     for number, line in enumerate(slow.raw_lines(path), start=1):
-        if "\0" in line:
+        if number == 1 and "\0" in line:
             raise slow.not_text(path)
         yield number, line
 

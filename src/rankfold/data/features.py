@@ -215,10 +215,9 @@ def unknown(values: pl.DataFrame, columns: Columns, categories: Tensor) -> dict[
     found = {}
     for place, name in enumerate(columns.levels):
         text = to_text(values[name])
-        new = (
-            torch.from_numpy(text.is_not_null().to_numpy(writable=True)) if text is not None else 0
-        )
-        found[name] = int(((categories[:, place] < 0) & new).sum())
+        assert text is not None  # else ``fill`` had refused it
+        there = torch.from_numpy(text.is_not_null().to_numpy(writable=True))
+        found[name] = int(((categories[:, place] < 0) & there).sum())
     return {name: n for name, n in found.items() if n}
 
 

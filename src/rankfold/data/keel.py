@@ -55,13 +55,14 @@ def looks_like_keel(path: Path) -> bool:
     return re.match(r"@(relation|attribute)\b", first, re.IGNORECASE) is not None
 
 
-def read(path: Path, reading: Reading) -> tuple[Header, pl.DataFrame]:
+def read(path: Path, reading: Reading, output: str | None = None) -> tuple[Header, pl.DataFrame]:
     """The header and the rows, their lines in ``LINE``; a row that breaks its promises is bad.
 
-    Only what is no value of a nominal output stays: it is for those who know the grades to judge.
+    ``output`` is an attribute that is asked for, whatever the header says. Only what is no value of
+    a nominal output stays: it is for those who know the grades to judge.
     """
     said = _said(path)
-    header = _header(said, path.name)
+    header = _header(said, path.name, output)
     rows = list(_rows(said, len(header.names), path.name, reading))
     schema: dict[str, pl.DataType] = {LINE: pl.UInt32(), **dict.fromkeys(header.names, pl.String())}
     frame = pl.DataFrame(rows, schema=schema, orient="row")
@@ -85,7 +86,7 @@ def _said(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _header(said: Iterable[tuple[int, str]], file: str) -> Header:
+def _header(said: Iterable[tuple[int, str]], file: str, asked: str | None = None) -> Header:
     kinds: list[tuple[str, str]] = []
     inputs: list[str] = []
     outputs: list[str] = []
@@ -107,6 +108,8 @@ def _header(said: Iterable[tuple[int, str]], file: str) -> Header:
             raise UserError(f"{file}:{number} is no line of a KEEL header", hint=HINT)
     else:
         raise UserError(f"{file} has no @data", hint=HINT)
+    if asked in [name for name, _ in kinds]:  # another is told of where columns are
+        outputs = [str(asked)]
     return _checked(kinds, inputs, outputs, file)
 
 

@@ -20,7 +20,7 @@ from rankfold import config, store
 from rankfold.comm import ALONE
 from rankfold.data import features, folder, graded, keel, memory, sides, split, texts
 from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
-from rankfold.data.documents import Asked, Documents, open_texts, read_documents
+from rankfold.data.documents import Asked, Documents, TextTable, open_texts, read_documents
 from rankfold.data.grades import GradedRows, give_grades
 from rankfold.data.matching import keyed_pairs, own_pairs
 from rankfold.data.pairs import (
@@ -618,6 +618,18 @@ def _read_tables(plan: Preparation, reading: Reading, rows: Rows) -> Told:
             found[what][side] = features.open_table(table, usual=usual)
         else:
             texts = open_texts(table, usual, plan.text, header=plan.header)
-            found[what][side] = texts if own_table is None else texts.with_keys(own_table.keys)
+            if own_table is not None:
+                _check_words(own)
+                texts = texts.with_keys(own_table.keys)
+            found[what][side] = texts
         _check_strict(plan, found[what][side].bad)
     return Told(**found)
+
+
+def _check_words(tables: Mapping[str, TextTable]) -> None:
+    """A UserError where one side has bags: words of the other would be other tokens."""
+    if any(table.bags is not None for table in tables.values()):
+        raise UserError(
+            "these documents are bags of features: their labels cannot have texts in words",
+            hint="give the labels' features, lbl_X_Xf.txt, or prepare raw texts, trn.json",
+        )

@@ -210,7 +210,7 @@ def _from_table(
 
 def from_keel(path: Path, asked: Asked, reading: Reading) -> RawRows:
     """The rows of a KEEL file; its output is the grade, in the order of its values there."""
-    header, frame = keel.read(path, reading)
+    header, frame = keel.read(path, reading, asked.grade)
     grade = asked.grade or header.output
     rows = _from_table(frame, asked._replace(grade=grade), path.name)
     return replace(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from rankfold.data.folding import LEFT_OUT, bare, folded
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
 from rankfold.types import Progress, Texts
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 BATCH = 10_000  # texts that are turned into tokens at once
 UNKNOWN = "[UNK]"  # the last token of every tokenizer; no word can be it, and no text keeps it
 WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
-ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
-UNSEEN = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a space of no width is a space
 CONTINUES = "##"  # begins a word piece that does not begin a word
 LETTERS = 1000  # at most so many of them are word pieces: some scripts have very many
 
@@ -61,8 +60,7 @@ def tokenise(
     tokenizer: str, texts: Sequence[str | None] | pl.Series, progress: Progress = silent
 ) -> Texts:
     """The tokens of each text, in the order of its words; none where there is no text."""
-    opened = _opened(tokenizer)
-    unknown = opened.get_vocab_size() - 1
+    opened, unknown = _opened(tokenizer), n_tokens(tokenizer)
     counts, tokens = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for start in range(0, len(texts), BATCH):
         progress("tokenising", start / len(texts))
@@ -75,6 +73,13 @@ def tokenise(
         tokens.append(ids[known])
     offsets = np.cumsum(np.concatenate(counts))
     return Texts(torch.from_numpy(offsets), torch.from_numpy(np.concatenate(tokens)))
+
+
+def same_tokens(one: str | None, other: str | None) -> bool:
+    """Whether two tokenizers make the same of all texts."""
+    return one == other or (
+        one is not None and other is not None and _parsed(one) == _parsed(other)
+    )
 
 
 def n_tokens(tokenizer: str) -> int:
@@ -96,18 +101,24 @@ def check_library() -> None:
 
 
 def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
-    """The tokenizer of a kind whose token i is ``words[i]``."""
+    """The tokenizer of a kind whose token i is ``words[i]``.
+
+    Words of one from before case was folded are folded; of two that are the same, the first counts.
+    """
     check_library()
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    vocabulary = {word: number for number, word in enumerate([*words, UNKNOWN])}
+    vocabulary: dict[str, int] = {}
+    for number, word in enumerate(words):
+        vocabulary.setdefault(word if word.isascii() else bare(word), number)
+    vocabulary[UNKNOWN] = len(words)
     model = getattr(models, KINDS[kind].model)(vocabulary, unk_token=UNKNOWN)
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.NFKD(),
             normalizers.Lowercase(),
-            normalizers.Replace(Regex(f"[{ACCENTS}{UNSEEN}]+"), ""),
+            normalizers.Replace(Regex(LEFT_OUT), ""),
             normalizers.NFC(),
         ]
     )
@@ -137,14 +148,13 @@ def _parsed(tokenizer: str) -> tuple[str, list[str]]:
 
 
 def _sound(text: str | None) -> str:
-    """A text without case where lower case is not enough; nor lone surrogates, which are refused.
+    """A text without case, where lower case is not enough, nor lone surrogates.
 
-    Case is folded letter by letter, and so after letters and their marks were taken apart.
+    The library refuses these, and knows lower case alone.
     """
     if not text or text.isascii():
         return text or ""
-    text = text.encode("utf-8", "replace").decode()
-    return unicodedata.normalize("NFKD", text).casefold()
+    return folded(text.encode("utf-8", "replace").decode())
 
 
 # ---------------------------------------------------------------------------------- training

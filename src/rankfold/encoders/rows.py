@@ -333,6 +333,12 @@ ROW_ENCODERS: dict[str, RowEncoder] = {
     "mlp": Perceptron,
     "convolution": Convolution,
 }
+OURS = tuple(ROW_ENCODERS)
+
+
+def is_ours(name: str) -> bool:
+    """Whether an encoder draws from nothing but the generator that it is given."""
+    return all(part in OURS for part in name.split(JOINED))
 
 
 CHOICES = (
@@ -361,7 +367,7 @@ def find_encoder(name: str, shape: Shape) -> tuple[str, RowEncoder]:
             found = f"images of {shape.image[2]} channels"
             raise UserError(f"{name} takes no {found}", hint="use encoder=convolution")
         return name, backbone(name.removeprefix(TIMM))
-    if name in ("linear", "mlp", "convolution"):
+    if name in OURS:
         _check_images(name, shape, needed=name == "convolution")
     return name, ROW_ENCODERS[name]
 

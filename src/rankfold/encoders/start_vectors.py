@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from rankfold.data.folding import bare
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -35,19 +36,26 @@ def read_vectors(path: str, data: Dataset, width: int) -> Given:
 
     The file is text, as fastText writes it, plain or ending in ``.gz``: first a line ``n width``,
     then n lines ``word v_1 ... v_width``. A word counts where it first occurs, and not at all if
-    its vector is 0. Lines of other words are passed over; nothing is read after the last token.
-    A file without any of the tokens is refused.
+    its vector is 0. A token that the file does not have is one that it writes otherwise: with
+    accents, or letters that have no lower case. Lines of other words are passed over; nothing is
+    read after the last token. A file without any of the tokens is refused.
     """
     tokens = tokens_of(data)
     found: dict[int, NDArray[np.float32]] = {}
+    alike: dict[int, NDArray[np.float32]] = {}
     wanted = {word.encode(): token for word, token in tokens.items()}
     for number, line in _lines(path, width):
-        word = line.split(maxsplit=1)[:1]
-        token = wanted.pop(word[0], None) if word else None
+        word = next(iter(line.split(maxsplit=1)), b"")
+        token = wanted.pop(word, None)
         if token is not None:
             found[token] = _vector(line, path, number, width)
             if not wanted:
                 break
+        elif not word.isascii():
+            token = wanted.get(bare(word.decode(errors="replace")).encode())
+            if token is not None and token not in alike:
+                alike[token] = _vector(line, path, number, width)
+    found = alike | found
     vectors = torch.from_numpy(np.stack([*found.values(), np.zeros(width, np.float32)])[:-1])
     usable = vectors.norm(dim=1) > 0
     rows = torch.tensor(list(found), dtype=torch.int64)[usable]

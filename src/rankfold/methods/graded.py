@@ -25,12 +25,13 @@ from rankfold.encoders.rows import (
     check_name,
     find_encoder,
     flipped,
+    is_ours,
 )
 from rankfold.encoders.shard import Assembled
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.training.batches import RowBatches, share_of
-from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
+from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, seeded, train
 from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
 
 BLOCK = 4096  # rows scored at a time, at most
@@ -90,8 +91,7 @@ class Grading(nn.Module):
         super().__init__()
         self.scaling = Scaling(shape)
         _, make = find_encoder(encoder, shape)
-        with torch.random.fork_rng(devices=[]):  # one of your own may draw where torch does
-            torch.default_generator.manual_seed(rng.initial_seed())
+        with seeded(rng.initial_seed(), torch.device("cpu")):  # one of your own may draw so
             self.encoder = make(shape, config.width, config.dropout, rng)
         self.name, self.width = encoder, config.width
         self.axes = FLIPS[config.flips]
@@ -216,8 +216,9 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
         return Model(name, settings, tensors, notes)
 
     batches = RowBatches(len(rows), config.batch_size)
-    count = 1 / comm.size  # every process has all losses
-    return train(Task(module, batches, losses, export, rule.memory, count=count), config, run)
+    how: dict[str, Any] = {"draws_elsewhere": not is_ours(encoder)}
+    how["count"] = 1 / comm.size  # every process has all losses
+    return train(Task(module, batches, losses, export, rule.memory, **how), config, run)
 
 
 def check_grades(grades: Tensor, n_grades: int) -> None:

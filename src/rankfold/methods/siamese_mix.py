@@ -19,6 +19,7 @@ from rankfold.methods.siamese_config import SiameseConfig
 from rankfold.methods.siamese_parts import Parts, encoded
 from rankfold.methods.siamese_ranks import best_of_all, first_of_all, of_all_queries
 from rankfold.methods.text_neighbours import best
+from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Run, Side, Texts, TopK
 
 CHOOSING = 3000  # validation queries that the mix is chosen on, at most
@@ -221,8 +222,7 @@ def encoders_of(
 
 def made(name: str, start: Tensor, seed: int) -> nn.Module:
     """An encoder by name; what it draws, it draws by the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed, torch.device("cpu")):
         encoder = find_text_encoder(name)(start, torch.Generator().manual_seed(seed))
     state, buffers = encoder.state_dict(), dict(encoder.named_buffers())
     if away := [one for one in buffers if one not in state]:

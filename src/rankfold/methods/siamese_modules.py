@@ -370,4 +370,6 @@ def stage_task(
     **how: Any,
 ) -> Task:
     """Nothing is exported before the last stage is over."""
+    ours = isinstance(getattr(module, "encoder", None), Bags)
+    how["draws_elsewhere"] = not ours
     return Task(module, batches, losses, lambda: None, memory or Nothing(), **how)

@@ -9,6 +9,7 @@ the bit, on a CPU with the same number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
@@ -95,6 +96,7 @@ class Task:
     sides: Sides = UNDIVIDED  # of the module's tables
     met: Callable[[], Tensor | None] = everything  # candidates in the last batch, on all processes
     divided: tuple[str, ...] = ()  # names in the memory's state of tables of which each has a share
+    draws_elsewhere: bool = False  # the module is not ours: it may draw from torch's own generator
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
@@ -124,7 +126,6 @@ class Loop:
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # of the processes, for a pause after this batch
         self.unseen: list[tuple[Tensor, Tensor]] = []  # losses and weights not looked at yet
-        self.draws_elsewhere = True  # the module, from torch's own generator; the first step tells
 
     def finish_epoch(self) -> Iterator[Step]:
         """Train to the end of the epoch, which is the last step yielded."""
@@ -178,18 +179,12 @@ class Loop:
         self.unseen.append((whole.detach() / weight, weight.detach()))
 
     def losses(self, batch: Any) -> Tensor:
-        """Of a batch, [B]; whatever torch's own generator gives follows from the seed as well."""
-        if not self.draws_elsewhere:
+        """Of a batch, [B]; what torch's own generators are asked for follows from the seed, too."""
+        if not self.task.draws_elsewhere:
             return self.task.losses(batch, self.draws)
-        devices = [self.run.device] if self.run.device.type == "cuda" else []
-        seed = seed_of(self.run, f"step {self.place} of epoch {self.epoch}")
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            before = _torch_states(devices)
-            values = self.task.losses(batch, self.draws)
-            pairs = zip(before, _torch_states(devices), strict=True)
-            self.draws_elsewhere = not all(torch.equal(one, other) for one, other in pairs)
-        return values
+        place = f"step {self.place} of epoch {self.epoch}, rank {self.run.comm.rank}"
+        with seeded(seed_of(self.run, place), self.run.device):
+            return self.task.losses(batch, self.draws)
 
     def in_all(self, total: Tensor, weight: Tensor, *, is_long: bool) -> tuple[Tensor, Tensor]:
         """The batch's sum of losses and its weight over all processes, which vote when to pause."""
@@ -274,9 +269,16 @@ class Loop:
         self.task.memory.load(_below("memory", state))
 
 
-def _torch_states(devices: list[torch.device]) -> list[Tensor]:
-    """Of torch's own generators."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own generators by a seed, of the processor and a device; afterwards as before."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        for one in devices:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def seed_of(run: Run, purpose: str) -> int:
