@@ -152,9 +152,10 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
     if data.query_texts is None or data.candidate_texts is None:
         lacking = {"query": data.query_texts, "candidate": data.candidate_texts}
         options = [f"--{side}-texts" for side, texts in lacking.items() if texts is None]
-        other = "" if data.query_texts is None else ", or fit text-neighbours"
+        documents = data.query_texts is None
+        other = ", or as documents: --format texts" if documents else ", or fit text-neighbours"
         raise UserError(
-            f"this data has no texts of {'queries' if data.query_texts is None else 'candidates'}",
+            f"this data has no texts of {'queries' if documents else 'candidates'}",
             hint=f"prepare it with {' and '.join(options)}{other}",
         )
     rows, comm = replace(data.split("train"), grades=None), run.comm
