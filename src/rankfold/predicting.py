@@ -158,7 +158,7 @@ def _rank(
 
 def _left_out(reading: Reading, *, strict: bool) -> int:
     """How many rows cannot be used; a UserError where there may be none."""
-    n = sum(reading.bad.counts.values())
+    n = reading.bad.total
     if strict and n:
         hint = "correct them, or leave --strict out to go on without them"
         raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)

@@ -444,7 +444,7 @@ def check_grows(method: str) -> None:
 def _left_out(bad: BadRows) -> dict[str, Any]:
     """How many rows could not be used and, if there are any, why, and where the first are."""
     told = {"dropped": dropped(bad)} if bad.counts else {}
-    return {"left_out": sum(bad.counts.values()), **told}
+    return {"left_out": bad.total, **told}
 
 
 def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns]:

@@ -98,9 +98,9 @@ def read_documents(
     n_read = 0
     for number, (name, (item, split)) in enumerate(zip(names, items, strict=True)):
         reading.progress(f"reading {name}", number / len(items))
-        n_bad = sum(reading.bad.counts.values())
+        n_bad = reading.bad.total
         frame = _read(item, name, asked, reading, header=header)
-        n_bad = sum(reading.bad.counts.values()) - n_bad
+        n_bad = reading.bad.total - n_bad
         if NUMBER in frame.columns:
             every = _row_lines(item, n_bad, header=header, asked=asked)
             frame, n_rows = _numbered(frame, every, n_read)

@@ -99,9 +99,9 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
         for item in expand([value]) if isinstance(value, str | Path) else [value]:
             name = item.name if isinstance(item, Path) else "the table"
             reading.progress(f"reading {name}", 0.0)
-            n_bad = sum(reading.bad.counts.values())
+            n_bad = reading.bad.total
             rows = read(item, asked, reading)
-            n_bad = sum(reading.bad.counts.values()) - n_bad
+            n_bad = reading.bad.total - n_bad
             if asked.numbered and rows.keys is None:
                 rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
             n_read += len(rows) + n_bad

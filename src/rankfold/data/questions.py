@@ -87,12 +87,12 @@ def _read(path: Path, asked: Asked, reading: Reading) -> _Part:
     if path.is_dir():
         raise UserError(f"{path} is a folder", hint="name the files in it")
     reading.progress(f"reading {path.name}", 0.0)
-    n_bad = sum(reading.bad.counts.values())
+    n_bad = reading.bad.total
     if _holds_lines(path, asked):
         part, every = _read_lines(path, reading), line_numbers
     else:
         part, every = _read_table(path, asked, reading), row_lines
-    if part.key is not None or sum(reading.bad.counts.values()) == n_bad:
+    if part.key is not None or reading.bad.total == n_bad:
         return part
     return part._replace(lines=pl.Series(every(path), dtype=pl.Int64))
 

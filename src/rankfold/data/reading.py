@@ -29,6 +29,10 @@ class BadRows:
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
     def add(self, reason: str, place: str, n: int = 1) -> None:
         """Note ``n`` rows, the first of them at ``place`` (say ``ratings.csv:17``)."""
         self.counts[reason] = self.counts.get(reason, 0) + n
