@@ -132,7 +132,7 @@ def measured(data: Dataset, batch_size: int, rounds: int) -> Cost:
 
 def memory(n_grades: int) -> dict[str, int]:
     """Bytes of all that a full cache keeps, and of its vectors by the formula."""
-    queues = Queues(torch.ones(n_grades) / n_grades, CACHE, WIDTH)
+    queues = Queues(torch.ones(n_grades) / n_grades, [CACHE] * n_grades, WIDTH)
     queues.push(torch.randn(n_grades * CACHE, WIDTH), torch.arange(n_grades).repeat(CACHE))
     queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
     kept = [value for value in vars(queues).values() if isinstance(value, Tensor)]

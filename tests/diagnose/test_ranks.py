@@ -50,7 +50,7 @@ def test_the_bound_holds_while_the_encoder_moves() -> None:
     assert all(entry["drift"] > 0.1 for entry in later)
 
 
-def test_what_the_sample_does_not_explain_is_age_while_the_first_fill_is_in_the_cache() -> None:
+def test_what_the_sample_does_not_explain_is_age() -> None:
     """|told - true| <= |told - fresh| + |fresh - true|; the last is small, as all rows are in."""
     options = {"epochs": 1, "lr": 0.05, "warmup": 0.0, "cache": 600, "batch_size": 10}
     found = diagnose("ranks", data_of(), {**STILL, **options})
@@ -58,11 +58,11 @@ def test_what_the_sample_does_not_explain_is_age_while_the_first_fill_is_in_the_
     sampling = first["error"]["direct, shares"]  # nothing is old yet
     assert sampling < 0.01
     assert first["drift"] < 1e-5  # the cached vectors are those of the rows that it is told of
-    assert last["error"]["direct, shares"] > 0.05
+    assert last["error"]["direct, shares"] > 0.02
     assert last["error"]["direct, shares"] <= last["change"] + 2 * sampling
 
 
-@pytest.mark.parametrize("cache", [24, 150])  # the first fill has left, or is there in part
+@pytest.mark.parametrize("cache", [24, 150])
 def test_figures_are_those_of_loops(cache: int) -> None:
     run = Run(torch.Generator().manual_seed(3), torch.device("cpu"), Alone())
     fit = Fit(data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run)
@@ -77,10 +77,10 @@ def test_figures_are_those_of_loops(cache: int) -> None:
     parts, queues, found = followed.parts, followed.queues, followed.measure()
     grades, scores = parts.rows.grades, score_all(parts)
     head = score_weights(parts).double()
-    rows = followed.numbers.vectors[..., 0]
-    assert torch.equal(grades[rows], torch.arange(3)[:, None].expand(3, cache))  # the right queue
-    fresh, cached = encode(parts, rows.flatten()), queues.vectors.double().flatten(0, 1)
-    drift = (fresh - cached).norm(dim=1)[: 2 * cache].max().item()  # of what can be a negative
+    rows, sizes = followed.numbers.vectors[:, 0], torch.bincount(grades).clamp(max=cache)
+    assert torch.equal(grades[rows], torch.arange(3).repeat_interleave(sizes))  # the right queue
+    fresh, cached = encode(parts, rows), queues.vectors.double()
+    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of what can be negative
     assert found["drift"] == pytest.approx(drift, rel=1e-5)
     errors: list[list[float]] = [[], []]
     changes: list[list[float]] = [[], []]
@@ -89,7 +89,9 @@ def test_figures_are_those_of_loops(cache: int) -> None:
     for k in range(2):
         truth = shares_by_loop(scores, grades <= k)
         weights = [
-            (frequent[g] / cache).item() if g <= k else 0.0 for g in range(3) for _ in range(cache)
+            (frequent[g] / n).item() if g <= k else 0.0
+            for g, n in enumerate(sizes.tolist())
+            for _ in range(n)
         ]
         total = sum(weights)
         for x in followed.sample.tolist():

@@ -63,7 +63,7 @@ class Followed:
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = Queues(queues.shares, queues.size, 1)
+        self.numbers = Queues(queues.shares, queues.sizes.tolist(), 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], parts.rows.grades[first])
 
@@ -127,11 +127,11 @@ class Followed:
         vectors, and how it mirrors images, is part of that distance. The weights v are those that
         the method uses; the paper counts, so its numbers are these times |A|.
         """
-        numbers = self.numbers.vectors.squeeze(2)
+        numbers = self.numbers.vectors.squeeze(1)
         there, fresh = numbers >= 0, self.queues.vectors.double()  # a grade may have no rows
         fresh[there] = encode(self.parts, numbers[there])
-        distances = (fresh - self.queues.vectors).norm(dim=2)
-        drift = distances[:-1].max()  # the highest grade is no threshold's negative
+        distances = (fresh - self.queues.vectors).norm(dim=1)
+        drift = distances[: self.queues.n_negative].max()
         cached = self.queues_now
         renewed = _cache_of(self.queues, fresh, self.queues.shares)
         moved = 2 * drift * head / head.norm().clamp(min=torch.finfo(head.dtype).tiny)
@@ -160,7 +160,7 @@ class Followed:
 
 def _cache_of(queues: Queues, vectors: Tensor, shares: Tensor) -> Queues:
     """The same entries with other vectors and shares, in double precision."""
-    found = Queues(shares.double(), queues.size, vectors.shape[2])
+    found = Queues(shares.double(), queues.sizes.tolist(), vectors.shape[1])
     found.vectors, found.counts = vectors.double(), queues.counts
     return found
 

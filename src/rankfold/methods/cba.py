@@ -34,7 +34,7 @@ class CbaConfig(GradedConfig):
 
     fpr: float = 0.01  # beta: the false-positive rate that is tolerated
     sigma: float | None = None  # of the Gaussian around it, a share of the negatives; None: usual
-    cache: int = 512  # vectors kept of each grade
+    cache: int = 512  # vectors kept of each grade, or as many as it has rows
     ranks: Literal["direct", "likeness"] = "direct"  # how a row's rank is told from the cache
     cache_weights: Literal["shares", "equal"] = "shares"  # equal: as the authors
     classes: float = 1.0  # of the cross-entropy over grades, added through outputs of their own
@@ -88,7 +88,8 @@ def filled(parts: Parts) -> Queues:
     rows, config = parts.rows, parts.config
     counts = torch.bincount(rows.grades, minlength=parts.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    queues = Queues(shares, config.cache, config.width)
+    sizes = counts.clamp(1, config.cache).tolist()  # of a few rows older copies would be kept
+    queues = Queues(shares, sizes, config.width)
     for taken in first_rows(parts):
         for some in taken.split(block_rows(Shape.of(rows.own, None))):
             queues.push(rows.vectors(parts.module, some), rows.grades[some])
@@ -96,15 +97,12 @@ def filled(parts: Parts) -> Queues:
 
 
 def first_rows(parts: Parts) -> list[Tensor]:
-    """Rows to fill the cache with, by their numbers: [size] of each grade; short grades repeat.
-
-    A grade without rows is left out.
-    """
+    """Rows to fill the cache with, by their numbers, of each grade that has any."""
     grades, size, found = parts.rows.grades, parts.config.cache, []
     for grade in grades.unique().tolist():
         mine = (grades == grade).nonzero().flatten()
         order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
-        found.append(mine[order].repeat(-(-size // len(mine)))[:size])
+        found.append(mine[order[:size]])
     return found
 
 

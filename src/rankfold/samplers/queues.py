@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankfold.errors import UserError
+
 SHARPNESS = 40.0  # of the softmax over cosines that finds a row's like
+BLOCK = 512  # entries whose likeness is held at a time
 LITTLE = 1e-30  # far below all sums here, the least of which is e^-40
 
 
 class Queues:
     """The latest feature vectors of each grade, first in, first out.
 
-    They are as many of each grade, while grades are rarely as frequent: each entry stands for its
-    grade's share of the data, divided among the entries of the grade; [cba], Alg. 1.
+    They are about as many of each grade, while grades are rarely as frequent: each entry stands for
+    its grade's share of the data, divided among the entries of the grade; [cba], Alg. 1.
 
-    Departs from the paper, where every entry counts alike (``shares`` of ones are that).
+    Departs from the paper, where every grade counts alike (``shares`` of ones are that), and where
+    all have as many entries: of a grade with fewer rows these are copies from several epochs.
     """
 
-    def __init__(self, shares: Tensor, size: int, width: int) -> None:
-        """``shares`` [G] are how frequent each grade is."""
-        self.shares = shares
-        self.vectors = torch.zeros(len(shares), size, width, device=shares.device)
-        self.counts = torch.zeros_like(shares, dtype=torch.int64)  # that ever came
+    def __init__(self, shares: Tensor, sizes: Sequence[int], width: int) -> None:
+        """``shares`` [G] are how frequent each grade is, ``sizes`` how many of it to keep."""
+        device = shares.device
+        self.shares, self.sizes = shares, torch.tensor(sizes, device=device)
+        self.starts = self.sizes.cumsum(0) - self.sizes
+        self.grades = torch.arange(len(sizes), device=device).repeat_interleave(self.sizes)
+        self.vectors = torch.zeros(sum(sizes), width, device=device)  # one grade after another
+        self.counts = torch.zeros_like(self.sizes)  # that ever came
+        self.least, self.n_negative = min(sizes), sum(sizes[:-1])  # the highest is never negative
         self.settled: Tensor | None = None  # weights, when they do not change any more
-
-    @property
-    def size(self) -> int:
-        return self.vectors.shape[1]
 
     def push(self, vectors: Tensor, grades: Tensor) -> None:
         """Take in a batch [B, D] with grades [B]; of more than fit, the last ones stay."""
@@ -41,10 +45,11 @@ class Queues:
         came = self.counts + mine.cumsum(0)  # of each grade, up to each row
         self.counts.copy_(came[-1])
         places = came.gather(1, grades[:, None]).squeeze(1) - 1
-        if len(grades) > self.size:
-            stays = places >= self.counts[grades] - self.size
+        if len(grades) > self.least:
+            stays = places >= (self.counts - self.sizes)[grades]
             vectors, grades, places = vectors[stays], grades[stays], places[stays]
-        self.vectors[grades, places % self.size] = vectors.detach().to(self.vectors.dtype)
+        at = self.starts[grades] + places % self.sizes[grades]
+        self.vectors.index_copy_(0, at, vectors.detach().to(self.vectors.dtype))
 
     def ranks(
         self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor | None = None
@@ -66,7 +71,7 @@ class Queues:
         """
         weights = self._weights()
         # of all grades, so that the sums are rounded as those of as many rows in a batch are
-        scores = (self.vectors.flatten(0, 1) @ head)[: weights.shape[1]]
+        scores = (self.vectors @ head)[: self.n_negative]
         if not by_likeness:
             return shares_above(vectors @ head, scores, weights)
         higher, total = weights_above(scores, weights), positive(weights.sum(dim=1, keepdim=True))
@@ -80,35 +85,34 @@ class Queues:
         """Of values [T, C] of entries, of those that are counted, by their likeness; [T, B].
 
         The cosines are scaled for powers of 2, which take a third of the time that powers of e
-        take. These are within e^-40 .. e^40: nothing has to be taken off. It goes grade by grade,
+        take. These are within e^-40 .. e^40: nothing has to be taken off. It goes block by block,
         so that what is made of some entries is still near when it is summed up.
         """
-        entries = unit(self.vectors[:-1].flatten(0, 1))
+        entries = unit(self.vectors[: self.n_negative])
         asked = unit(vectors.to(entries.dtype), SHARPNESS / math.log(2)).T
         columns = torch.cat([counted, counted * values]).to(entries.dtype)
         sums = columns.new_zeros(len(columns), len(vectors))
-        likeness = columns.new_empty(self.size, len(vectors))
-        for some, theirs in zip(entries.split(self.size), columns.split(self.size, 1), strict=True):
-            torch.mm(some, asked, out=likeness).exp2_()
-            sums.addmm_(theirs, likeness)
+        likeness = columns.new_empty(BLOCK, len(vectors))
+        for some, theirs in zip(entries.split(BLOCK), columns.split(BLOCK, 1), strict=True):
+            powers = torch.mm(some, asked, out=likeness[: len(some)]).exp2_()
+            sums.addmm_(theirs, powers)
         total, found = sums.chunk(2)
         return found / positive(total)
 
     def _weights(self) -> Tensor:
-        """What entries weigh at each threshold, one grade after another; [G - 1, C].
+        """What entries weigh at each threshold; [G - 1, C].
 
-        The highest grade is no threshold's negative. Places that nothing has come to yet weigh
-        nothing. Once all are taken, weights stay as they are, and are kept.
+        Places that nothing has come to yet weigh nothing. Once all are taken, weights stay as they
+        are, and are kept.
         """
         if self.settled is not None:
             return self.settled
-        filled = self.counts[:-1].clamp(max=self.size)
-        there = torch.arange(self.size, device=filled.device) < filled[:, None]
-        weights = torch.where(there, (self.shares[:-1] / filled.clamp(min=1))[:, None], 0.0)
-        grades = torch.arange(len(filled), device=filled.device)
-        below = grades[:, None] >= grades  # [k, grade]
-        found = (below[:, :, None] * weights).flatten(1)
-        if bool(((filled == self.size) | (self.shares[:-1] == 0)).all()):
+        filled, grades = self.counts.minimum(self.sizes), self.grades[: self.n_negative]
+        places = torch.arange(self.n_negative, device=grades.device) - self.starts[grades]
+        weights = (self.shares / filled.clamp(min=1))[grades] * (places < filled[grades])
+        thresholds = torch.arange(len(self.shares) - 1, device=grades.device)
+        found = (thresholds[:, None] >= grades) * weights
+        if bool(((filled == self.sizes) | (self.shares == 0)).all()):
             self.settled = found
         return found
 
@@ -116,6 +120,11 @@ class Queues:
         return {"vectors": self.vectors, "counts": self.counts}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        if state["vectors"].shape != self.vectors.shape:
+            raise UserError(
+                "the checkpoint's cache has other sizes: it was made by another version",
+                hint="start anew without --resume",
+            )
         self.vectors.copy_(state["vectors"])
         self.counts.copy_(state["counts"])
         self.settled = None
