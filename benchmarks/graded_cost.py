@@ -2,12 +2,13 @@
 
     OMP_NUM_THREADS=1 python benchmarks/graded_cost.py [--rounds N] [--device D] [--write]
 
-A step is a batch taken, encoded, scored, its gradient, and the optimiser's update. Four kinds take
-turns in one process: ``ce``; ``batch``, which is ``cba`` with its ranks told from the batch alone;
-``direct`` and ``likeness``, with ranks from a cache of 512 vectors per grade. Figures are medians
-of CPU milliseconds of one thread, on a CUDA device of elapsed ones; a ratio is the median over the
-turns, whose kinds ran side by side, so that what else the machine does weighs on all alike.
-``graded_quality.py export`` makes the arrays.
+A step is a batch taken, encoded, scored, its gradient, and the optimiser's update. Five kinds take
+turns in one process: ``ce``; ``cba`` with ranks told directly or by likeness, from the batch alone
+or from a cache of 512 vectors per grade. What the cache adds is the ratio of the last two, of one
+estimator; what an estimator costs in all is the ratio to direct ranks from the batch. Figures are
+medians of CPU milliseconds of one thread, on a CUDA device of elapsed ones; a ratio is the median
+over the turns, whose kinds ran side by side, so that what else the machine does weighs on all
+alike. ``graded_quality.py export`` makes the arrays.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from rankfold import config as settings_of
 from rankfold.comm import Alone
 from rankfold.losses.low_fpr import above
 from rankfold.methods import METHODS, cba, graded
-from rankfold.samplers.queues import Queues, shares_above
+from rankfold.samplers.queues import Queues, means_by_likeness, shares_above, weights_above
 from rankfold.training.loop import Loop, Nothing
 from rankfold.types import Dataset, Run
 
 OUT = Path(__file__).parent / "results" / "graded"
 CACHE, WIDTH = 512, 64
-KINDS = ("ce", "batch", "direct", "likeness")
+ESTIMATORS = ("direct", "likeness")
+KINDS = ("ce", *(f"{where}, {how}" for how in ESTIMATORS for where in ("batch", "cache")))
+PLAIN = "batch, direct"
 CASES = (("fars", 256), ("fars", 512), ("retinamnist", 64))
 TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 
@@ -48,12 +51,20 @@ class BatchAlone(Nothing):
         self.n_grades = n_grades
 
     def push(self, _vectors: Tensor, grades: Tensor) -> None:
-        self.weights = (~above(grades, self.n_grades)).float()
+        counted = (~above(grades, self.n_grades)).float()
+        self.counted, self.weights = counted, counted / counted.sum(dim=1, keepdim=True)
 
     def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
-        del by_likeness, wanted
         scores = vectors @ head
-        return shares_above(scores, scores, self.weights)
+        if not by_likeness:
+            return shares_above(scores, scores, self.weights)
+        own = weights_above(scores, self.weights)
+        if vectors.is_cuda:
+            return means_by_likeness(vectors, vectors, own, self.counted)
+        rows = wanted.nonzero().squeeze(1)
+        asked, own = vectors.index_select(0, rows), own.index_select(1, rows)
+        found = means_by_likeness(asked, asked, own, self.counted.index_select(1, rows))
+        return found.new_zeros(len(found), len(vectors)).index_copy_(1, rows, found)
 
 
 class Steps:
@@ -62,10 +73,10 @@ class Steps:
     def __init__(self, data: Dataset, kind: str, batch_size: int, device: torch.device) -> None:
         given: dict[str, Any] = {"width": WIDTH, "batch_size": batch_size, "epochs": 1000}
         if kind != "ce":
-            given |= {"cache": CACHE, "ranks": "likeness" if kind == "likeness" else "direct"}
+            given |= {"cache": CACHE, "ranks": kind.split(", ")[1]}
         method = METHODS["ce" if kind == "ce" else "cba"]
         run = Run(torch.Generator().manual_seed(0), device, Alone())
-        filled = (lambda parts: BatchAlone(parts.n_grades)) if kind == "batch" else cba.filled
+        filled = (lambda parts: BatchAlone(parts.n_grades)) if kind[:5] == "batch" else cba.filled
         with patch.object(graded, "train", Loop), patch.object(cba, "filled", filled):
             self.loop: Any = method.fit(data, settings_of.build(method.config, given), run)
         self.batches, self.device = self.loop.task.batches, device
@@ -92,8 +103,8 @@ class Cost(NamedTuple):
     """Of a data set and a batch size."""
 
     milliseconds: dict[str, float]
-    of_batch: dict[str, float]  # how often a step without the cache
-    of_ce: dict[str, float]
+    cache_adds: dict[str, float]  # to a step with the same estimator, a share of it
+    of_plain: dict[str, float]  # how many steps with direct ranks from the batch
 
 
 def main() -> None:
@@ -133,11 +144,12 @@ def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) 
         spent = {kind: steps[kind].seconds(count) / count for kind in order}
         turns.append(spent)
 
-    def ratios(below: str) -> dict[str, float]:
-        return {k: round(median(turn[k] / turn[below] for turn in turns), 3) for k in KINDS}
+    def ratio(kind: str, below: str) -> float:
+        return round(median(turn[kind] / turn[below] for turn in turns), 3)
 
     medians = {k: round(1000 * median(turn[k] for turn in turns), 3) for k in KINDS}
-    return Cost(medians, ratios("batch"), ratios("ce"))
+    adds = {how: round(ratio(f"cache, {how}", f"batch, {how}") - 1, 3) for how in ESTIMATORS}
+    return Cost(medians, adds, {kind: ratio(kind, PLAIN) for kind in KINDS})
 
 
 def memory(n_grades: int) -> dict[str, int]:

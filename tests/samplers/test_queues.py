@@ -149,18 +149,16 @@ def test_at_full_size_ranks_by_likeness_are_those_of_the_formula() -> None:
     torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
 
 
-def test_ranks_by_likeness_are_not_halved_by_autocast() -> None:
-    """Half of the digits of 40 times a cosine are too few."""
+def test_ranks_are_not_halved_by_autocast() -> None:
+    """Half of the digits of 40 times a cosine are too few, and make scores equal that are not."""
     queues, head = Queues(torch.ones(3) / 3, [64] * 3, 16), rows(1, 16, 3, 2)[0][0]
     queues.push(*rows(300, 16, 3, 0))
     vectors = rows(50, 16, 3, 1)[0].bfloat16()
-    values = torch.rand(2, 128, generator=torch.Generator().manual_seed(3))
-    expected = queues._means(vectors.float(), values, torch.ones(2, 128) > 0)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = queues._means(vectors, values, torch.ones(2, 128) > 0)
-        ranks = queues.ranks(vectors, head, by_likeness=True)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert ranks.dtype == torch.float32
+    for likeness in (True, False):
+        expected = queues.ranks(vectors.float(), head, by_likeness=likeness)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = queues.ranks(vectors, head, by_likeness=likeness)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_loaded_weights_are_those_of_the_loaded_counts() -> None:
