@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.index.filtering import among, blank
+from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
     LARGEST_BLOCK,
@@ -79,6 +80,10 @@ class Exact:
         found = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
             return found
+        if vectors.is_cuda:
+            most = 0 if exclude is None else int(exclude.counts().max())
+            if nearest.takes(vectors, self.candidates, k, most):
+                return self._search_fused(vectors, exclude, most, found)
         plan = self._plan(vectors, k, dtype)
         buffer = found.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
@@ -132,6 +137,20 @@ class Exact:
             ids, scores = inner.search(vectors, k, hidden)
             best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
             found = merge_top_k(found, best, k)
+        return found
+
+    def _search_fused(
+        self, vectors: Tensor, exclude: Interactions | None, most: int, found: TopK
+    ) -> TopK:
+        """The same without storing all scores; ``most`` candidates are excluded for a vector."""
+        k = found.ids.shape[1]
+        each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
+        rows = max(1, self.memory_budget // each)
+        for start in range(0, len(vectors), rows):
+            stop = min(start + rows, len(vectors))
+            pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
+            best = nearest.nearest(vectors[start:stop], self.candidates, k, pairs, most)
+            found.ids[start:stop], found.scores[start:stop] = best
         return found
 
     def _search_block(

@@ -8,30 +8,23 @@ Three kernels, each of which computes the tiles of scores that it needs again:
 
 There are few tiles of queries and many of candidates, so the first two split the candidates into
 shares to fill the device, and torch adds the shares up: no atomics, the same result every time.
-
-Only a device with Triton runs them, so nothing here imports it before it is used: the kernels are
-plain functions, and ``_compiled`` gives them to Triton.
 """
 
 from __future__ import annotations
 
-import os
-import warnings
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-MOST_WIDTH = 256  # a wider tile of vectors does not fit
-SHARED_BYTES = 2**17  # a device has to have; compiled for an H200 the kernels take 113 KiB at most
-MOST_ERROR = 1e-2  # in the trial; one product of tf32 makes errors of 1e-3
+from rankfold.kernels.fused import able, ceil, compiled, is_right, padded_width, precision
+
+MOST_WIDTH = 256  # a wider tile of vectors does not fit; on an H200 tiles take 113 KiB at most
 PROGRAMS = 1024  # aimed at: several for each processor of a large device, so that none waits long
 
-tl: Any = None  # triton.language, once ``_compiled`` has loaded it: kernels look for it here
+tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look for it here
 
 
 def takes(queries: Tensor, candidates: Tensor) -> bool:
@@ -44,11 +37,7 @@ def takes(queries: Tensor, candidates: Tensor) -> bool:
 @cache
 def _runs_on(device: torch.device) -> bool:
     """Whether a device can run them and, tried once, gets the right numbers."""
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        shared = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have no such thing
-        return shared >= SHARED_BYTES and find_spec("triton") is not None and _is_right_on(device)
-    return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own way to run anywhere, slowly
+    return able(device) and (device.type != "cuda" or _is_right_on(device))
 
 
 def _is_right_on(device: torch.device) -> bool:
@@ -57,17 +46,14 @@ def _is_right_on(device: torch.device) -> bool:
     p, q = (torch.randn(n, 20, generator=rng).to(device).requires_grad_() for n in (70, 300))
     plain = (p @ q.T).logsumexp(dim=1)
     expected = [plain, *torch.autograd.grad(plain.sum(), (p, q))]
-    try:
+
+    def error() -> float:
         fused = log_sum_exp(p, q)
         found = [fused, *torch.autograd.grad(fused.sum(), (p, q))]
         pairs = zip(found, expected, strict=True)
-        apart = max(float(((x - y).norm() / y.norm()).detach()) for x, y in pairs)
-        problem = f"errors of {apart:.1e}" if apart > MOST_ERROR else ""
-    except Exception as error:  # whatever a compiler may say
-        problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    if problem:
-        warnings.warn(f"softmax goes by blocks, not by fused kernels: {problem}", stacklevel=2)
-    return not problem
+        return max(float(((x - y).norm() / y.norm()).detach()) for x, y in pairs)
+
+    return is_right(error, "softmax goes by blocks")
 
 
 def log_sum_exp(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -109,8 +95,8 @@ def _forward(queries: Tensor, candidates: Tensor) -> Tensor:
     """The log-sum-exp; [B] float32."""
     tile, shares, share = _plan(queries, candidates)
     parts = queries.new_empty(shares, len(queries), dtype=torch.float32)
-    grid = _ceil(len(queries), tile["ROWS"]), shares
-    _compiled("forward")[grid](
+    grid = ceil(len(queries), tile["ROWS"]), shares
+    compiled(_forward_kernel)[grid](
         queries, candidates, parts, *_sizes(queries, candidates), share, **tile
     )
     return parts.logsumexp(dim=0)
@@ -120,9 +106,9 @@ def _query_sums(queries: Tensor, candidates: Tensor, value: Tensor) -> Tensor:
     """For each query sum_j softmax_bj q_j; [B, D] float32."""
     tile, shares, share = _plan(queries, candidates)
     parts = queries.new_empty(shares, *queries.shape, dtype=torch.float32)
-    grid = _ceil(len(queries), tile["ROWS"]), shares
+    grid = ceil(len(queries), tile["ROWS"]), shares
     sizes = _sizes(queries, candidates)
-    _compiled("query_sums")[grid](queries, candidates, value, parts, *sizes, share, **tile)
+    compiled(_query_sums_kernel)[grid](queries, candidates, value, parts, *sizes, share, **tile)
     return parts.sum(dim=0)
 
 
@@ -130,9 +116,11 @@ def _candidate_sums(queries: Tensor, candidates: Tensor, value: Tensor, upstream
     """For each candidate sum_b g_b softmax_bj p_b; [N, D], in their own precision."""
     tile, _, _ = _plan(queries, candidates)
     found = torch.empty_like(candidates)
-    grid = (_ceil(len(candidates), tile["ROWS"]),)
+    grid = (ceil(len(candidates), tile["ROWS"]),)
     sizes = _sizes(queries, candidates)
-    _compiled("candidate_sums")[grid](queries, candidates, value, upstream, found, *sizes, **tile)
+    compiled(_candidate_sums_kernel)[grid](
+        queries, candidates, value, upstream, found, *sizes, **tile
+    )
     return found
 
 
@@ -142,37 +130,19 @@ def _plan(queries: Tensor, candidates: Tensor) -> tuple[dict[str, Any], int, int
     ROWS belong to a program, which goes through the other side in steps of COLUMNS.
     """
     exact = queries.dtype == torch.float32
-    width = max(16, 1 << (queries.shape[1] - 1).bit_length())  # 16 is the smallest product
+    width = padded_width(queries.shape[1])
     rows, columns = {64: (128, 128), 128: (64, 128), 256: (64, 64)}[max(64, width)]
     if exact:  # twice the bytes, and a second copy of the digits that tf32 drops
         rows, columns = {64: (128, 64), 128: (64, 32), 256: (32, 32)}[max(64, width)]
-    precise = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     tile: dict[str, Any] = {"WIDTH": width, "ROWS": rows, "COLUMNS": columns}
-    tile |= {"PRECISION": precise, "num_warps": 8 if rows == 128 else 4, "num_stages": 2}
-    steps = _ceil(len(candidates), columns)
-    share = _ceil(steps, max(1, PROGRAMS // _ceil(len(queries), rows)))
-    return tile, _ceil(steps, share), share
+    tile |= {"PRECISION": precision(), "num_warps": 8 if rows == 128 else 4, "num_stages": 2}
+    steps = ceil(len(candidates), columns)
+    share = ceil(steps, max(1, PROGRAMS // ceil(len(queries), rows)))
+    return tile, ceil(steps, share), share
 
 
 def _sizes(queries: Tensor, candidates: Tensor) -> tuple[int, int, int]:
     return len(queries), len(candidates), queries.shape[1]
-
-
-def _ceil(n: int, size: int) -> int:
-    return -(-n // size)
-
-
-@cache
-def _compiled(name: str) -> Any:
-    global tl
-    triton = import_module("triton")
-    tl = import_module("triton.language")
-    kernels = {
-        "forward": _forward_kernel,
-        "query_sums": _query_sums_kernel,
-        "candidate_sums": _candidate_sums_kernel,
-    }
-    return triton.jit(kernels[name])
 
 
 # ---------------------------------------------------------------------------------- kernels

@@ -1,0 +1,173 @@
+"""Largest scores of blocks of candidates, as fused CUDA kernels: no other score is ever stored.
+
+Two kernels:
+
+- maxima: of some queries with a share of the candidates, the largest score of each block;
+- inside: of a query with all candidates of one of the blocks that were taken for it.
+
+There are few tiles of queries and many of candidates. Programs that are next to each other have the
+same candidates, which then come from the cache.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankfold.kernels.fused import able, ceil, compiled, is_right, padded_width, precision
+
+MOST_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # what fits in a tile
+SHARE = 16  # blocks that a program goes through
+
+tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look for it here
+
+
+def takes(queries: Tensor, candidates: Tensor) -> bool:
+    """Whether the kernels can do this."""
+    most = MOST_WIDTH.get(queries.dtype, 0) if queries.dtype == candidates.dtype else 0
+    some = len(queries) > 0 and len(candidates) > 0 and 0 < queries.shape[1] <= most
+    return some and _runs_on(queries.device)
+
+
+@cache
+def _runs_on(device: torch.device) -> bool:
+    """Whether a device can run them and, tried once, gets the right numbers."""
+    return able(device) and (device.type != "cuda" or _is_right_on(device))
+
+
+def _is_right_on(device: torch.device) -> bool:
+    """Whether they compile there and agree with the plain forms; a warning tells if not."""
+    rng = torch.Generator().manual_seed(0)
+    p, q = (torch.randn(n, 20, generator=rng).to(device) for n in (70, 300))
+    size = block_size(p)
+    blocks = torch.arange(2, device=device).expand(len(p), 2)
+
+    def error() -> float:
+        found = block_maxima(p, q), scores_inside(p, q, blocks)
+        right = block_maxima_plain(p, q, size), scores_inside_plain(p, q, blocks, size)
+        return max(float((x - y).norm() / y.norm()) for x, y in zip(found, right, strict=True))
+
+    return is_right(error, "search goes by blocks of scores")
+
+
+def block_maxima_plain(queries: Tensor, candidates: Tensor, size: int) -> Tensor:
+    """The largest score of each query in each block of ``size`` candidates; [B, blocks]."""
+    scores = queries.float() @ candidates.float().T
+    return torch.stack([block.amax(dim=1) for block in scores.split(size, dim=1)], dim=1)
+
+
+def scores_inside_plain(queries: Tensor, candidates: Tensor, blocks: Tensor, size: int) -> Tensor:
+    """Of queries with the candidates of blocks [B, T]; [B, T * size], -inf beyond the last."""
+    columns = (blocks[:, :, None] * size + torch.arange(size, device=blocks.device)).flatten(1)
+    scores = queries.float() @ candidates.float().T
+    found = scores.gather(1, columns.clamp(max=len(candidates) - 1))
+    return found.masked_fill(columns >= len(candidates), -torch.inf)
+
+
+def block_size(queries: Tensor) -> int:
+    """Candidates in a block, which is a tile's."""
+    return int(_tile(queries)["COLUMNS"])
+
+
+def block_maxima(queries: Tensor, candidates: Tensor) -> Tensor:
+    """``block_maxima_plain`` of [B, D] and [N, D] that ``takes`` accepts; [B, blocks] float32.
+
+    Halves are multiplied as they are and summed in float32.
+    """
+    queries, candidates = queries.contiguous(), candidates.contiguous()
+    tile = _tile(queries)
+    n_blocks = ceil(len(candidates), tile["COLUMNS"])
+    found = queries.new_empty(len(queries), n_blocks, dtype=torch.float32)
+    grid = ceil(len(queries), tile["ROWS"]), ceil(n_blocks, SHARE)
+    sizes = len(queries), len(candidates), queries.shape[1]
+    compiled(_maxima_kernel)[grid](queries, candidates, found, *sizes, n_blocks, SHARE, **tile)
+    return found
+
+
+def scores_inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
+    """``scores_inside_plain`` likewise, for blocks [B, T]; [B, T * size] float32."""
+    queries, candidates, blocks = queries.contiguous(), candidates.contiguous(), blocks.contiguous()
+    size = block_size(queries)
+    found = queries.new_empty(*blocks.shape, size, dtype=torch.float32)
+    sizes = len(candidates), queries.shape[1], blocks.shape[1]
+    compiled(_inside_kernel)[(blocks.numel(),)](
+        queries,
+        candidates,
+        blocks,
+        found,
+        *sizes,
+        WIDTH=padded_width(queries.shape[1]),
+        COLUMNS=size,
+    )
+    return found.flatten(1)
+
+
+def _tile(queries: Tensor) -> dict[str, Any]:
+    """Sizes of a tile of scores: ROWS of queries, COLUMNS of candidates."""
+    width = padded_width(queries.shape[1])
+    columns, stages = {64: (128, 2), 128: (128, 2), 256: (64, 1)}[max(64, width)]
+    if queries.dtype == torch.float32:  # twice the bytes, and the digits that tf32 drops
+        columns, stages = {64: (64, 1), 128: (32, 1)}[max(64, width)]
+    tile: dict[str, Any] = {"WIDTH": width, "ROWS": 128, "COLUMNS": columns}
+    return tile | {"PRECISION": precision(), "num_warps": 8, "num_stages": stages}
+
+
+# ---------------------------------------------------------------------------------- kernels
+#
+# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. What is beyond
+# the last query or candidate is read as zeros, and its scores count as -inf.
+# The annotations are Triton's too: it reads them, and knows no other names than its own.
+
+
+def _maxima_kernel(  # noqa: PLR0913
+    p: tl.tensor,
+    q: tl.tensor,
+    found: tl.tensor,  # [B, blocks]
+    B: tl.tensor,
+    N: tl.tensor,
+    D: tl.tensor,
+    blocks: tl.tensor,
+    share: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    mine = (rows[:, None] < B) & (d[None, :] < D)
+    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    first = tl.program_id(1) * share
+    for block in range(first, min(first + share, blocks)):
+        columns = block * COLUMNS + tl.arange(0, COLUMNS)
+        inside = (columns[:, None] < N) & (d[None, :] < D)
+        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        scores = tl.dot(own, tl.trans(other), input_precision=PRECISION)
+        scores = tl.where(columns[None, :] < N, scores, float("-inf"))
+        place = rows.to(tl.int64) * blocks + block
+        tl.store(found + place, tl.max(scores, 1), mask=rows < B)
+
+
+def _inside_kernel(
+    p: tl.tensor,
+    q: tl.tensor,
+    taken: tl.tensor,  # [B, T]
+    found: tl.tensor,  # [B, T, COLUMNS]
+    N: tl.tensor,
+    D: tl.tensor,
+    T: tl.tensor,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+) -> None:
+    place = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, WIDTH)
+    own = tl.load(p + place // T * D + d, mask=d < D, other=0.0).to(tl.float32)
+    columns = tl.load(taken + place) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (columns[:, None] < N) & (d[None, :] < D)
+    other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+    scores = tl.sum(other.to(tl.float32) * own[None, :], 1)
+    scores = tl.where(columns < N, scores, float("-inf"))
+    tl.store(found + place * COLUMNS + tl.arange(0, COLUMNS), scores)

@@ -1,0 +1,145 @@
+"""The best candidates by blocks are the best of all scores, ties and hidden pairs included."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rankfold.index.exact import Exact
+from rankfold.kernels import nearest as kernels
+from rankfold.kernels import nearest_triton
+from rankfold.kernels.nearest import best_inside, nearest, nearest_plain, takes
+from rankfold.kernels.nearest_triton import block_maxima_plain, scores_inside_plain
+from rankfold.kernels.topk import top_k
+from rankfold.types import from_pairs
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores, where all of them could be stored as fast."""
+    monkeypatch.setattr(kernels, "LEAST_SCORES", 1)
+
+
+def whole(seed: int, b: int, n: int, d: int = 3) -> list[Tensor]:
+    """Vectors of small whole numbers: products are exact, and many are equal."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randint(-2, 3, (m, d), generator=rng).float() for m in (b, n)]
+
+
+def some_hidden(seed: int, b: int, n: int, most: int) -> tuple[Tensor, Tensor]:
+    """Up to ``most`` candidates of each row, by ascending rows."""
+    rng = torch.Generator().manual_seed(seed)
+    chosen = torch.rand(b, n, generator=rng).argsort(dim=1)[:, :most]
+    rows = torch.arange(b)[:, None].expand_as(chosen)
+    kept = torch.rand(chosen.shape, generator=rng) < 0.7
+    return rows[kept], chosen[kept]
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    b=st.integers(1, 5),
+    n=st.integers(12, 60),
+    size=st.sampled_from([1, 2, 4]),
+    k=st.integers(1, 4),
+    most=st.integers(0, 3),
+)
+def test_blocks_with_the_largest_maxima_hold_the_best(
+    seed: int, b: int, n: int, size: int, k: int, most: int
+) -> None:
+    queries, candidates = whole(seed, b, n)
+    hidden = some_hidden(seed, b, n, most)
+    taken = min(k + most, -(-n // size))
+    maxima = block_maxima_plain(queries, candidates, size)
+    blocks = top_k(maxima, taken).ids.sort(dim=1).values
+    inside = scores_inside_plain(queries, candidates, blocks, size)
+    found = best_inside(inside, blocks, size, k, hidden)
+    expected = nearest_plain(queries, candidates, k, hidden)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=0, atol=0)
+    assert torch.equal(found.ids, expected.ids)
+
+
+def test_plain_forms_by_hand() -> None:
+    queries, candidates = torch.tensor([[1.0], [-2.0]]), torch.tensor([[3.0], [1.0], [2.0]])
+    assert block_maxima_plain(queries, candidates, 2).tolist() == [[3, 2], [-2, -4]]
+    inside = scores_inside_plain(queries, candidates, torch.tensor([[1], [0]]), 2)
+    assert inside.tolist() == [[2, -torch.inf], [-6, -2]]
+
+
+@pytest.mark.usefixtures("however_few")
+def test_without_a_device_nothing_is_fused() -> None:
+    queries, candidates = whole(0, 2, 5000)
+    assert not takes(queries, candidates, 1, 0)
+
+
+@cuda
+@pytest.mark.usefixtures("however_few")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("b", "n", "d", "k"), [(1, 5000, 16, 3), (300, 9001, 64, 10), (129, 6000, 100, 5)]
+)
+def test_fused_kernels_find_the_best(dtype: torch.dtype, b: int, n: int, d: int, k: int) -> None:
+    pytest.importorskip("triton")
+    queries, candidates = (torch.randn(m, d, device="cuda").to(dtype) for m in (b, n))
+    hidden = tuple(t.cuda() for t in some_hidden(0, b, n, 4))
+    assert takes(queries, candidates, k, 4)
+    found = nearest(queries, candidates, k, hidden, 4)
+    exact = nearest_plain(queries.double().float(), candidates.double().float(), k, hidden)
+    torch.testing.assert_close(found.scores, exact.scores, rtol=1e-4, atol=1e-4)
+    assert (found.ids == exact.ids).double().mean() > 0.999  # but for rounding
+
+
+@cuda
+@pytest.mark.usefixtures("however_few")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("width", [1, 20, 128, 256])
+def test_fused_kernels_keep_the_order_of_ties(dtype: torch.dtype, width: int) -> None:
+    pytest.importorskip("triton")
+    queries, candidates = (t.to("cuda", dtype) for t in whole(1, 40, 20_000, width))
+    if not takes(queries, candidates, 20, 7):
+        assert (dtype, width) == (torch.float32, 256)
+        return
+    hidden = tuple(t.cuda() for t in some_hidden(2, 40, 20_000, 7))
+    found = nearest(queries, candidates, 20, hidden, 7)
+    expected = nearest_plain(queries, candidates, 20, hidden)
+    assert torch.equal(found.ids, expected.ids)
+    assert torch.equal(found.scores, expected.scores)
+
+
+@cuda
+@pytest.mark.usefixtures("however_few")
+@pytest.mark.parametrize("budget", [2**18, 2**30])
+def test_search_on_a_device_is_that_of_the_processor(budget: int) -> None:
+    queries, candidates = whole(3, 70, 30_000, 24)
+    rows, columns = some_hidden(4, 70, 30_000, 9)
+    order = (rows * 30_000 + columns).argsort()
+    hidden = from_pairs(rows[order], columns[order], None, (70, 30_000))
+    there = Exact(candidates.cuda(), budget)
+    found = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
+    expected = Exact(candidates).search(queries, 15, hidden)
+    assert torch.equal(found.ids.cpu(), expected.ids)
+    assert torch.equal(found.scores.cpu(), expected.scores)
+
+
+@pytest.mark.parametrize("problem", ["does not compile", "is wrong", ""])
+def test_kernels_that_fail_their_trial_are_not_used(
+    problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stand_in(queries: Tensor, candidates: Tensor) -> Tensor:
+        if problem == "does not compile":
+            raise RuntimeError("no such instruction")
+        size = nearest_triton.block_size(queries)
+        return block_maxima_plain(queries, candidates, size) * (1.1 if problem else 1.0)
+
+    def inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
+        return scores_inside_plain(queries, candidates, blocks, nearest_triton.block_size(queries))
+
+    monkeypatch.setattr(nearest_triton, "block_maxima", stand_in)
+    monkeypatch.setattr(nearest_triton, "scores_inside", inside)
+    if not problem:
+        assert nearest_triton._is_right_on(torch.device("cpu"))
+        return
+    with pytest.warns(UserWarning, match="search goes by blocks"):
+        assert not nearest_triton._is_right_on(torch.device("cpu"))
