@@ -157,7 +157,9 @@ def memory(n_grades: int) -> dict[str, int]:
     queues = Queues(torch.ones(n_grades) / n_grades, [CACHE] * n_grades, WIDTH)
     queues.push(torch.randn(n_grades * CACHE, WIDTH), torch.arange(n_grades).repeat(CACHE))
     queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
+    assert queues.settled is not None
     kept = [value for value in vars(queues).values() if isinstance(value, Tensor)]
+    kept += queues.settled
     return {
         "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in kept),
         "formula_bytes": n_grades * CACHE * WIDTH * 4,
