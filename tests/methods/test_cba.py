@@ -106,12 +106,13 @@ def seen_and_exact(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("counts", "cache"), [([30, 30, 30, 30], 30), ([60, 30, 20], 60), ([20, 30, 60], 60)]
+    ("counts", "cache"),
+    [([30, 30, 30, 30], 30), ([60, 30, 20], 60), ([20, 30, 60], 60), ([37, 11, 5], 512)],
 )
 def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
     counts: list[int], cache: int
 ) -> None:
-    """The encoder stands still, every row is in the batch and as often as others in the cache."""
+    """The encoder stands still, every row is in the batch, and in the cache once."""
     config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=cache, classes=0.0, width=6)
     parts = exact_parts(counts, config)
     found, expected = seen_and_exact(parts)

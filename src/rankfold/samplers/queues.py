@@ -23,7 +23,7 @@ class Queues:
     its grade's share of the data, divided among the entries of the grade; [cba], Alg. 1.
 
     Departs from the paper, where every grade counts alike (``shares`` of ones are that), and where
-    all have as many entries: of a grade with fewer rows these are copies from several epochs.
+    all have as many entries, of a grade with fewer rows several copies (decision 22).
     """
 
     def __init__(self, shares: Tensor, sizes: Sequence[int], width: int) -> None:
