@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.index.exact import Exact
+from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.kernels import nearest as kernels
 from rankfold.kernels import nearest_triton
 from rankfold.kernels.nearest import best_inside, nearest, nearest_plain, takes
@@ -110,13 +110,14 @@ def test_fused_kernels_keep_the_order_of_ties(dtype: torch.dtype, width: int) ->
 
 @cuda
 @pytest.mark.usefixtures("however_few")
-@pytest.mark.parametrize("budget", [2**18, 2**30])
-def test_search_on_a_device_is_that_of_the_processor(budget: int) -> None:
-    queries, candidates = whole(3, 70, 30_000, 24)
-    rows, columns = some_hidden(4, 70, 30_000, 9)
+@pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that the memory is enough for
+def test_search_on_a_device_is_that_of_the_processor(at_once: int) -> None:
+    queries, candidates = whole(3, 300, 30_000, 24)
+    rows, columns = some_hidden(4, 300, 30_000, 9)
     order = (rows * 30_000 + columns).argsort()
-    hidden = from_pairs(rows[order], columns[order], None, (70, 30_000))
-    there = Exact(candidates.cuda(), budget)
+    hidden = from_pairs(rows[order], columns[order], None, (300, 30_000))
+    each = kernels.bytes_per_query(queries, 30_000, 15, 9) + PAIR_BYTES * 9
+    there = Exact(candidates.cuda(), each * at_once)
     found = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
     expected = Exact(candidates).search(queries, 15, hidden)
     assert torch.equal(found.ids.cpu(), expected.ids)

@@ -24,6 +24,7 @@ from rankfold.store import Content, Folder
 from rankfold.types import Interactions, TopK
 
 QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates
+FUSED_QUERIES = 128  # at a time by fused kernels, at least: each time all candidates are read
 TILE = 16_384  # candidates at a time, before memory is spent on more queries at a time
 ALIGNMENT = 16  # columns: a product takes up to twice as long where rows start anywhere
 CACHE_BYTES = 2**24  # for ranking on a CPU: more would be fetched from memory, and page by page
@@ -80,10 +81,8 @@ class Exact:
         found = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
             return found
-        if vectors.is_cuda:
-            most = 0 if exclude is None else int(exclude.counts().max())
-            if nearest.takes(vectors, self.candidates, k, most):
-                return self._search_fused(vectors, exclude, most, found)
+        if vectors.is_cuda and self._search_fused(vectors, exclude, found):
+            return found
         plan = self._plan(vectors, k, dtype)
         buffer = found.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
@@ -139,19 +138,21 @@ class Exact:
             found = merge_top_k(found, best, k)
         return found
 
-    def _search_fused(
-        self, vectors: Tensor, exclude: Interactions | None, most: int, found: TopK
-    ) -> TopK:
-        """The same without storing all scores; ``most`` candidates are excluded for a vector."""
-        k = found.ids.shape[1]
+    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, found: TopK) -> bool:
+        """Fill ``found`` without storing all scores, if that can be done and pays."""
+        k, most = found.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
+        if not nearest.takes(vectors, self.candidates, k, most):
+            return False
         each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
-        rows = max(1, self.memory_budget // each)
+        rows = self.memory_budget // each
+        if rows < min(len(vectors), FUSED_QUERIES):
+            return False
         for start in range(0, len(vectors), rows):
             stop = min(start + rows, len(vectors))
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
             best = nearest.nearest(vectors[start:stop], self.candidates, k, pairs, most)
             found.ids[start:stop], found.scores[start:stop] = best
-        return found
+        return True
 
     def _search_block(
         self,
