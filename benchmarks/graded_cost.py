@@ -47,11 +47,11 @@ TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 class BatchAlone(Nothing):
     """Ranks among the negatives of the batch itself: what ``cba`` were without a cache."""
 
-    def __init__(self, n_grades: int) -> None:
-        self.n_grades = n_grades
+    def __init__(self, parts: graded.Parts) -> None:
+        self.grades, self.n_grades = parts.rows.grades, parts.n_grades
 
-    def push(self, _vectors: Tensor, grades: Tensor) -> None:
-        counted = (~above(grades, self.n_grades)).float()
+    def push(self, _vectors: Tensor, rows: Tensor) -> None:
+        counted = (~above(self.grades.index_select(0, rows), self.n_grades)).float()
         self.counted, self.weights = counted, counted / counted.sum(dim=1, keepdim=True)
 
     def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class Steps:
             given |= {"cache": CACHE, "ranks": kind.split(", ")[1]}
         method = METHODS["ce" if kind == "ce" else "cba"]
         run = Run(torch.Generator().manual_seed(0), device, Alone())
-        filled = (lambda parts: BatchAlone(parts.n_grades)) if kind[:5] == "batch" else cba.filled
+        filled = BatchAlone if kind[:5] == "batch" else cba.filled
         with patch.object(graded, "train", Loop), patch.object(cba, "filled", filled):
             self.loop: Any = method.fit(data, settings_of.build(method.config, given), run)
         self.batches, self.device = self.loop.task.batches, device
@@ -154,12 +154,14 @@ def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) 
 
 def memory(n_grades: int) -> dict[str, int]:
     """Bytes of all that a full cache keeps, and of its vectors by the formula."""
-    queues = Queues(torch.ones(n_grades) / n_grades, [CACHE] * n_grades, WIDTH)
-    queues.push(torch.randn(n_grades * CACHE, WIDTH), torch.arange(n_grades).repeat(CACHE))
+    grades = torch.arange(n_grades).repeat(2 * CACHE)
+    queues = Queues(grades, torch.ones(n_grades) / n_grades, CACHE, WIDTH)
+    queues.push(torch.randn(len(grades), WIDTH), torch.arange(len(grades)))
     queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
     assert queues.settled is not None
     kept = [value for value in vars(queues).values() if isinstance(value, Tensor)]
     kept += queues.settled
+    kept = [tensor for tensor in kept if len(tensor) != len(grades)]  # of rows: not the cache's
     return {
         "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in kept),
         "formula_bytes": n_grades * CACHE * WIDTH * 4,

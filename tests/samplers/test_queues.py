@@ -7,38 +7,61 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
-from rankfold.samplers.queues import Queues, shares_above, weights_above
+from rankfold.samplers.queues import Queues, scored, shares_above, weights_above
 
 
-def rows(n: int, width: int, n_grades: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
+    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
+
+
+def batch(queues: Queues, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors, and as many rows, each once; all of them where there are fewer."""
     rng = torch.Generator().manual_seed(seed)
-    return torch.randn(n, width, generator=rng), torch.randint(0, n_grades, (n,), generator=rng)
+    rows = torch.randperm(len(queues.grades), generator=rng)[:n]
+    return vectors_of(len(rows), queues.vectors.shape[1], seed), rows
 
 
-sizes_of_three = st.lists(st.integers(1, 5), min_size=3, max_size=3)
+def queues_of(
+    shares: list[float] | torch.Tensor, size: int, width: int, counts: list[int] | None = None
+) -> Queues:
+    """Of grades with so many rows; None: more than fit."""
+    counts = [20 * size] * len(shares) if counts is None else counts
+    grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    mixed = grades[torch.randperm(len(grades), generator=torch.Generator().manual_seed(1))]
+    return Queues(mixed, torch.as_tensor(shares), size, width)
 
 
 def entries_of(queues: Queues, grade: int) -> torch.Tensor:
-    """What has come of a grade and is kept, by the counts."""
-    before, size = sum(queues.sizes[:grade].tolist()), int(queues.sizes[grade])
-    return queues.vectors[before : before + min(int(queues.counts[grade]), size)]
+    """What is kept of a grade."""
+    mine = (queues.owners == grade) & queues.taken
+    return queues.vectors[: len(mine)][mine]
 
 
 @settings(deadline=None)
-@given(sizes_of_three, st.lists(st.integers(0, 12), max_size=6), st.integers(0, 99))
+@given(
+    st.integers(1, 5),
+    st.lists(st.integers(0, 9), min_size=3, max_size=3),
+    st.lists(st.integers(0, 12), max_size=6),
+    st.integers(0, 99),
+)
 def test_queues_hold_the_latest_of_each_grade(
-    sizes: list[int], batches: list[int], seed: int
+    size: int, counts: list[int], batches: list[int], seed: int
 ) -> None:
-    """Also of a batch that is larger than they are, and of one without some grade."""
-    queues, expected = Queues(torch.ones(3) / 3, sizes, 2), [deque(maxlen=n) for n in sizes]
+    """Of each row, where all fit. Also of a batch that is larger, and of one without some grade."""
+    queues = queues_of(torch.ones(3) / 3, size, 2, counts)
+    latest: list[dict[int, tuple[float, ...]]] = [{}, {}, {}]
+    came = [deque(maxlen=size) for _ in range(3)]
     for number, n in enumerate(batches):
-        vectors, grades = rows(n, 2, 3, seed + number)
-        queues.push(vectors, grades)
-        for vector, grade in zip(vectors.tolist(), grades.tolist(), strict=True):
-            expected[grade].append(tuple(vector))
+        vectors, rows = batch(queues, n, seed + number)
+        queues.push(vectors, rows)
+        queues.ranks(vectors, torch.ones(2), by_likeness=False)  # which may keep weights
+        for vector, row in zip(vectors.tolist(), rows.tolist(), strict=True):
+            grade = int(queues.grades[row])
+            latest[grade][row] = tuple(vector)
+            came[grade].append(tuple(vector))
     for grade in range(3):
-        found = {tuple(v) for v in entries_of(queues, grade).tolist()}
-        assert found == set(expected[grade])
+        expected = latest[grade].values() if counts[grade] <= size else came[grade]
+        assert sorted(map(tuple, entries_of(queues, grade).tolist())) == sorted(expected)
 
 
 def brute(queues: Queues, score: float, head: torch.Tensor, k: int) -> float:
@@ -53,23 +76,24 @@ def brute(queues: Queues, score: float, head: torch.Tensor, k: int) -> float:
     return higher / total if total else 0.0
 
 
+SOME = [0.6, 0.3, 0.1]  # shares
+FEW = [50, 3, 50]  # rows
+
+
 @pytest.mark.parametrize("seen", [0, 3, 40])
 def test_direct_ranks_are_weighted_shares(seen: int) -> None:
-    queues = Queues(torch.tensor([0.6, 0.3, 0.1]), [8, 3, 8], 4)
-    if seen:
-        queues.push(*rows(seen, 4, 3, 0))
-    vectors, _ = rows(5, 4, 3, 1)
-    head = torch.randn(4, generator=torch.Generator().manual_seed(2))
+    queues = queues_of(SOME, 8, 4, FEW)
+    queues.push(*batch(queues, seen, 0))
+    vectors, head = vectors_of(5, 4, 1), vectors_of(1, 4, 2)[0]
     found = queues.ranks(vectors, head, by_likeness=False)
     expected = [[brute(queues, float(v @ head), head, k) for v in vectors] for k in range(2)]
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
 def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
-    queues = Queues(torch.tensor([0.6, 0.3, 0.1]), [8, 3, 8], 4)
-    queues.push(*rows(20, 4, 3, 0))
-    vectors, _ = rows(5, 4, 3, 1)
-    head = torch.randn(4, generator=torch.Generator().manual_seed(2))
+    queues = queues_of(SOME, 8, 4, FEW)
+    queues.push(*batch(queues, 40, 0))
+    vectors, head = vectors_of(5, 4, 1), vectors_of(1, 4, 2)[0]
     found = queues.ranks(vectors, head, by_likeness=True)
     for k in range(2):
         entries = torch.cat([entries_of(queues, g) for g in range(k + 1)])
@@ -94,15 +118,12 @@ def by_definition(queues: Queues, vectors: torch.Tensor, head: torch.Tensor) -> 
     return torch.stack(found)
 
 
-def stepped(
-    n: int, width: int, n_grades: int, seed: int, step: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of multiples of a step: a head of whole numbers scores them without rounding.
+def stepped(vectors: torch.Tensor, step: float) -> torch.Tensor:
+    """Multiples of a step: a head of whole numbers scores them without rounding.
 
     Of wide steps many scores are equal.
     """
-    vectors, grades = rows(n, width, n_grades, seed)
-    return (vectors / step).round() * step, grades
+    return (vectors / step).round() * step
 
 
 def whole_head(width: int, seed: int) -> torch.Tensor:
@@ -111,37 +132,39 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.lists(st.integers(1, 40), min_size=2, max_size=6),
+    st.integers(1, 40),
+    st.lists(st.integers(1, 90), min_size=2, max_size=6),
     st.integers(1, 200),
     st.sampled_from([1 / 64, 0.5]),
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 10_000),
 )
 def test_ranks_by_likeness_are_those_of_the_formula(
-    sizes: list[int], seen: int, step: float, dtype: torch.dtype, seed: int
+    size: int, counts: list[int], seen: int, step: float, dtype: torch.dtype, seed: int
 ) -> None:
     """Of queues that are empty, filled in part, and full; with vectors of 0 and equal scores."""
-    rng, n_grades = torch.Generator().manual_seed(seed), len(sizes)
-    queues = Queues(torch.rand(n_grades, generator=rng, dtype=dtype), sizes, 7)
+    rng = torch.Generator().manual_seed(seed)
+    queues = queues_of(torch.rand(len(counts), generator=rng, dtype=dtype), size, 7, counts)
     queues.vectors = queues.vectors.to(dtype)
     for number in range(3):  # weights change until all are full
-        queues.push(*stepped(seen, 7, n_grades, seed + number, step))
-        vectors, grades = stepped(30, 7, n_grades, seed + 10 + number, step)
+        vectors, rows = batch(queues, seen, seed + number)
+        queues.push(stepped(vectors, step), rows)
+        vectors = stepped(vectors_of(30, 7, seed + 10 + number), step)
         vectors[0], head = 0, whole_head(7, seed + number).to(dtype)
         expected = by_definition(queues, vectors, head).to(dtype)
         found = queues.ranks(vectors.to(dtype), head, by_likeness=True)
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-        wanted = grades < n_grades - 1
+        wanted = torch.rand(30, generator=rng) < 0.6
         some = queues.ranks(vectors.to(dtype), head, by_likeness=True, wanted=wanted)
         torch.testing.assert_close(some[:, wanted], expected[:, wanted], atol=2e-5, rtol=0)
 
 
 def test_at_full_size_ranks_by_likeness_are_those_of_the_formula() -> None:
-    shares, sizes = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]), [512, 512, 300, 512, 9]
-    queues, head = Queues(shares, sizes, 64), whole_head(64, 2)
-    vectors, grades = stepped(5000, 64, 5, 0, 1 / 64)
-    queues.push(vectors.relu(), grades)
-    asked = stepped(256, 64, 5, 1, 1 / 64)[0].relu()
+    shares, counts = [0.5, 0.2, 0.15, 0.1, 0.05], [2000, 900, 300, 700, 9]
+    queues, head = queues_of(shares, 512, 64, counts), whole_head(64, 2)
+    vectors, rows = batch(queues, 5000, 0)
+    queues.push(stepped(vectors, 1 / 64).relu(), rows)
+    asked = stepped(vectors_of(256, 64, 1), 1 / 64).relu()
     found, expected = (
         queues.ranks(asked, head, by_likeness=True),
         by_definition(queues, asked, head),
@@ -151,9 +174,9 @@ def test_at_full_size_ranks_by_likeness_are_those_of_the_formula() -> None:
 
 def test_ranks_are_not_halved_by_autocast() -> None:
     """Half of the digits of 40 times a cosine are too few, and make scores equal that are not."""
-    queues, head = Queues(torch.ones(3) / 3, [64] * 3, 16), rows(1, 16, 3, 2)[0][0]
-    queues.push(*rows(300, 16, 3, 0))
-    vectors = rows(50, 16, 3, 1)[0].bfloat16()
+    queues, head = queues_of(torch.ones(3) / 3, 64, 16), vectors_of(1, 16, 2)[0]
+    queues.push(*batch(queues, 300, 0))
+    vectors = vectors_of(50, 16, 1).bfloat16()
     for likeness in (True, False):
         expected = queues.ranks(vectors.float(), head, by_likeness=likeness)
         with torch.autocast("cpu", torch.bfloat16):
@@ -161,11 +184,11 @@ def test_ranks_are_not_halved_by_autocast() -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_loaded_weights_are_those_of_the_loaded_counts() -> None:
-    full, young = (Queues(torch.tensor([0.7, 0.3]), [4, 4], 2) for _ in range(2))
-    full.push(*rows(40, 2, 2, 0))
-    young.push(torch.ones(1, 2), torch.tensor([0]))
-    vectors, head = rows(5, 2, 2, 1)[0], torch.ones(2)
+def test_loaded_weights_are_those_of_the_loaded_entries() -> None:
+    full, young = (queues_of([0.7, 0.3], 4, 2) for _ in range(2))
+    full.push(*batch(full, 40, 0))
+    young.push(*batch(young, 1, 1))
+    vectors, head = vectors_of(5, 2, 1), torch.ones(2)
     full.ranks(vectors, head, by_likeness=True)
     full.load(young.state())
     for likeness in (True, False):
@@ -182,22 +205,40 @@ def test_weights_above_are_those_of_a_loop(levels: int) -> None:
     torch.testing.assert_close(weights_above(scores, weights), expected)
 
 
-def test_with_all_rows_in_the_cache_ranks_are_exact() -> None:
-    vectors, grades = rows(90, 6, 3, 0)
-    head = torch.randn(6, generator=torch.Generator().manual_seed(1))
-    shares = torch.bincount(grades, minlength=3) / 90
-    queues = Queues(shares, [60] * 3, 6)
-    queues.push(vectors, grades)
-    found = queues.ranks(vectors, head, by_likeness=False)
+@pytest.mark.parametrize("counts", [[40, 30, 20], [41, 7, 1]])
+def test_with_all_rows_in_the_cache_ranks_are_exact(counts: list[int]) -> None:
+    """At every step: a row that comes again takes its own place."""
+    queues = queues_of(torch.tensor(counts) / sum(counts), 60, 6, counts)
+    vectors, grades = vectors_of(len(queues.grades), 6, 0), queues.grades
+    head = vectors_of(1, 6, 1)[0]
     expected = torch.stack([exact_ranks(vectors @ head, grades <= k) for k in range(2)])
-    torch.testing.assert_close(found, expected)
+    queues.push(vectors, torch.arange(len(vectors)))
+    for number in range(4):
+        _, rows = batch(queues, 17, number)
+        queues.push(vectors[rows], rows)
+        found = queues.ranks(vectors, head, by_likeness=False)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 67])
+def test_no_row_is_below_its_own_entry(n: int) -> None:
+    """Products of rows are rounded alike, however many there are."""
+    queues, head = queues_of(torch.ones(3) / 3, 100, 64, [101, 99, 30]), vectors_of(1, 64, 1)[0]
+    for number in range(20):
+        vectors, rows = batch(queues, n, number)
+        queues.push(vectors, rows)
+        own = torch.cat([entries_of(queues, g) for g in range(3)])
+        scores, asked = scored(queues.vectors, head)[: len(queues.owners)], scored(vectors, head)
+        kept = (own[:, None] == vectors).all(dim=2).nonzero()
+        assert len(kept) == n
+        entries = scores[queues.taken][kept[:, 0]]
+        assert torch.equal(entries, asked[kept[:, 1]])
 
 
 def test_likeness_is_exact_where_rows_are_unlike() -> None:
-    grades = torch.arange(12) % 3
-    queues = Queues(torch.ones(3) / 3, [4] * 3, 12)
-    queues.push(torch.eye(12), grades)
-    head = torch.randn(12, generator=torch.Generator().manual_seed(1))
+    queues = queues_of(torch.ones(3) / 3, 4, 12, [4, 4, 4])
+    queues.push(torch.eye(12), torch.arange(12))
+    head, grades = vectors_of(1, 12, 1)[0], queues.grades
     both = (queues.ranks(torch.eye(12), head, by_likeness=b) for b in (True, False))
     by_likeness, direct = both
     for k in range(2):  # of negatives: a positive has no entry of its own
@@ -211,22 +252,24 @@ def test_equal_scores_are_not_above() -> None:
 
 
 def test_nothing_that_is_kept_has_a_gradient() -> None:
-    queues = Queues(torch.ones(2) / 2, [4, 4], 3)
-    queues.push(torch.randn(6, 3, requires_grad=True), torch.tensor([0, 1, 0, 1, 1, 0]))
+    queues = queues_of(torch.ones(2) / 2, 4, 3)
+    queues.push(torch.randn(6, 3, requires_grad=True), torch.arange(6))
     assert not queues.vectors.requires_grad
 
 
 def test_goes_on_from_its_state() -> None:
-    first, second = (Queues(torch.ones(3) / 3, [4, 2, 4], 2) for _ in range(2))
-    first.push(*rows(9, 2, 3, 0))
+    first, second = (queues_of(torch.ones(3) / 3, 4, 2, [9, 2, 9]) for _ in range(2))
+    first.push(*batch(first, 9, 0))
     second.load({name: tensor.clone() for name, tensor in first.state().items()})
     for queues in (first, second):
-        queues.push(*rows(5, 2, 3, 1))
-    assert torch.equal(first.vectors, second.vectors)
-    assert torch.equal(first.counts, second.counts)
+        queues.push(*batch(queues, 5, 1))
+    for name, tensor in first.state().items():
+        assert torch.equal(tensor, second.state()[name])
 
 
 def test_a_state_of_other_sizes_is_refused() -> None:
-    first, second = (Queues(torch.ones(2) / 2, sizes, 3) for sizes in ([4, 4], [4, 2]))
+    first, second = (queues_of(torch.ones(2) / 2, size, 3) for size in (4, 40))
     with pytest.raises(UserError, match="other sizes"):
         second.load(first.state())
+    with pytest.raises(UserError, match="other sizes"):
+        first.load({"vectors": first.vectors, "counts": first.counts})  # as it was before

@@ -6,6 +6,7 @@ And its vectors come from encoders of the past: that is what Proposition 2 of [c
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,13 +64,13 @@ class Followed:
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = Queues(queues.shares, queues.sizes.tolist(), 1)
+        self.numbers = Queues(parts.rows.grades, queues.shares, queues.size, 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
-        self.numbers.push(first[:, None], parts.rows.grades[first])
+        self.numbers.push(first[:, None], first)
 
     def take_in(self, seen: Seen) -> None:
         """What goes into the cache, row by row, goes into the numbers too."""
-        self.numbers.push(seen.rows[:, None], seen.grades)
+        self.numbers.push(seen.rows[:, None], seen.rows)
 
     def measure(self) -> dict[str, Any]:
         """How far off the estimates are now."""
@@ -160,8 +161,8 @@ class Followed:
 
 def _cache_of(queues: Queues, vectors: Tensor, shares: Tensor) -> Queues:
     """The same entries with other vectors and shares, in double precision."""
-    found = Queues(shares.double(), queues.sizes.tolist(), vectors.shape[1])
-    found.vectors, found.counts = vectors.double(), queues.counts
+    found = copy(queues)
+    found.vectors, found.shares, found.settled = vectors.double(), shares.double(), None
     return found
 
 

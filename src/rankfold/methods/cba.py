@@ -51,7 +51,7 @@ def rule(parts: Parts) -> Rule:
     queues, sigma = filled(parts), config.sigma or usual_sigma(parts)
 
     def losses(seen: Seen) -> Tensor:
-        queues.push(seen.vectors, seen.grades)
+        queues.push(seen.vectors, seen.rows)
         positive = above(seen.grades, parts.n_grades)
         with torch.no_grad():
             head, likeness, negative = score_weights(parts), config.ranks == "likeness", ~positive
@@ -88,11 +88,10 @@ def filled(parts: Parts) -> Queues:
     rows, config = parts.rows, parts.config
     counts = torch.bincount(rows.grades, minlength=parts.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    sizes = counts.clamp(1, config.cache).tolist()  # of a few rows older copies would be kept
-    queues = Queues(shares, sizes, config.width)
+    queues = Queues(rows.grades, shares, config.cache, config.width)
     for taken in first_rows(parts):
         for some in taken.split(block_rows(Shape.of(rows.own, None))):
-            queues.push(rows.vectors(parts.module, some), rows.grades[some])
+            queues.push(rows.vectors(parts.module, some), some)
     return queues
 
 

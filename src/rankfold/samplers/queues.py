@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,45 +12,60 @@ from torch.nn.functional import pad
 from rankfold.errors import UserError
 
 SHARPNESS = 40.0  # of the softmax over cosines that finds a row's like
+ALIKE = 16  # rows, of which products are rounded alike
 BLOCK = 512  # entries whose likeness is held at a time
 LITTLE = 1e-30  # far below all sums here, the least of which is e^-40
 
 
 class Queues:
-    """The latest feature vectors of each grade, first in, first out.
+    """The latest feature vectors of each grade.
 
-    They are about as many of each grade, while grades are rarely as frequent: each entry stands for
-    its grade's share of the data, divided among the entries of the grade; [cba], Alg. 1.
+    First in, first out; where a grade has no more rows than its queue would have places, each row
+    has a place of its own. They are about as many of each grade, while grades are rarely as
+    frequent: each entry stands for its grade's share of the data, divided among the entries of the
+    grade; [cba], Alg. 1.
 
     Departs from the paper, where every grade counts alike (``shares`` of ones are that), and where
     all have as many entries, of a grade with fewer rows several copies (decision 22).
     """
 
-    def __init__(self, shares: Tensor, sizes: Sequence[int], width: int) -> None:
-        """``shares`` [G] are how frequent each grade is, ``sizes`` how many of it to keep."""
-        device = shares.device
-        self.shares, self.sizes = shares, torch.tensor(sizes, device=device)
+    def __init__(self, grades: Tensor, shares: Tensor, size: int, width: int) -> None:
+        """``grades`` [n] are those of all rows, ``shares`` [G] how much each grade counts."""
+        device, counts = shares.device, torch.bincount(grades, minlength=len(shares))
+        self.grades, self.shares, self.size = grades, shares, size
+        self.sizes = counts.clamp(1, size)
         self.starts = self.sizes.cumsum(0) - self.sizes
-        self.grades = torch.arange(len(sizes), device=device).repeat_interleave(self.sizes)
-        self.ones = torch.eye(len(sizes), dtype=torch.int64, device=device)
-        self.vectors = torch.zeros(sum(sizes), width, device=device)  # one grade after another
+        self.n_negative = int(self.starts[-1])  # entries; the highest grade is never negative
+        own = homes(grades, counts, self.starts, size)
+        self.homes = own if bool((own >= 0).any()) else None
+        numbers = torch.arange(len(shares), device=device)
+        self.owners = numbers.repeat_interleave(self.sizes)  # the grade of each entry
+        self.ones = torch.eye(len(shares), dtype=torch.int64, device=device)
+        length = -(-len(self.owners) // ALIKE) * ALIKE
+        self.vectors = torch.zeros(length, width, device=device)  # one grade after another
+        self.taken = torch.zeros_like(self.owners, dtype=torch.bool)
         self.counts = torch.zeros_like(self.sizes)  # that ever came
-        self.least, self.n_negative = min(sizes), sum(sizes[:-1])  # the highest is never negative
         self.settled: tuple[Tensor, Tensor] | None = None  # weights that do not change any more
 
-    def push(self, vectors: Tensor, grades: Tensor) -> None:
-        """Take in a batch [B, D] with grades [B]; of more than fit, the last ones stay."""
-        if len(grades) == 0:
+    def push(self, vectors: Tensor, rows: Tensor) -> None:
+        """Take in a batch [B, D] of rows [B]; of more than fit, the last ones stay."""
+        if len(rows) == 0:
             return
+        grades = self.grades.index_select(0, rows)
         came = self.ones.index_select(0, grades).cumsum_(0).add_(self.counts)  # up to each row
         self.counts.copy_(came[-1])
         places = came.gather(1, grades[:, None]).squeeze(1).sub_(1)
-        if len(grades) > self.least:
+        if len(rows) > self.size:
             stays = places >= (self.counts - self.sizes)[grades]
-            vectors, grades, places = vectors[stays], grades[stays], places[stays]
+            vectors, rows, grades, places = (x[stays] for x in (vectors, rows, grades, places))
         at = places.remainder_(self.sizes.index_select(0, grades))
         at += self.starts.index_select(0, grades)
+        if self.homes is not None:
+            own = self.homes.index_select(0, rows)
+            at = own.where(own >= 0, at)
         self.vectors.index_copy_(0, at, vectors.detach().to(self.vectors.dtype))
+        if self.settled is None:
+            self.taken.index_fill_(0, at, value=True)
 
     def ranks(
         self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor | None = None
@@ -72,7 +87,6 @@ class Queues:
         """
         weights, counted = self._weights()
         vectors = vectors.to(self.vectors.dtype)
-        # of all grades, so that the sums are rounded as those of as many rows in a batch are
         scores = scored(self.vectors, head)[: self.n_negative]
         if not by_likeness:
             return shares_above(scored(vectors, head), scores, weights)
@@ -91,34 +105,51 @@ class Queues:
         """
         if self.settled is not None:
             return self.settled
-        filled, grades = self.counts.minimum(self.sizes), self.grades[: self.n_negative]
-        places = torch.arange(self.n_negative, device=grades.device) - self.starts[grades]
-        weights = (self.shares / filled.clamp(min=1))[grades] * (places < filled[grades])
-        thresholds = torch.arange(len(self.shares) - 1, device=grades.device)
-        weights = (thresholds[:, None] >= grades) * weights
+        owners, taken = self.owners[: self.n_negative], self.taken[: self.n_negative]
+        filled = torch.zeros_like(self.shares).index_add_(0, owners, taken.to(self.shares.dtype))
+        weights = (self.shares / filled.clamp(min=1))[owners] * taken
+        thresholds = torch.arange(len(self.shares) - 1, device=owners.device)
+        weights = (thresholds[:, None] >= owners) * weights
         weights /= positive(weights.sum(dim=1, keepdim=True))
         found = weights, (weights > 0).to(weights.dtype)
-        if bool(((filled == self.sizes) | (self.shares == 0)).all()):
+        if bool((taken | (self.shares == 0)[owners]).all()):
             self.settled = found
         return found
 
     def state(self) -> dict[str, Tensor]:
-        return {"vectors": self.vectors, "counts": self.counts}
+        return {"vectors": self.vectors, "taken": self.taken, "counts": self.counts}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        if state["vectors"].shape != self.vectors.shape:
+        own = self.state()
+        if any(name not in state or state[name].shape != own[name].shape for name in own):
             raise UserError(
                 "the checkpoint's cache has other sizes: it was made by another version",
                 hint="start anew without --resume",
             )
-        self.vectors.copy_(state["vectors"])
-        self.counts.copy_(state["counts"])
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
         self.settled = None
 
 
+def homes(grades: Tensor, counts: Tensor, starts: Tensor, size: int) -> Tensor:
+    """The place of each row of a grade that has one for all of its rows, else -1; [n]."""
+    order = grades.argsort(stable=True)
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order), device=order.device)
+    places += (starts - (counts.cumsum(0) - counts))[grades]
+    return places.where((counts <= size)[grades], -1)
+
+
 def scored(vectors: Tensor, head: Tensor) -> Tensor:
-    """w.c of each; [C, D] and [D] -> [C]. Into a tensor of its own: autocast leaves that alone."""
-    return torch.mv(vectors, head, out=vectors.new_empty(len(vectors)))
+    """w.c of each; [C, D] and [D] -> [C].
+
+    Of a number of rows that is no multiple of ``ALIKE`` the last ones would be rounded otherwise,
+    and a row's own entry might be above it. Autocast leaves alone what goes into a given tensor.
+    """
+    n = len(vectors)
+    if n % ALIKE:
+        vectors = pad(vectors, (0, 0, 0, -n % ALIKE))
+    return torch.mv(vectors, head, out=vectors.new_empty(len(vectors)))[:n]
 
 
 def shares_above(asked: Tensor, scores: Tensor, weights: Tensor) -> Tensor:
