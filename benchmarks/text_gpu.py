@@ -11,6 +11,7 @@ again. ``run`` needs torch and numpy alone. The pieces:
     hundred-million       module III as a fit has it, at width 128
     hundred-million-exact     every label scored: with the label's text encoded in passing, and from
                               vectors that are held
+    million-exact             exact search with fused kernels and without
     hundred-million-inverted  a few of the lists of an inverted file
 
 Of generated texts the tokens follow Zipf's law; a label has three words of the topics that it lies
@@ -28,7 +29,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -40,6 +43,7 @@ from rankfold.encoders.bags import Bags, unit
 from rankfold.encoders.shard import Shard
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.kernels import nearest
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
 from rankfold.methods.siamese import prepare, start
@@ -65,6 +69,7 @@ LONGER = 230  # epochs of 25 thousand labels: as many steps as 50 epochs of 131 
 SELECTED_BY, DEPTH = "ndcg@5", 5
 K = 100  # results at 100 million labels
 BUDGET = 2**33  # bytes, for blocks
+HALVES = ((torch.float16, 64), (torch.float16, 128), (torch.float16, 256))
 Row = dict[str, Any]
 
 
@@ -75,10 +80,11 @@ class Sizes(NamedTuple):
     batch: int  # documents of an update, and queries at a time
     steps: int  # timed
     tile: int  # labels at a time
+    million: int  # million-exact
 
 
-FULL = Sizes(3_000_000, 100_000_000, 1_000_000, 1024, 200, 2**20)
-SMALL = Sizes(3000, 20_000, 1000, 64, 5, 2**12)
+FULL = Sizes(3_000_000, 100_000_000, 1_000_000, 1024, 200, 2**20, 1_000_000)
+SMALL = Sizes(3000, 20_000, 1000, 64, 5, 2**12, 5000)
 
 
 @dataclass(frozen=True)
@@ -465,6 +471,8 @@ def by_blocks(place: Place) -> Row:
         table[first : first + len(vectors)] = vectors
     index = Exact(table, BUDGET)
     row |= timed_blocks("held", lambda some: index.search(some, K), asked)
+    with storing_all_scores():
+        row |= timed_blocks("stored", lambda some: index.search(some, K), asked)
     seconds = []
     for _ in range(3):
         began = place.wait()
@@ -476,6 +484,30 @@ def by_blocks(place: Place) -> Row:
     row["tera_operations_per_block"] = 2 * n * size * MANY_WIDTH / 1e12
     row["gb_read_per_block"] = table.nbytes / 1e9
     return row
+
+
+def storing_all_scores() -> Any:
+    """Exact search as it is without fused kernels."""
+    return patch.object(nearest, "takes", lambda *_: False)
+
+
+def a_million(place: Place) -> Row:
+    """Exact search with fused kernels and without, of random vectors."""
+    n, row = place.sizes.million, {}
+    rng = torch.Generator(place.device).manual_seed(6)
+    for dtype, width in ((torch.float32, 64), (torch.float32, 128), *HALVES):
+        vectors = torch.randn(n, width, generator=rng, device=place.device).to(dtype)
+        asked = torch.randn(2 * place.sizes.batch, width, generator=rng, device=place.device)
+        index = Exact(vectors, BUDGET)
+
+        def search(some: Tensor, index: Exact = index) -> TopK:
+            return index.search(some, K)
+
+        name = f"{str(dtype).removeprefix('torch.')}, width {width}"
+        row[name] = timed_blocks("held", search, asked.to(dtype))
+        with storing_all_scores():
+            row[name] |= timed_blocks("stored", search, asked.to(dtype))
+    return {"labels": n, "k": K, "queries": place.sizes.batch, **row}
 
 
 def in_passing(labels: Many, table: Tensor, place: Place) -> Iterator[tuple[int, Tensor]]:
@@ -498,12 +530,15 @@ def search_tiles(labels: Many, table: Tensor, asked: Tensor, place: Place) -> To
 
 
 def timed_blocks(name: str, search: Callable[[Tensor], TopK], asked: Tensor) -> dict[str, float]:
-    """Milliseconds for 1000 documents, after a first block that warms up."""
+    """Milliseconds for 1000 documents, after a first block that warms up; the median of three."""
     first, second = asked.chunk(2)
     search(first).scores.sum().item()
-    began = time.perf_counter()
-    search(second).scores.sum().item()
-    seconds = time.perf_counter() - began
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        search(second).scores.sum().item()
+        times.append(time.perf_counter() - began)
+    seconds = median(times)
     return {f"{name}_ms_per_1000_documents": round(seconds / len(second) * 1e6, 2)}
 
 
@@ -562,6 +597,7 @@ PIECES: dict[str, Callable[[Place], Row]] = {
     "three-million": three_million,
     "hundred-million": update,
     "hundred-million-exact": by_blocks,
+    "million-exact": a_million,
     "hundred-million-inverted": inverted,
     "yso-paper": partial(whole, "siamesexml-paper"),
     "yso-paper-longer": partial(whole, "siamesexml-paper", encoder_epochs=LONGER),

@@ -1,5 +1,7 @@
 """The best candidates by blocks are the best of all scores, ties and hidden pairs included."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +14,7 @@ from rankfold.kernels import nearest_triton
 from rankfold.kernels.nearest import best_inside, nearest, nearest_plain, takes
 from rankfold.kernels.nearest_triton import block_maxima_plain, scores_inside_plain
 from rankfold.kernels.topk import top_k
-from rankfold.types import from_pairs
+from rankfold.types import Interactions, TopK, from_pairs
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -108,39 +110,100 @@ def test_fused_kernels_keep_the_order_of_ties(dtype: torch.dtype, width: int) ->
     assert torch.equal(found.scores, expected.scores)
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many queries each call of ``nearest`` had."""
+    calls: list[int] = []
+
+    def count(queries: Tensor, *others: Any) -> TopK:
+        calls.append(len(queries))
+        return nearest(queries, *others)
+
+    monkeypatch.setattr(kernels, "nearest", count)
+    return calls
+
+
+def spread(calls: list[int], at_once: int) -> None:
+    """Too few at once are not worth it; the others go by blocks of so many."""
+    assert calls == {1: [], 130: [130, 130, 40], 1000: [300]}[at_once]
+
+
 @cuda
 @pytest.mark.usefixtures("however_few")
 @pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that the memory is enough for
-def test_search_on_a_device_is_that_of_the_processor(at_once: int) -> None:
-    queries, candidates = whole(3, 300, 30_000, 24)
-    rows, columns = some_hidden(4, 300, 30_000, 9)
-    order = (rows * 30_000 + columns).argsort()
-    hidden = from_pairs(rows[order], columns[order], None, (300, 30_000))
-    each = kernels.bytes_per_query(queries, 30_000, 15, 9) + PAIR_BYTES * 9
-    there = Exact(candidates.cuda(), each * at_once)
+def test_search_on_a_device_is_that_of_the_processor(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    queries, candidates, hidden, budget = a_search(at_once)
+    calls, there = counted(monkeypatch), Exact(candidates.cuda(), budget)
     found = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
+    spread(calls, at_once)
     expected = Exact(candidates).search(queries, 15, hidden)
     assert torch.equal(found.ids.cpu(), expected.ids)
     assert torch.equal(found.scores.cpu(), expected.scores)
 
 
-@pytest.mark.parametrize("problem", ["does not compile", "is wrong", ""])
-def test_kernels_that_fail_their_trial_are_not_used(
-    problem: str, monkeypatch: pytest.MonkeyPatch
+def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
+    """Queries, candidates, pairs to leave out, and memory for some queries at once."""
+    queries, candidates = whole(3, 300, 30_000, 24)
+    rows, columns = some_hidden(4, 300, 30_000, 9)
+    order = (rows * 30_000 + columns).argsort()
+    hidden = from_pairs(rows[order], columns[order], None, (300, 30_000))
+    most = int(hidden.counts().max())
+    each = kernels.bytes_per_query(queries, 30_000, 15, most) + PAIR_BYTES * most
+    return queries, candidates, hidden, each * at_once
+
+
+@pytest.mark.parametrize("at_once", [1, 130, 1000])
+def test_search_by_blocks_is_that_of_all_scores(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stand_in(queries: Tensor, candidates: Tensor) -> Tensor:
-        if problem == "does not compile":
+    """The way of a device, with the plain forms in place of its kernels."""
+    queries, candidates, hidden, budget = a_search(at_once)
+    expected = Exact(candidates).search(queries, 15, hidden)
+    in_place_of_kernels(monkeypatch)
+    monkeypatch.setattr(kernels, "takes", lambda *_: True)
+    calls, found = counted(monkeypatch), TopK(*map(torch.empty_like, expected))
+    done = Exact(candidates, budget)._search_fused(queries, hidden, found)
+    spread(calls, at_once)
+    assert done == (at_once > 1)
+    if done:
+        assert torch.equal(found.ids, expected.ids)
+        assert torch.equal(found.scores, expected.scores)
+
+
+def in_place_of_kernels(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> None:
+    """The plain forms, as they are or spoilt."""
+
+    def maxima(queries: Tensor, candidates: Tensor) -> Tensor:
+        if wrong == "does not compile":
             raise RuntimeError("no such instruction")
-        size = nearest_triton.block_size(queries)
-        return block_maxima_plain(queries, candidates, size) * (1.1 if problem else 1.0)
+        found = block_maxima_plain(queries, candidates, nearest_triton.block_size(queries))
+        return found * {"maxima": 1.1, "maxima are NaN": torch.nan}.get(wrong, 1.0)
 
     def inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
-        return scores_inside_plain(queries, candidates, blocks, nearest_triton.block_size(queries))
+        size = nearest_triton.block_size(queries)
+        found = scores_inside_plain(queries, candidates, blocks, size)
+        if wrong == "the end":
+            found = found.clamp(min=-9)
+        return found * {"inside": 1.1, "inside is NaN": torch.nan}.get(wrong, 1.0)
 
-    monkeypatch.setattr(nearest_triton, "block_maxima", stand_in)
+    monkeypatch.setattr(nearest_triton, "block_maxima", maxima)
     monkeypatch.setattr(nearest_triton, "scores_inside", inside)
-    if not problem:
-        assert nearest_triton._is_right_on(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "does not compile", "maxima", "maxima are NaN", "inside", "inside is NaN", "the end"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_kernels_that_fail_their_trial_are_not_used(
+    wrong: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_kernels(monkeypatch, wrong)
+    trial = nearest_triton._is_right_on.__wrapped__  # not what was found before
+    if not wrong:
+        assert trial(torch.device("cpu"), dtype, 64)
         return
     with pytest.warns(UserWarning, match="search goes by blocks"):
-        assert not nearest_triton._is_right_on(torch.device("cpu"))
+        assert not trial(torch.device("cpu"), dtype, 64)

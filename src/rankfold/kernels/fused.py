@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 
 SHARED_BYTES = 163 * 2**10  # a device has to have, as an A100; our tiles take less
 MOST_ERROR = 1e-2  # in a trial; one product of tf32 makes errors of 1e-3
@@ -29,6 +30,12 @@ def able(device: torch.device) -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own way to run anywhere, slowly
 
 
+def error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+    """The largest relative error of any; NaN where there is one."""
+    errors = [(x - y).norm() / y.norm() for x, y in zip(found, expected, strict=True)]
+    return float(torch.stack(errors).detach().max())
+
+
 def is_right(trial: Callable[[], float], instead: str) -> bool:
     """Whether kernels compile and agree with the plain form; a warning tells if not.
 
@@ -36,7 +43,7 @@ def is_right(trial: Callable[[], float], instead: str) -> bool:
     """
     try:
         apart = trial()
-        problem = f"errors of {apart:.1e}" if apart > MOST_ERROR else ""
+        problem = "" if apart <= MOST_ERROR else f"errors of {apart:.1e}"  # of NaN, too
     except Exception as error:  # whatever a compiler may say
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if problem:

@@ -2,8 +2,8 @@
 
 ``nearest_plain`` says what is meant. ``nearest`` gives the same on a CUDA device with Triton, by
 the argument of ``topk.top_k``: the largest score of each block of candidates is found without
-storing the others, and only inside the blocks with the largest ones is anything scored again. For
-1,000 queries of 100 million candidates that is .02 of the bytes.
+storing the others, and only inside the blocks with the largest ones is anything scored again: of
+100 million candidates less than a hundredth of the scores is stored.
 """
 
 from __future__ import annotations

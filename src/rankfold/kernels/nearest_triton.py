@@ -17,9 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.kernels.fused import able, ceil, compiled, is_right, padded_width, precision
+from rankfold.kernels.fused import (
+    able,
+    ceil,
+    compiled,
+    error,
+    is_right,
+    padded_width,
+    precision,
+)
 
 MOST_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # what fits in a tile
+MOST_CANDIDATES = 2**31 - 2**12  # their numbers are counted in 32 bits
 SHARE = 16  # blocks that a program goes through
 
 tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look for it here
@@ -27,30 +36,34 @@ tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look
 
 def takes(queries: Tensor, candidates: Tensor) -> bool:
     """Whether the kernels can do this."""
-    most = MOST_WIDTH.get(queries.dtype, 0) if queries.dtype == candidates.dtype else 0
-    some = len(queries) > 0 and len(candidates) > 0 and 0 < queries.shape[1] <= most
-    return some and _runs_on(queries.device)
+    width, dtype = queries.shape[1], queries.dtype
+    most = MOST_WIDTH.get(dtype, 0) if candidates.dtype == dtype else 0
+    some = len(queries) > 0 and 0 < len(candidates) <= MOST_CANDIDATES and 0 < width <= most
+    return (
+        some
+        and candidates.is_contiguous()
+        and able(queries.device)
+        and (not queries.is_cuda or _is_right_on(queries.device, dtype, padded_width(width)))
+    )
 
 
 @cache
-def _runs_on(device: torch.device) -> bool:
-    """Whether a device can run them and, tried once, gets the right numbers."""
-    return able(device) and (device.type != "cuda" or _is_right_on(device))
-
-
-def _is_right_on(device: torch.device) -> bool:
+def _is_right_on(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether they compile there and agree with the plain forms; a warning tells if not."""
     rng = torch.Generator().manual_seed(0)
-    p, q = (torch.randn(n, 20, generator=rng).to(device) for n in (70, 300))
+    p, q = (torch.randn(n, width - 1, generator=rng).to(device, dtype) for n in (70, 300))
     size = block_size(p)
-    blocks = torch.arange(2, device=device).expand(len(p), 2)
+    blocks = torch.tensor([0, ceil(len(q), size) - 1], device=device).expand(len(p), 2)
 
-    def error() -> float:
-        found = block_maxima(p, q), scores_inside(p, q, blocks)
-        right = block_maxima_plain(p, q, size), scores_inside_plain(p, q, blocks, size)
-        return max(float((x - y).norm() / y.norm()) for x, y in zip(found, right, strict=True))
+    def trial() -> float:
+        inside, right = scores_inside(p, q, blocks), scores_inside_plain(p, q, blocks, size)
+        there = right > -torch.inf
+        if not torch.equal(inside > -torch.inf, there):
+            return torch.inf
+        expected = block_maxima_plain(p, q, size), right[there]
+        return error([block_maxima(p, q), inside[there]], expected)
 
-    return is_right(error, "search goes by blocks of scores")
+    return is_right(trial, "search goes by blocks of scores")
 
 
 def block_maxima_plain(queries: Tensor, candidates: Tensor, size: int) -> Tensor:
@@ -77,19 +90,18 @@ def block_maxima(queries: Tensor, candidates: Tensor) -> Tensor:
 
     Halves are multiplied as they are and summed in float32.
     """
-    queries, candidates = queries.contiguous(), candidates.contiguous()
-    tile = _tile(queries)
-    n_blocks = ceil(len(candidates), tile["COLUMNS"])
+    queries, tile = queries.contiguous(), _tile(queries)
+    n_blocks, parts = ceil(len(candidates), tile["COLUMNS"]), ceil(len(queries), tile["ROWS"])
     found = queries.new_empty(len(queries), n_blocks, dtype=torch.float32)
-    grid = ceil(len(queries), tile["ROWS"]), ceil(n_blocks, SHARE)
-    sizes = len(queries), len(candidates), queries.shape[1]
-    compiled(_maxima_kernel)[grid](queries, candidates, found, *sizes, n_blocks, SHARE, **tile)
+    grid = (parts * ceil(n_blocks, SHARE),)  # of one dimension: the others end at 65,535
+    sizes = len(queries), len(candidates), queries.shape[1], n_blocks
+    compiled(_maxima_kernel)[grid](queries, candidates, found, *sizes, parts, SHARE, **tile)
     return found
 
 
 def scores_inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
     """``scores_inside_plain`` likewise, for blocks [B, T]; [B, T * size] float32."""
-    queries, candidates, blocks = queries.contiguous(), candidates.contiguous(), blocks.contiguous()
+    queries, blocks = queries.contiguous(), blocks.contiguous()
     size = block_size(queries)
     found = queries.new_empty(*blocks.shape, size, dtype=torch.float32)
     sizes = len(candidates), queries.shape[1], blocks.shape[1]
@@ -130,17 +142,18 @@ def _maxima_kernel(  # noqa: PLR0913
     N: tl.tensor,
     D: tl.tensor,
     blocks: tl.tensor,
+    parts: tl.tensor,  # of the queries, ROWS each
     share: tl.tensor,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = tl.program_id(0) % parts * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, WIDTH)
     mine = (rows[:, None] < B) & (d[None, :] < D)
     own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
-    first = tl.program_id(1) * share
+    first = tl.program_id(0) // parts * share
     for block in range(first, min(first + share, blocks)):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
         inside = (columns[:, None] < N) & (d[None, :] < D)
