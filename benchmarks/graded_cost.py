@@ -80,7 +80,8 @@ class Steps:
         with patch.object(graded, "train", Loop), patch.object(cba, "filled", filled):
             self.loop: Any = method.fit(data, settings_of.build(method.config, given), run)
         self.batches, self.device = self.loop.task.batches, device
-        self.place, self.order = 0, self.batches.order(torch.Generator().manual_seed(0))
+        rng = torch.Generator(device).manual_seed(0)
+        self.place, self.order = 0, self.batches.order(rng)
 
     def seconds(self, count: int) -> float:
         """Of so many steps, of full batches."""
