@@ -112,7 +112,7 @@ class Queues:
         weights = (thresholds[:, None] >= owners) * weights
         weights /= positive(weights.sum(dim=1, keepdim=True))
         found = weights, (weights > 0).to(weights.dtype)
-        if bool((taken | (self.shares == 0)[owners]).all()):
+        if bool((self.taken | (self.shares == 0)[self.owners]).all()):
             self.settled = found
         return found
 
