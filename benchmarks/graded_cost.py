@@ -1,14 +1,14 @@
 """What the cache of ``cba`` adds to a step of training, and how much memory it takes.
 
-    OMP_NUM_THREADS=1 python benchmarks/graded_cost.py [--rounds N] [--device D] [--write]
+    python benchmarks/graded_cost.py [--rounds N] [--threads N] [--device D] [--write]
 
 A step is a batch taken, encoded, scored, its gradient, and the optimiser's update. Five kinds take
 turns in one process: ``ce``; ``cba`` with ranks told directly or by likeness, from the batch alone
 or from a cache of 512 vectors per grade. What the cache adds is the ratio of the last two, of one
 estimator; what an estimator costs in all is the ratio to direct ranks from the batch. Figures are
-medians of CPU milliseconds of one thread, on a CUDA device of elapsed ones; a ratio is the median
-over the turns, whose kinds ran side by side, so that what else the machine does weighs on all
-alike. ``graded_quality.py export`` makes the arrays.
+medians of CPU milliseconds of one thread, and of elapsed ones of several threads and of a CUDA
+device; a ratio is the median over the turns, whose kinds ran side by side, so that what else the
+machine does weighs on all alike. ``graded_quality.py export`` makes the arrays.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from torch import Tensor
 
 from rankfold import config as settings_of
 from rankfold.comm import Alone
-from rankfold.losses.low_fpr import above
 from rankfold.methods import METHODS, cba, graded
-from rankfold.samplers.queues import Queues, means_by_likeness, shares_above, weights_above
+from rankfold.samplers.queues import Entries, Queues, direct_ranks, likely_ranks
 from rankfold.training.loop import Loop, Nothing
 from rankfold.types import Dataset, Run
 
@@ -41,6 +40,7 @@ ESTIMATORS = ("direct", "likeness")
 KINDS = ("ce", *(f"{where}, {how}" for how in ESTIMATORS for where in ("batch", "cache")))
 PLAIN = "batch, direct"
 CASES = (("fars", 256), ("fars", 512), ("retinamnist", 64))
+ROWS = ([2 * CACHE] * 5, [2_000_000, 2_000_000, 1_000_000, 1000, 500], [600] * 100)  # by grade
 TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 
 
@@ -48,23 +48,27 @@ class BatchAlone(Nothing):
     """Ranks among the negatives of the batch itself: what ``cba`` were without a cache."""
 
     def __init__(self, parts: graded.Parts) -> None:
-        self.grades, self.n_grades = parts.rows.grades, parts.n_grades
+        self.grades = parts.rows.grades
+        numbers = torch.arange(parts.n_grades, device=self.grades.device)
+        self.counted = (numbers <= numbers[:-1, None]).float()  # thresholds, grades
 
     def push(self, _vectors: Tensor, rows: Tensor) -> None:
-        counted = (~above(self.grades.index_select(0, rows), self.n_grades)).float()
-        self.counted, self.weights = counted, counted / counted.sum(dim=1, keepdim=True)
+        self.owners = self.grades.index_select(0, rows)
 
     def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
-        scores = vectors @ head
-        if not by_likeness:
-            return shares_above(scores, scores, self.weights)
-        own = weights_above(scores, self.weights)
-        if vectors.is_cuda:
-            return means_by_likeness(vectors, vectors, own, self.counted)
+        if not by_likeness or vectors.is_cuda:
+            told = likely_ranks if by_likeness else direct_ranks
+            return told(vectors, self.entries(vectors, self.owners), head)
         rows = wanted.nonzero().squeeze(1)
-        asked, own = vectors.index_select(0, rows), own.index_select(1, rows)
-        found = means_by_likeness(asked, asked, own, self.counted.index_select(1, rows))
+        some = vectors.index_select(0, rows)
+        entries = self.entries(some, self.owners.index_select(0, rows))
+        found = likely_ranks(some, entries, head)
         return found.new_zeros(len(found), len(vectors)).index_copy_(1, rows, found)
+
+    def entries(self, vectors: Tensor, owners: Tensor) -> Entries:
+        """All alike; the highest grade weighs nothing."""
+        counts = torch.bincount(owners, minlength=self.counted.shape[1]).cumsum(0)
+        return Entries(vectors, owners, self.counted / counts[:-1, None].clamp(min=1))
 
 
 class Steps:
@@ -94,9 +98,10 @@ class Steps:
         return spent
 
     def clock(self) -> float:
-        if self.device.type == "cpu":
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif torch.get_num_threads() == 1:
             return process_time()
-        torch.cuda.synchronize(self.device)
         return perf_counter()
 
 
@@ -114,25 +119,26 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(args.threads)
     found: dict[str, Any] = {"cache": CACHE, "width": WIDTH, "torch": torch.__version__}
     cuda = args.device.type == "cuda"
     processor = torch.cuda.get_device_name(args.device) if cuda else platform.machine()
-    found |= {"processor": processor, "threads": 1, "rounds": args.rounds, "steps": {}}
+    found |= {"processor": processor, "threads": args.threads, "rounds": args.rounds, "steps": {}}
     for name, batch_size in CASES:
         data = ours.load(name)
         data = replace(data, train=data.graded("train").join(data.graded("validation")))
         cost = measured(data, batch_size, args.rounds, args.device)
         found["steps"][f"{name}, batch {batch_size}"] = cost._asdict()
-        found["memory"] = memory(len(data.candidates))
         print(name, batch_size, json.dumps(cost._asdict()), flush=True)
+    found["memory"] = memory()
     print(json.dumps(found["memory"]))
     if args.write:
         OUT.mkdir(parents=True, exist_ok=True)
-        name = "cost-cuda.json" if cuda else "cost.json"
-        (OUT / name).write_text(json.dumps(found, indent=1) + "\n")
+        name = "cost-cuda" if cuda else "cost" if args.threads == 1 else "cost-threads"
+        (OUT / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) -> Cost:
@@ -153,19 +159,25 @@ def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) 
     return Cost(medians, adds, {kind: ratio(kind, PLAIN) for kind in KINDS})
 
 
-def memory(n_grades: int) -> dict[str, int]:
+def memory() -> dict[str, dict[str, int]]:
     """Bytes of all that a full cache keeps, and of its vectors by the formula."""
-    grades = torch.arange(n_grades).repeat(2 * CACHE)
-    queues = Queues(grades, torch.ones(n_grades) / n_grades, CACHE, WIDTH)
-    queues.push(torch.randn(len(grades), WIDTH), torch.arange(len(grades)))
+    return {f"{len(counts)} grades, {sum(counts):,} rows": kept(counts) for counts in ROWS}
+
+
+def kept(counts: list[int]) -> dict[str, int]:
+    """Of grades with so many rows."""
+    n, grades = len(counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    queues = Queues(grades, torch.ones(n) / n, CACHE, WIDTH)
+    for rows in torch.arange(len(grades)).split(2**16):
+        queues.push(torch.randn(len(rows), WIDTH), rows)
     queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
     assert queues.settled is not None
-    kept = [value for value in vars(queues).values() if isinstance(value, Tensor)]
-    kept += queues.settled
-    kept = [tensor for tensor in kept if len(tensor) != len(grades)]  # of rows: not the cache's
+    own = [value for value in vars(queues).values() if isinstance(value, Tensor)]
+    own += [*queues.settled, *(queues.homes or ())]
+    own = [tensor for tensor in own if tensor is not queues.grades]  # these are the data's
     return {
-        "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in kept),
-        "formula_bytes": n_grades * CACHE * WIDTH * 4,
+        "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in own),
+        "formula_bytes": n * CACHE * WIDTH * 4,
     }
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
-from rankfold.samplers.queues import Queues, scored, shares_above, weights_above
+from rankfold.samplers import queues as module
+from rankfold.samplers.queues import Entries, Queues, ascending, direct_ranks, own_places, scored
 
 
 def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
@@ -133,7 +134,7 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 40),
-    st.lists(st.integers(1, 90), min_size=2, max_size=6),
+    st.lists(st.integers(0, 90), min_size=2, max_size=12),
     st.integers(1, 200),
     st.sampled_from([1 / 64, 0.5]),
     st.sampled_from([torch.float32, torch.float64]),
@@ -142,7 +143,10 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
 def test_ranks_by_likeness_are_those_of_the_formula(
     size: int, counts: list[int], seen: int, step: float, dtype: torch.dtype, seed: int
 ) -> None:
-    """Of queues that are empty, filled in part, and full; with vectors of 0 and equal scores."""
+    """Of queues that are empty, filled in part, and full; with vectors of 0 and equal scores.
+
+    Also of more thresholds than vectors are wide, which are told some at a time.
+    """
     rng = torch.Generator().manual_seed(seed)
     queues = queues_of(torch.rand(len(counts), generator=rng, dtype=dtype), size, 7, counts)
     queues.vectors = queues.vectors.to(dtype)
@@ -196,13 +200,11 @@ def test_loaded_weights_are_those_of_the_loaded_entries() -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("levels", [3, 10_000])
-def test_weights_above_are_those_of_a_loop(levels: int) -> None:
-    rng = torch.Generator().manual_seed(0)
-    scores = torch.randint(0, levels, (50,), generator=rng).float()
-    weights = torch.rand(2, 50, generator=rng)
-    expected = torch.stack([(scores[:, None] < scores).float() @ row for row in weights])
-    torch.testing.assert_close(weights_above(scores, weights), expected)
+@pytest.mark.parametrize("levels", [1, 3, 10_000])
+def test_own_places_are_those_of_a_loop(levels: int) -> None:
+    scores = torch.randint(0, levels, (50,), generator=torch.Generator().manual_seed(0)).float()
+    expected = [sum(other < score for other in scores.tolist()) for score in scores.tolist()]
+    assert own_places(*ascending(scores)).tolist() == expected
 
 
 @pytest.mark.parametrize("counts", [[40, 30, 20], [41, 7, 1]])
@@ -246,9 +248,46 @@ def test_likeness_is_exact_where_rows_are_unlike() -> None:
 
 
 def test_equal_scores_are_not_above() -> None:
-    scores = torch.tensor([1.0, 1.0, 2.0])
-    found = shares_above(torch.tensor([1.0, 2.0, 0.0]), scores, torch.ones(1, 3))
+    entries = Entries(
+        torch.tensor([[1.0], [1.0], [2.0]]), torch.tensor([0, 0, 0]), torch.tensor([[1 / 3, 0]])
+    )
+    found = direct_ranks(torch.tensor([[1.0], [2.0], [0.0]]), entries, torch.ones(1))
     torch.testing.assert_close(found, torch.tensor([[1 / 3, 0.0, 1.0]]))
+
+
+def test_no_table_of_entries_has_more_numbers_than_their_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes, before = [], module.weights_before
+
+    def spied(*given: torch.Tensor) -> torch.Tensor:
+        shapes.append(given[2].shape)
+        return before(*given)
+
+    monkeypatch.setattr(module, "weights_before", spied)
+    queues = queues_of(torch.ones(50) / 50, 4, 8)
+    queues.push(*batch(queues, 500, 0))
+    for likeness in (True, False):
+        found = queues.ranks(vectors_of(5, 8, 1), torch.ones(8), by_likeness=likeness)
+        assert found.shape == (49, 5)
+    assert sum(rows for rows, _ in shapes) == 2 * 49
+    assert max(rows for rows, _ in shapes) <= 8
+
+
+@pytest.mark.parametrize(("n_grades", "counts"), [(3, [9, 40_000, 40_000]), (100, [60] * 100)])
+def test_what_is_kept_is_as_much_as_the_vectors_of_full_queues(
+    n_grades: int, counts: list[int]
+) -> None:
+    """However many rows there are, and grades: a few numbers for each entry beside its vector."""
+    queues = queues_of(torch.ones(n_grades) / n_grades, 20, 32, counts)
+    queues.push(*batch(queues, len(queues.grades), 0))
+    for likeness in (True, False):
+        queues.ranks(vectors_of(5, 32, 1), torch.ones(32), by_likeness=likeness)
+    assert queues.settled is not None
+    kept = [value for value in vars(queues).values() if isinstance(value, torch.Tensor)]
+    kept += [*queues.settled, *(queues.homes or ())]
+    n = sum(tensor.numel() for tensor in kept if tensor is not queues.grades)
+    assert n <= n_grades * 20 * (32 + 4) + 2 * n_grades**2 + 8 * n_grades + 16 * 32
 
 
 def test_nothing_that_is_kept_has_a_gradient() -> None:

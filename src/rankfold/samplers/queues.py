@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ class Queues:
     frequent: each entry stands for its grade's share of the data, divided among the entries of the
     grade; [cba], Alg. 1.
 
+    What is kept, and what a step makes of it, has O(grades x size x width) numbers, however many
+    rows there are.
+
     Departs from the paper, where every grade counts alike (``shares`` of ones are that), and where
     all have as many entries, of a grade with fewer rows several copies (decision 22).
     """
@@ -33,11 +37,10 @@ class Queues:
         """``grades`` [n] are those of all rows, ``shares`` [G] how much each grade counts."""
         device, counts = shares.device, torch.bincount(grades, minlength=len(shares))
         self.grades, self.shares, self.size = grades, shares, size
-        self.sizes = counts.clamp(1, size)
+        self.sizes = counts.clamp(max=size)
         self.starts = self.sizes.cumsum(0) - self.sizes
         self.n_negative = int(self.starts[-1])  # entries; the highest grade is never negative
-        own = homes(grades, counts, self.starts, size)
-        self.homes = own if bool((own >= 0).any()) else None
+        self.homes = homes(grades, counts, self.starts, size)
         numbers = torch.arange(len(shares), device=device)
         self.owners = numbers.repeat_interleave(self.sizes)  # the grade of each entry
         self.ones = torch.eye(len(shares), dtype=torch.int64, device=device)
@@ -61,11 +64,17 @@ class Queues:
         at = places.remainder_(self.sizes.index_select(0, grades))
         at += self.starts.index_select(0, grades)
         if self.homes is not None:
-            own = self.homes.index_select(0, rows)
-            at = own.where(own >= 0, at)
+            at = self._home(rows, at)
         self.vectors.index_copy_(0, at, vectors.detach().to(self.vectors.dtype))
         if self.settled is None:
             self.taken.index_fill_(0, at, value=True)
+
+    def _home(self, rows: Tensor, at: Tensor) -> Tensor:
+        """``at``, but for rows that have a place of their own; [B]."""
+        assert self.homes is not None
+        known, places = self.homes
+        near = torch.searchsorted(known, rows).clamp_(max=len(known) - 1)
+        return places.index_select(0, near).where(known.index_select(0, near) == rows, at)
 
     def ranks(
         self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor | None = None
@@ -85,36 +94,26 @@ class Queues:
             by_likeness: take the ranks of the entries that are most like a row, not its own.
             wanted: rows that have to be told, [B] bool; others may be left at 0. None: all.
         """
-        weights, counted = self._weights()
-        vectors = vectors.to(self.vectors.dtype)
-        scores = scored(self.vectors, head)[: self.n_negative]
+        entries, vectors = self._entries(), vectors.to(self.vectors.dtype)
         if not by_likeness:
-            return shares_above(scored(vectors, head), scores, weights)
-        entries, own = self.vectors[: self.n_negative], weights_above(scores, weights)
+            return direct_ranks(vectors, entries, head)
         if wanted is None or vectors.is_cuda:  # to count them there would be to wait for it
-            return means_by_likeness(vectors, entries, own, counted)
+            return likely_ranks(vectors, entries, head)
         rows = wanted.nonzero().squeeze(1)
-        found = means_by_likeness(vectors.index_select(0, rows), entries, own, counted)
+        found = likely_ranks(vectors.index_select(0, rows), entries, head)
         return found.new_zeros(len(found), len(vectors)).index_copy_(1, rows, found)
 
-    def _weights(self) -> tuple[Tensor, Tensor]:
-        """What entries weigh at each threshold, with sums of 1, and whether anything; [G - 1, C].
-
-        Places that nothing has come to yet weigh nothing. Once all are taken, weights stay as they
-        are, and are kept.
-        """
+    def _entries(self) -> Entries:
+        """The negatives. Once all places are taken, weights stay as they are, and are kept."""
+        vectors = self.vectors[: self.n_negative]
         if self.settled is not None:
-            return self.settled
-        owners, taken = self.owners[: self.n_negative], self.taken[: self.n_negative]
-        filled = torch.zeros_like(self.shares).index_add_(0, owners, taken.to(self.shares.dtype))
-        weights = (self.shares / filled.clamp(min=1))[owners] * taken
-        thresholds = torch.arange(len(self.shares) - 1, device=owners.device)
-        weights = (thresholds[:, None] >= owners) * weights
-        weights /= positive(weights.sum(dim=1, keepdim=True))
-        found = weights, (weights > 0).to(weights.dtype)
-        if bool((self.taken | (self.shares == 0)[self.owners]).all()):
-            self.settled = found
-        return found
+            return Entries(vectors, *self.settled)
+        none = len(self.shares) - 1
+        owners = self.owners.where(self.taken, none)[: self.n_negative]
+        weights = weights_of(owners, self.shares)
+        if bool(self.taken.all()):
+            self.settled = owners, weights
+        return Entries(vectors, owners, weights)
 
     def state(self) -> dict[str, Tensor]:
         return {"vectors": self.vectors, "taken": self.taken, "counts": self.counts}
@@ -131,13 +130,96 @@ class Queues:
         self.settled = None
 
 
-def homes(grades: Tensor, counts: Tensor, starts: Tensor, size: int) -> Tensor:
-    """The place of each row of a grade that has one for all of its rows, else -1; [n]."""
-    order = grades.argsort(stable=True)
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    places += (starts - (counts.cumsum(0) - counts))[grades]
-    return places.where((counts <= size)[grades], -1)
+def homes(
+    grades: Tensor, counts: Tensor, starts: Tensor, size: int
+) -> tuple[Tensor, Tensor] | None:
+    """Rows of grades that have a place for each of theirs, ascending, and these places."""
+    small = counts <= size
+    rows = small[grades].nonzero().squeeze(1)
+    if len(rows) == 0:
+        return None
+    theirs, fewer = grades[rows], counts * small
+    places, order = torch.empty_like(rows), theirs.argsort(stable=True)
+    places[order] = torch.arange(len(rows), device=rows.device)
+    return rows, places + (starts - (fewer.cumsum(0) - fewer))[theirs]
+
+
+# ---------------------------------------------------------------------------- among entries
+
+
+class Entries(NamedTuple):
+    """Negatives to stand among."""
+
+    vectors: Tensor  # [C, D]
+    owners: Tensor  # the grade of each, or the highest, where there is nothing; [C]
+    weights: Tensor  # of an entry of each grade at each threshold; [G - 1, G]
+
+
+def weights_of(owners: Tensor, shares: Tensor) -> Tensor:
+    """What an entry of each grade weighs at each threshold, if it counts there; [G - 1, G].
+
+    All entries that count at a threshold weigh 1 together, and those of a grade its share of that.
+    """
+    counts = torch.bincount(owners, minlength=len(shares))
+    grades = torch.arange(len(shares), device=owners.device)
+    theirs = shares * ((grades <= grades[:-1, None]) & (counts > 0))
+    return theirs / positive(theirs.sum(dim=1, keepdim=True)) / counts.clamp(min=1)
+
+
+def direct_ranks(vectors: Tensor, entries: Entries, head: Tensor) -> Tensor:
+    """The weight of the entries that score higher than each row; [G - 1, B]."""
+    ordered, order = ascending(-scored(entries.vectors, head))
+    places = torch.searchsorted(ordered, -scored(vectors, head))
+    owners = entries.owners.index_select(0, order)
+    return torch.cat([weights_before(places, owners, some) for some in few(entries)])
+
+
+def likely_ranks(vectors: Tensor, entries: Entries, head: Tensor) -> Tensor:
+    """The mean rank of the entries, each as much as it is like a row; [G - 1, B]."""
+    ordered, order = ascending(-scored(entries.vectors, head))
+    places, owners, found = own_places(ordered, order), entries.owners.index_select(0, order), []
+    for some in few(entries):
+        own = weights_before(places, owners, some)
+        counted = (some > 0).to(own.dtype).index_select(1, entries.owners)
+        found.append(means_by_likeness(vectors, entries.vectors, own, counted))
+    return torch.cat(found)
+
+
+def few(entries: Entries) -> Sequence[Tensor]:
+    """The weights at some thresholds, then at others: tables have no more numbers than vectors."""
+    found: Sequence[Tensor] = entries.weights.split(entries.vectors.shape[1])
+    return found
+
+
+def weights_before(places: Tensor, owners: Tensor, weights: Tensor) -> Tensor:
+    """The weight of all entries before each place; [T, B].
+
+    Args:
+        places: how many entries are before, [B].
+        owners: the grades of the entries, in their order; [C].
+        weights: of an entry of each grade, [T, G].
+    """
+    sums = weights.index_select(1, owners).cumsum(dim=1)
+    return pad(sums, (1, 0)).index_select(1, places)
+
+
+def own_places(ordered: Tensor, order: Tensor) -> Tensor:
+    """How many are before each, in the order that they had before ``ascending``; [C].
+
+    Of equal ones as many as before the first of them.
+    """
+    places = torch.arange(len(order), device=order.device)
+    places[1:].masked_fill_(ordered[1:] == ordered[:-1], 0)
+    return torch.empty_like(order).index_copy_(0, order, places.cummax(0).values)
+
+
+def ascending(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``scores.sort()``, equal ones in any order; NumPy takes half of the time, on a processor."""
+    if not scores.is_cpu:
+        values, order = scores.sort()
+        return values, order
+    order = torch.from_numpy(scores.detach().numpy().argsort())
+    return scores.index_select(0, order), order
 
 
 def scored(vectors: Tensor, head: Tensor) -> Tensor:
@@ -150,39 +232,6 @@ def scored(vectors: Tensor, head: Tensor) -> Tensor:
     if n % ALIKE:
         vectors = pad(vectors, (0, 0, 0, -n % ALIKE))
     return torch.mv(vectors, head, out=vectors.new_empty(len(vectors)))[:n]
-
-
-def shares_above(asked: Tensor, scores: Tensor, weights: Tensor) -> Tensor:
-    """The weight of ``scores`` [C] above each of ``asked`` [B], a share of all; [T, B].
-
-    ``weights`` [T, C]; a row of them that is all 0 has shares 0.
-    """
-    ordered, order = ascending(scores)
-    sums = pad(weights.index_select(1, order).cumsum(dim=1), (1, 0))
-    total = sums[:, -1:]
-    up_to = sums.index_select(1, torch.searchsorted(ordered, asked.contiguous(), right=True))
-    return ((total - up_to) / positive(total)).clamp(min=0.0)
-
-
-def weights_above(scores: Tensor, weights: Tensor) -> Tensor:
-    """The weight of the scores [C] above each of themselves; [T, C].
-
-    From the highest on: what came before, and for a score as high as the one before the same.
-    """
-    ordered, order = ascending(-scores)
-    weights = weights.index_select(1, order)
-    before = weights.cumsum(dim=1).sub_(weights)
-    before[:, 1:] *= ordered[1:] > ordered[:-1]
-    return torch.empty_like(before).index_copy_(1, order, before.cummax(dim=1).values)
-
-
-def ascending(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """``scores.sort()``, equal ones in any order; NumPy takes half of the time, on a processor."""
-    if not scores.is_cpu:
-        values, order = scores.sort()
-        return values, order
-    order = torch.from_numpy(scores.detach().numpy().argsort())
-    return scores.index_select(0, order), order
 
 
 def means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted: Tensor) -> Tensor:
