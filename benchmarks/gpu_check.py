@@ -2,9 +2,11 @@
 
     PYTHONPATH=src python benchmarks/gpu_check.py
 
-Each gradient-trained method is fitted on planted groups on the CPU and on CUDA (in bfloat16, too):
-both must rank what was held out alike, and a fit that goes on from a state inside an epoch must end
-where the whole one ends. The fused log-sum-exp must equal the plain one, value and gradients.
+Each gradient-trained method is fitted on planted groups, or on rows with a planted order of grades,
+on the CPU and on CUDA (in bfloat16, too): both must rank what was held out alike, and a fit that
+goes on from a state inside an epoch must end where the whole one ends. Ranks told from the cache of
+``cba`` must be those of the CPU. The fused log-sum-exp must equal the plain one, value and
+gradients.
 Needs torch and numpy alone; prints a line per check and ends with 1 if one failed.
 """
 
@@ -15,15 +17,28 @@ from dataclasses import fields
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rankfold.comm import Alone
 from rankfold.kernels.softmax import log_sum_exp, log_sum_exp_plain
 from rankfold.methods import METHODS
+from rankfold.samplers.queues import Queues
 from rankfold.training import loop
 from rankfold.training.loop import Training
-from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary, from_pairs
+from rankfold.types import (
+    Columns,
+    Dataset,
+    Graded,
+    Interactions,
+    Model,
+    Run,
+    Vocabulary,
+    from_pairs,
+)
 
+Settings = dict[str, Any]
 M, N, GROUPS = 600, 300, 6
+GRADED = [name for name, method in METHODS.items() if method.data_kind == "graded"]
 
 
 def main() -> None:
@@ -34,7 +49,13 @@ def main() -> None:
         if issubclass(method.config, Training) and method.data_kind == "interactions":
             good.append(check_method(name, data, held, {}))
             good.append(check_method(name, data, held, {"precision": "bfloat16"}))
-            good.append(check_resume(name, data))
+            good.append(check_resume(name, data, "candidates"))
+    rows, held_rows = graded()
+    for name, more in (*((name, {}) for name in GRADED), ("cba", {"ranks": "likeness"})):
+        for half in ({}, {"precision": "bfloat16"}):
+            good.append(check_grader(name, rows, held_rows, {**more, **half}))
+        good.append(check_resume(name, rows, "head", more))
+    good += [check_ranks(n_grades, width) for n_grades in (2, 5, 40) for width in (8, 64)]
     print(f"{sum(good)} of {len(good)} checks passed")
     sys.exit(not all(good))
 
@@ -54,7 +75,7 @@ def planted() -> tuple[Dataset, Interactions]:
     return Dataset("interactions", train, None, test, *names), test
 
 
-def check_method(name: str, data: Dataset, held: Interactions, more: dict[str, Any]) -> bool:
+def check_method(name: str, data: Dataset, held: Interactions, more: Settings) -> bool:
     """Recall of what was held out, on both devices."""
     on_cpu = recall(fit(name, data, "cpu", {}), data, held)
     on_cuda = recall(fit(name, data, "cuda", more), data, held)
@@ -63,30 +84,31 @@ def check_method(name: str, data: Dataset, held: Interactions, more: dict[str, A
     )
 
 
-def check_resume(name: str, data: Dataset) -> bool:
-    """A state from inside the second epoch leads where the whole fit led, nearly."""
+def check_resume(name: str, data: Dataset, key: str, more: Settings | None = None) -> bool:
+    """A state from inside the second epoch leads where the whole fit led, nearly.
+
+    ``key`` begins the name of the tensors to compare.
+    """
     loop.TICK = -1.0
-    states = []
-    for step in steps(name, data, "cuda", {}, None):
+    states, more = [], more or {}
+    for step in steps(name, data, "cuda", more, None):
         if not step.whole and step.number == 2:
             states.append({key: value.clone() for key, value in step.state().items()})
         final = step
     loop.TICK = 1.0
-    *_, resumed = steps(name, data, "cuda", {}, states[len(states) // 2])
-    assert final.model is not None
-    assert resumed.model is not None
-    key = "candidates"
-    gap = (final.model.tensors[key] - resumed.model.tensors[key]).abs().max()
-    return say(f"{name} resumed: largest difference {float(gap):.2e}", float(gap) < 1e-3)
+    *_, resumed = steps(name, data, "cuda", more, states[len(states) // 2])
+    whole, again = final.model.tensors, resumed.model.tensors
+    gap = max(float((whole[n] - again[n]).abs().max()) for n in whole if n.startswith(key))
+    return say(f"{name} {more} resumed: largest difference {gap:.2e}", gap < 1e-3)
 
 
-def fit(name: str, data: Dataset, device: str, more: dict[str, Any]) -> Model:
+def fit(name: str, data: Dataset, device: str, more: Settings) -> Model:
     *_, step = steps(name, data, device, more, None)
     assert step.model is not None
     return step.model
 
 
-def steps(name: str, data: Dataset, device: str, more: dict[str, Any], resume: Any) -> Any:
+def steps(name: str, data: Dataset, device: str, more: Settings, resume: Any) -> Any:
     method = METHODS[name]
     known = {field.name for field in fields(method.config)}
     settings = {"width": 16, "epochs": 6, "batch_size": 256, "lr": 0.02, **more}
@@ -108,6 +130,66 @@ def recall(model: Model, data: Dataset, held: Interactions) -> float:
     best = scores.topk(50, dim=1).indices
     found = (best[held.query_of_pair().long()] == held.candidates[:, None]).any(dim=1)
     return float(found.double().mean())
+
+
+# ---------------------------------------------------------------------------------- grades
+
+
+def graded() -> tuple[Dataset, Graded]:
+    """Rows whose grade follows from a number and a category; of the highest grade there are few."""
+
+    def planted_rows(n: int, seed: int) -> Graded:
+        rng = torch.Generator().manual_seed(seed)
+        numbers = torch.randn(n, 2, generator=rng)
+        categories = torch.randint(0, 3, (n, 1), generator=rng, dtype=torch.int32)
+        hidden = 1.5 * numbers[:, 0] + categories[:, 0] + 0.3 * torch.randn(n, generator=rng)
+        edges = torch.tensor([-1.0, 1.0, 4.0])
+        return Graded(numbers, categories, None, torch.bucketize(hidden, edges))
+
+    train, test = planted_rows(4000, 0), planted_rows(2000, 1)
+    names = Vocabulary.numbered(len(train)), Vocabulary.numbered(4)
+    columns = Columns(("a", "b"), {"c": ("x", "y", "z")})
+    return Dataset("graded", train, None, None, *names, columns=columns), test
+
+
+def check_grader(name: str, data: Dataset, held: Graded, more: Settings) -> bool:
+    """How often rows that were held out are in order, on both devices."""
+    on_cpu, on_cuda = (
+        in_order(METHODS[name].score_rows(fit(name, data, device, settings), held), held.grades)
+        for device, settings in (("cpu", {**more, "precision": "float32"}), ("cuda", more))
+    )
+    text = f"{name} {more}: pairs in order, cpu {on_cpu:.4f} cuda {on_cuda:.4f}"
+    return say(text, on_cpu > 0.9 and on_cuda > on_cpu - 0.02)
+
+
+def in_order(scores: Tensor, grades: Tensor) -> float:
+    """The share of pairs of different grades that are scored in their order."""
+    higher = grades[:, None] > grades
+    return float((scores[:, None] > scores)[higher].double().mean())
+
+
+def check_ranks(n_grades: int, width: int) -> bool:
+    """Of a batch, after some others, with grades that fit into the cache and some that do not.
+
+    Rounding may put a row above an entry on one device alone, but few of them.
+    """
+    rng = torch.Generator().manual_seed(0)
+    counts = torch.randint(1, 1000, (n_grades,), generator=rng)
+    grades = torch.arange(n_grades).repeat_interleave(counts)
+    vectors = torch.randn(len(grades), width, generator=rng).relu()
+    head, order = torch.randn(width, generator=rng), torch.randperm(len(grades), generator=rng)
+    found = []
+    for device in ("cpu", "cuda"):
+        shares = (counts / len(grades)).to(device)
+        queues = Queues(grades.to(device), shares, 512, width)
+        for rows in order.split(256):
+            queues.push(vectors[rows].to(device), rows.to(device))
+        asked = vectors[rows].to(device), head.to(device)
+        found.append([queues.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
+    gaps = [(x - y).abs() for x, y in zip(*found, strict=True)]
+    text = ", ".join(f"{float(gap.mean()):.1e} ({float(gap.max()):.1e} at most)" for gap in gaps)
+    alike = all(float(gap.mean()) < 1e-5 and float(gap.max()) < 0.01 for gap in gaps)
+    return say(f"ranks of {n_grades} grades, width {width}: {text}", alike)
 
 
 # ---------------------------------------------------------------------------------- kernels
