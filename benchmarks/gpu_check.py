@@ -188,7 +188,7 @@ def check_ranks(n_grades: int, width: int) -> bool:
         found.append([queues.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
     gaps = [(x - y).abs() for x, y in zip(*found, strict=True)]
     text = ", ".join(f"{float(gap.mean()):.1e} ({float(gap.max()):.1e} at most)" for gap in gaps)
-    alike = all(float(gap.mean()) < 1e-5 and float(gap.max()) < 0.01 for gap in gaps)
+    alike = all(float(gap.mean()) < 1e-4 and float(gap.max()) < 0.01 for gap in gaps)
     return say(f"ranks of {n_grades} grades, width {width}: {text}", alike)
 
 
