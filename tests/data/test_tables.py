@@ -97,6 +97,13 @@ PLAIN = "user,item,rating\nann,x,1\nbob,y,2\n"
         pytest.param(PLAIN.replace("user,item", " user , item"), id="spaces around names"),
         pytest.param("".join(f"{line},\n" for line in PLAIN.splitlines()), id="trailing commas"),
         pytest.param(PLAIN.replace(",", ";"), id="semicolons in a CSV"),
+        pytest.param(
+            "user; item; rating; a note on it\nann;x;1;p\nbob;y;2;q\n", id="semicolons and spaces"
+        ),
+        pytest.param(
+            '"user";"item";"rating";"a note, or two, on it"\nann;x;1;p\nbob;y;2;q\n',
+            id="commas in quotes",
+        ),
     ],
 )
 def test_every_spelling_of_a_csv_gives_the_same_rows(
@@ -129,6 +136,12 @@ def test_ordinary_text_is_left_to_the_fast_reader(
 def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.txt").write_text("user item rating\nann x 1\nbob y 2\n")
     assert read(tmp_path / "t.txt", reading) == [("ann", "x", 1.0), ("bob", "y", 2.0)]
+
+
+def test_keys_of_one_column_may_have_spaces(tmp_path: Path, reading: Reading) -> None:
+    (tmp_path / "t.csv").write_text("query\nann lee\nbob\n")
+    assert read_keys(tmp_path / "t.csv", None, reading).to_list() == ["ann lee", "bob"]
+    assert reading.bad.counts == {}
 
 
 def test_without_header_the_columns_are_numbered(tmp_path: Path, reading: Reading) -> None:

@@ -297,10 +297,20 @@ def _decompressed(path: Path, reading: Reading) -> Path:
 
 
 def _separator(path: Path) -> str:
-    """What parts the columns: known from the name, else the commonest mark of the first line."""
+    """What parts the columns: known from the name, else the commonest mark of the first line.
+
+    What is in quotes does not count, and a space parts nothing where there is another mark: names
+    of columns have spaces in them.
+    """
     first = next((text for _, text in lines(path) if text.strip()), "")
+    bare = _QUOTED.sub("", first)
     usual = SEPARATORS.get(base_suffix(path), "")
-    return usual if usual and usual in first else max(",\t;| ", key=first.count)
+    if usual and usual in bare:
+        return usual
+    return max(",\t;| ", key=lambda mark: (mark != " " and mark in bare, bare.count(mark)))
+
+
+_QUOTED = re.compile(r'(?<![^,\t;| ])"[^"]*"')  # at the beginning of a field
 
 
 # ---------------------------------------------------------------------------------- columns
