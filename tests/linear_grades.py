@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rankfold.grader import Grader
+from rankfold.data.graded import hashes
+from rankfold.grader import FITTED, Grader
 from rankfold.types import Columns, Dataset, Graded, Method, Model, Run, Step, Vocabulary
 
 NAMES = ["none", "mild", "severe"]
@@ -53,5 +54,6 @@ def grader_of(data: Dataset, /, **notes: object) -> Grader:
     rows = data.graded("validation")
     scores = score_rows(Model("linear", {}, {"weights": weights}), rows)
     tensors = {"weights": weights, "operating_scores": scores, "operating_grades": rows.grades}
+    tensors[FITTED] = hashes(data.graded("train")).unique()
     told = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0, **notes}
     return Grader(Model("linear", {}, tensors, told), data.candidates, data.columns)

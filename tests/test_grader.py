@@ -264,6 +264,8 @@ SCORES = torch.zeros(3, dtype=torch.float64)
         ({}, {"operating_scores": SCORES, "operating_grades": SCORES.long() + 3}),
         ({}, {"operating_scores": SCORES, "operating_grades": SCORES.long() - 2}),
         ({}, {"operating_scores": SCORES / 0, "operating_grades": SCORES.long()}),
+        ({}, {"fitted_rows": SCORES}),
+        ({}, {"fitted_rows": SCORES[:, None].long()}),
         ({"columns": {"numbers": ["age"], "levels": {"site": [1, 2]}}}, {}),
         ({"columns": {"numbers": ["b", "a"], "levels": {}}}, {}),
         ({"columns": {"numbers": [], "levels": {"site": ["a", "a"]}}}, {}),

@@ -13,7 +13,7 @@ from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_row
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.grader import Grader
+from rankfold.grader import FITTED, Grader
 from rankfold.grading import (
     GRADED_DEFAULTS,
     Certainty,
@@ -179,6 +179,60 @@ def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
     assert evaluate(grader, data, split="validation", samples=0).trained_on == 200
     assert evaluate(grader, data, split="test", samples=0).trained_on == 0
     assert evaluate(grader_of(data), data, split="validation", samples=0).trained_on == 0
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_rows_of_another_split_that_were_learnt_are_counted(refit: bool) -> None:
+    """The same table, split again: rows are told by what is in them; ``id`` is no feature."""
+    table = pl.DataFrame(
+        {
+            "id": range(200),
+            "x": [(number * 37 % 200) / 7 for number in range(200)],
+            "site": [None if number % 9 == 0 else "abc"[number % 3] for number in range(200)],
+            "y": [number * 37 % 200 // 70 for number in range(200)],
+        }
+    )
+    how = {"format": "features", "grade": "y"}
+    first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
+    ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
+    grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
+    learnt = {*_ids(ids[0], "train"), *(_ids(ids[0], "validation") if refit else ())}
+    for split in ("validation", "test"):
+        again = learnt & set(_ids(ids[1], split))
+        assert evaluate(grader, second, split=split, samples=0).trained_on == len(again) > 10
+    assert evaluate(grader, first, samples=0).trained_on == 0
+
+
+def _ids(data: Dataset, split: str) -> list[int]:
+    assert data.columns is not None
+    numbers = getattr(data, split).numbers[:, data.columns.numbers.index("id")]
+    return [int(number) for number in numbers]
+
+
+def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Dataset) -> None:
+    """Whatever the order of columns and levels in the data; by columns of its own it is not."""
+    theirs = Columns(("age", "bmi", "dose"), {"site": ("0", "a", "b")})
+    rows = data.graded("train")
+    bmi = torch.arange(200.0)
+    numbers = torch.stack([rows.numbers[:, 0] + 0.0, bmi, rows.numbers[:, 1]], dim=1)
+    sites = torch.where(rows.categories >= 0, rows.categories + 1, -1)
+    grades = rows.grades.clone()
+    numbers[:10, 0] += 1
+    sites[10:20] = 0
+    grades[20:30] = (grades[20:30] + 1) % 3
+    other = replace(data, columns=theirs, test=Graded(numbers, sites, None, grades))
+    same = int((rows.categories[10:20] == -1).sum())  # to the model a new level is a missing one
+    assert evaluate(grader, other, samples=0).trained_on == 170 + same
+
+
+def test_a_model_of_before_leaves_open_what_it_was_fitted_on(data: Dataset) -> None:
+    grader = grader_of(data, data=data.fingerprint)
+    tensors = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
+    old = replace(grader, model=replace(grader.model, tensors=tensors))
+    assert evaluate(old, data, samples=0).trained_on == 0
+    other = evaluate(old, replace(data, fingerprint="g"), samples=0)
+    assert other.trained_on is None
+    assert other.to_json()["trained_on"] is None
 
 
 # ---------------------------------------------------------------------------------- other data

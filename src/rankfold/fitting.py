@@ -19,11 +19,11 @@ from torch import Tensor
 from rankfold import config, store
 from rankfold.comm import connect, device_of, standing
 from rankfold.data.folder import check_pairs
-from rankfold.data.graded import joined
+from rankfold.data.graded import hashes, joined
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.evaluation import Among, score
-from rankfold.grader import Grader, load
+from rankfold.grader import FITTED, Grader, load
 from rankfold.index.ann import build_index
 from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
@@ -533,10 +533,16 @@ def _graded(job: Job, model: Model) -> Grader:
     rows, score, comm = job.data.graded(where), job.method.score_rows, job.comm
     assert score is not None
     scores, grades = comm.gather(score(model, rows)), comm.gather(rows.grades)
-    tensors = {"operating_scores": scores, "operating_grades": grades}
+    tensors = {"operating_scores": scores, "operating_grades": grades, FITTED: _learnt(job, model)}
     notes = {**model.notes, "operating_on": where}
     model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
     return Grader(model, job.data.candidates, job.data.columns)
+
+
+def _learnt(job: Job, model: Model) -> Tensor:
+    """What tells the rows that the model was fitted on from others; ascending."""
+    names: tuple[SplitName, ...] = ("train", "validation") if model.notes["refit"] else ("train",)
+    return job.comm.gather(torch.cat([hashes(job.data.graded(name)) for name in names])).unique()
 
 
 def _ranker(job: Job, model: Model) -> Ranker:

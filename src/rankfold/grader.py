@@ -29,6 +29,7 @@ CUTS_OF_TRAIN = (
     "the false-positive rate on new rows will be higher"
 )
 OPERATING = ("operating_scores", "operating_grades")  # tensors of rows that cuts are made from
+FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,7 @@ def _grader(folder: store.Folder) -> Grader:
     grader = Grader(model, vocabulary(folder, "grades", n_grades, texts=True), columns)
     _check_names(grader)
     _check_operating(model, n_grades)
+    _check_fitted(model)
     if columns is not None:
         _check_columns(columns)
     return grader
@@ -253,6 +255,12 @@ def _check_operating(model: Model, n_grades: int) -> None:
     lowest, highest = (int(end) for end in torch.aminmax(grades)) if len(grades) else (0, 0)
     if lowest < -1 or highest >= n_grades or bool(scores.isnan().any()):
         raise ValueError(f"its operating rows have grades from {lowest} to {highest}, or no scores")
+
+
+def _check_fitted(model: Model) -> None:
+    found = model.tensors.get(FITTED)
+    if found is not None and (found.ndim != 1 or found.dtype != torch.int64):
+        raise ValueError(f"its fitted rows are {found.dtype} of shape {list(found.shape)}")
 
 
 def _check_columns(columns: Columns) -> None:

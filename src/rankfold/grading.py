@@ -12,9 +12,10 @@ from torch import Tensor
 
 from rankfold.comm import ALONE
 from rankfold.data.folder import check_pairs
+from rankfold.data.graded import hashes
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
-from rankfold.grader import OPERATING, Grader, names_of
+from rankfold.grader import FITTED, OPERATING, Grader, names_of
 from rankfold.metrics.calibration import calibration
 from rankfold.metrics.graded import (
     GradedSpec,
@@ -75,7 +76,7 @@ class GradedEvaluation:
     split: str
     queries: int  # rows that were scored
     without_grade: int  # rows left out because their grade is not known
-    trained_on: int  # rows of the split that the model was fitted on: the values are too high
+    trained_on: int | None  # rows that the model was fitted on: too high values; None: not known
     grades: Sequence[str]  # names; threshold k has those up to the k-th below it
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]  # empty without a bootstrap
@@ -139,10 +140,11 @@ def evaluate_graded(
     check_pairs(data)
     rows = matched(grader, data, given)
     known = rows.grades >= 0
-    grades, n_grades = comm.gather(rows.grades[known]), len(grader.grades)
+    rows = rows.select(known.nonzero().flatten())
+    grades, n_grades = comm.gather(rows.grades), len(grader.grades)
     check_two_grades(grades, f"rows of the {split} split", "name another split with two grades")
     progress("scoring", 0.0)
-    scores = comm.gather(grader.score(rows.select(known.nonzero().flatten())))
+    scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
     drawn = _bootstrap(scores, grades, n_grades, specs, how, progress)
     named = dict(zip(map(str, specs), values, strict=True))
@@ -150,7 +152,7 @@ def evaluate_graded(
         split=split,
         queries=len(grades),
         without_grade=int(comm.sum((~known).sum())),
-        trained_on=len(grades) if _was_trained_on(grader, data, split) else 0,
+        trained_on=_trained_on(grader, data, split, rows, comm),
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},
         intervals={name: _interval(means, how.confidence) for name, means in drawn.items()},
@@ -224,10 +226,24 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     return places[column.long()]
 
 
-def _was_trained_on(grader: Grader, data: Dataset, split: str) -> bool:
-    notes = grader.model.notes
-    own = bool(data.fingerprint) and notes.get("data") == data.fingerprint
-    return own and bool(notes.get("refit")) and split == "validation"
+def _trained_on(
+    grader: Grader, data: Dataset, split: str, rows: Graded, comm: Comm
+) -> int | None:
+    """How many of the rows the model has learnt; there should be none.
+
+    Of the data that it was fitted on, the split tells. Rows of other data are told by all that the
+    model sees of them, and by their grade: so they are found in another split of the same table,
+    but for those with a level that the train rows of that split lack. A model of before, which has
+    kept nothing to tell them by, leaves it open.
+    """
+    notes, fitted = grader.model.notes, grader.model.tensors.get(FITTED)
+    if data.fingerprint and notes.get("data") == data.fingerprint:
+        learnt = len(rows) if notes.get("refit") and split == "validation" else 0
+    elif fitted is None:
+        return None
+    else:
+        learnt = int(torch.isin(hashes(rows), fitted).sum())
+    return int(comm.sum(torch.tensor(learnt)))
 
 
 # ---------------------------------------------------------------------------------- bootstrap

@@ -12,6 +12,7 @@ from linear_grades import LINEAR, NAMES, data_of, grader_of
 
 import rankfold as rf
 from rankfold.data import folder
+from rankfold.grader import FITTED
 from rankfold.methods import METHODS
 
 Command = Callable[..., Any]
@@ -108,6 +109,20 @@ def test_too_few_rows_for_a_rate_are_warned_of(rankfold: Command, graded: Path) 
     assert "takes 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
     assert rankfold(*words, "--fpr", 0.001, "--quiet").err == ""
     assert rankfold(*words, "--fpr", 0.001, "--json").err == ""
+
+
+def test_rows_that_were_learnt_are_warned_of(rankfold: Command, graded: Path) -> None:
+    data = data_of()
+    mixed = data.graded("train").part(0, 30).join(data.graded("test").part(30, 200))
+    folder.save(replace(data, test=mixed, fingerprint="g"), graded / "again")
+    words = ("evaluate", graded / "model", graded / "again", "--bootstrap", 0)
+    told = "30 rows of the test split equal rows that the model was fitted on"
+    assert told in " ".join(rankfold(*words).err.split())
+    assert json.loads(rankfold(*words, "--json").out)["trained_on"] == 30
+    grader = grader_of(data)
+    kept = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
+    replace(grader, model=replace(grader.model, tensors=kept)).save(graded / "model")
+    assert "nobody knows whether" in " ".join(rankfold(*words).err.split())
 
 
 def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:

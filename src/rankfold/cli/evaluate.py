@@ -102,7 +102,12 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
     left_out = f"{result.without_positive:,} without a pair in it are left out"
     unknown = f", {result.unknown:,} unknown to the model" if result.unknown else ""
     out.print(f"{result.queries:,} queries; {left_out}{unknown}")
-    _warn_of_training(result.trained_on, "pairs", result.split, out)
+    if result.trained_on:
+        out.print(
+            f"{result.trained_on:,} pairs of the {result.split} split were among those "
+            "that the model was fitted on: these figures are too high",
+            style="yellow",
+        )
 
 
 def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
@@ -117,7 +122,7 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
     _print_calibration(result, out)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
-    _warn_of_training(result.trained_on, "rows", result.split, out)
+    _warn_of_training(result, out)
 
 
 def _print_operating(result: GradedEvaluation, out: Console) -> None:
@@ -155,11 +160,17 @@ def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> l
     return ["-" if value is None else f"{value:.4f}" for value in found]
 
 
-def _warn_of_training(n: int, what: str, split: str, out: Console) -> None:
-    if n:
+def _warn_of_training(result: GradedEvaluation, out: Console) -> None:
+    if result.trained_on is None:
         out.print(
-            f"{n:,} {what} of the {split} split were among those "
-            "that the model was fitted on: these figures are too high",
+            "nobody knows whether the model was fitted on some of these rows: it was written "
+            "before models kept that; fit it again to know",
+            style="yellow",
+        )
+    elif result.trained_on:
+        out.print(
+            f"{result.trained_on:,} rows of the {result.split} split equal rows that the model was "
+            "fitted on: where they are the same ones, these figures are too high",
             style="yellow",
         )
 

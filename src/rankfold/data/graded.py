@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rankfold.data import features, folder, pictures, split
 from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
@@ -28,6 +30,7 @@ from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Dataset, Graded, Vocabulary
 
 SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
+HASHED = 2**12  # rows at a time
 MOST_LEVELS = 1000  # of a text that has more levels than half of its rows
 
 
@@ -267,6 +270,28 @@ def joined(data: Dataset, comm: Comm) -> Graded:
     if len(first) == 0:
         return last
     return first.join(last) if len(last) else first
+
+
+def hashes(rows: Graded) -> Tensor:
+    """64 bits that stand for all that a row is, its grade too; [n] int64.
+
+    Rows of the same columns, levels and grades have the same ones where they are equal.
+    """
+    found = [torch.zeros(0, dtype=torch.int64)]
+    for start in range(0, len(rows), HASHED):
+        content = _bytes(rows.part(start, start + HASHED)).numpy()
+        digests = b"".join(blake2b(row, digest_size=8).digest() for row in content)
+        found.append(torch.frombuffer(bytearray(digests), dtype=torch.int64))
+    return torch.cat(found)
+
+
+def _bytes(rows: Graded) -> Tensor:
+    """All that each row is; [n, W] uint8. There is one NaN, and one zero."""
+    numbers = torch.where(rows.numbers.isnan(), torch.nan, rows.numbers + 0.0)
+    parts = [numbers, rows.categories, rows.grades[:, None]]
+    if rows.images is not None:
+        parts.append(rows.images.flatten(1))
+    return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
 
 
 def _count(part: Graded, n_grades: int) -> dict[str, Any]:
