@@ -262,6 +262,24 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     assert torch.equal(found.categories[20:], rows.categories[20:])
     assert (found.categories[:20] == -1).all()
     assert found.categories.dtype == torch.int32
+    other = replace(data, columns=theirs, train=test, validation=test, test=test)
+    told = evaluate(grader, other, samples=0).cautions
+    assert told == ["20 of 200 values of site are new to the model: they count as missing"]
+
+
+def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
+    """Also those that the data has not kept, because its own train rows have none such."""
+    assert not evaluate(grader, data, samples=0).cautions
+    assert "cautions" not in evaluate(grader, data, samples=0).to_json()
+    lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
+    told = ["7 of 200 values of site are new to the model: they count as missing"]
+    assert evaluate(grader, lost, samples=0).to_json()["cautions"] == told
+    rows = data.graded("test")
+    more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
+    other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
+    new = 7 + int((rows.categories == 1).sum())  # now "c"
+    (caution,) = evaluate(grader, other, samples=0).cautions
+    assert caution.startswith(f"{new} of 200 values of site are new to the model, or to the train")
 
 
 @pytest.mark.parametrize(

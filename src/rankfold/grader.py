@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -215,6 +216,14 @@ def load_grader(path: str | Path) -> Grader:
             hint="`rankfold search` and `rankfold predict` give its lists",
         )
     return found
+
+
+def new_values(unknown: Mapping[str, int], n: int, to: str = "the model") -> list[str]:
+    """Cautions, one for each column of n rows that has values which are new, and how many."""
+    return [
+        f"{new:,} of {n:,} values of {column} are new to {to}: they count as missing"
+        for column, new in unknown.items()
+    ]
 
 
 def names_of(grades: Vocabulary) -> list[str]:

@@ -15,7 +15,7 @@ from rankfold.data.folder import check_pairs
 from rankfold.data.graded import hashes
 from rankfold.data.reading import silent
 from rankfold.errors import UserError
-from rankfold.grader import FITTED, OPERATING, Grader, names_of
+from rankfold.grader import FITTED, OPERATING, Grader, names_of, new_values
 from rankfold.metrics.calibration import calibration
 from rankfold.metrics.graded import (
     GradedSpec,
@@ -84,6 +84,7 @@ class GradedEvaluation:
     operating: Sequence[Operating] = ()  # for each rate among the metrics
     operating_on: str = ""  # which rows the cuts come from: validation or train
     calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold, if asked for
+    cautions: Sequence[str] = ()  # what the rows lack for the model, in words
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[str(parse_graded(metric))]
@@ -104,6 +105,8 @@ class GradedEvaluation:
             document["operating"] = [asdict(entry) for entry in self.operating]
         if self.calibration:
             document["calibration"] = [[dict(b) for b in curve] for curve in self.calibration]
+        if self.cautions:
+            document["cautions"] = list(self.cautions)
         return document
 
 
@@ -160,6 +163,7 @@ def evaluate_graded(
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
         calibration=_curves(scores, grades, n_grades, how.calibration),
+        cautions=_cautions(grader, data, split, comm),
     )
 
 
@@ -224,6 +228,28 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     place = {name: number for number, name in enumerate(ours)}
     places = torch.tensor([*(place.get(name, -1) for name in theirs), -1], dtype=column.dtype)
     return places[column.long()]
+
+
+def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
+    """Which columns have values that are new to the model, and how many; as ``predict`` tells.
+
+    Values that the data's own train rows lack are missing in the data: the model cannot know them
+    either, by whatever levels it was fitted.
+    """
+    ours, theirs, given = grader.columns, data.columns, data.graded(split)
+    if ours is None or theirs is None:
+        return []
+    lost = data.summary.get("unknown", {}).get(split, {})
+    rows = given if theirs == ours else _recolumned(given, theirs, ours)
+    unknown = {}
+    for place, name in enumerate(ours.levels):
+        there = given.categories[:, list(theirs.levels).index(name)] >= 0
+        new = comm.sum((there & (rows.categories[:, place] < 0)).sum())
+        unknown[name] = int(new) + lost.get(name, 0)
+    n = int(comm.sum(torch.tensor(len(given))))
+    surely = not lost or theirs.levels == ours.levels
+    to = "the model" if surely else "the model, or to the train rows of the data"
+    return new_values({name: new for name, new in unknown.items() if new}, n, to)
 
 
 def _trained_on(

@@ -18,7 +18,7 @@ from rankfold.data.reading import BadRows, Reading, expand, silent, spool_frames
 from rankfold.data.sides import dropped
 from rankfold.data.tables import read_keys
 from rankfold.errors import UserError
-from rankfold.grader import USUAL_FPR, Grader
+from rankfold.grader import USUAL_FPR, Grader, new_values
 from rankfold.index.exact import block_rows
 from rankfold.metrics.graded import check_fpr
 from rankfold.ranker import Ranker
@@ -123,10 +123,7 @@ def _grade(
     progress("grading", 0.0)
     found = grader.frame(new, how.fpr)
     _write(found.lazy(), out)
-    cautions = grader.cautions(how.fpr) + [
-        f"{n:,} of {len(found):,} values of {column} are new to the model: they count as missing"
-        for column, n in new.unknown.items()
-    ]
+    cautions = grader.cautions(how.fpr) + new_values(new.unknown, len(found))
     told = {"cautions": cautions} if cautions else {}
     return {"queries": len(found), "left_out": left_out} | told | _told(reading.bad)
 

@@ -184,6 +184,28 @@ def test_predict_tells_of_values_that_are_new(rankfold: Command, graded: Path) -
     assert told in json.loads(rankfold(*words, "--json").out)["cautions"]
 
 
+def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path) -> None:
+    """As ``predict`` does: here of the levels that test has and train has not."""
+    train = [{"x": n, "site": "ab"[n % 2], "y": n // 20} for n in range(40)]
+    test = [{"x": n, "site": "abcd"[n % 4] if n else None, "y": n // 20} for n in range(40)]
+    for name, rows in (("train", train), ("test", test)):
+        pl.DataFrame(rows).write_csv(tmp_path / f"{name}.csv")
+    splits = ("--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv")
+    rankfold(
+        "prepare", *splits, "--format", "features", "--grade-column", "y", "--out", tmp_path / "d"
+    )
+    rankfold("fit", "ce", tmp_path / "d", "--out", tmp_path / "m", "--set", "epochs=1")
+    words = ("evaluate", tmp_path / "m", tmp_path / "d", "--bootstrap", 0)
+    told = "20 of 40 values of site are new to the model: they count as missing"
+    assert told in " ".join(rankfold(*words).err.split())
+    assert json.loads(rankfold(*words, "--json").out)["cautions"] == [told]
+    assert "cautions" not in json.loads(rankfold(*words, "--json", "--split", "validation").out)
+    new = rankfold(
+        "predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.parquet", "--json"
+    )
+    assert told in json.loads(new.out)["cautions"]
+
+
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [

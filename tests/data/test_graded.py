@@ -120,6 +120,7 @@ def test_levels_are_those_of_train_alone(patients: pl.DataFrame) -> None:
     assert data.columns is not None
     assert data.columns.levels == {"sex": ("f", "m")}
     assert data.graded("test").categories.unique().tolist() == [-1]
+    assert data.summary["unknown"] == {"test": {"sex": 30}}
     assert data.validation is None
 
 

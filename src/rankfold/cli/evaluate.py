@@ -122,6 +122,8 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
     _print_calibration(result, out)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
+    for caution in result.cautions:
+        out.print(caution, style="yellow")
     _warn_of_training(result, out)
 
 

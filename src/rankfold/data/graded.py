@@ -222,8 +222,21 @@ def assemble(found: GradedRows, how: Splitting, reading: Reading) -> Dataset:
     gone += [{"why": why, "rows": n} for why, n in rows.set_aside.items()]
     n_read = len(rows) + sum(entry["rows"] for entry in gone)
     history = {"rows": n_read, "dropped": gone, "left_out": left_out, "doubtful": doubtful}
+    history["unknown"] = _unknown(rows, splits, columns, categories)
     some = columns if columns.numbers or columns.levels else None
     return dataset(parts, found.names, some, history)
+
+
+def _unknown(
+    rows: RawRows, splits: split.Assignment, columns: Columns, categories: Tensor
+) -> dict[str, dict[str, int]]:
+    """By split and column, how many values are none of train's: they are kept as missing ones."""
+    found = {}
+    for number in (split.VALIDATION, split.TEST):
+        mine = splits == number
+        table, places = rows.table.filter(pl.Series(mine)), categories[torch.from_numpy(mine)]
+        found[split.NAMES[number]] = features.unknown(table, columns, places)
+    return {name: counts for name, counts in found.items() if counts}
 
 
 def dataset(
