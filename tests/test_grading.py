@@ -182,7 +182,7 @@ def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
 
 
 @pytest.mark.parametrize("refit", [False, True])
-def test_rows_of_another_split_that_were_learnt_are_counted(refit: bool) -> None:
+def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> None:
     """The same table, split again: rows are told by what is in them; ``id`` is no feature."""
     table = pl.DataFrame(
         {

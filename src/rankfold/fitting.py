@@ -542,7 +542,9 @@ def _graded(job: Job, model: Model) -> Grader:
 def _learnt(job: Job, model: Model) -> Tensor:
     """What tells the rows that the model was fitted on from others; ascending."""
     names: tuple[SplitName, ...] = ("train", "validation") if model.notes["refit"] else ("train",)
-    return job.comm.gather(torch.cat([hashes(job.data.graded(name)) for name in names])).unique()
+    found = job.comm.gather(torch.cat([hashes(job.data.graded(name)) for name in names]))
+    ascending: Tensor = found.unique()
+    return ascending
 
 
 def _ranker(job: Job, model: Model) -> Ranker:

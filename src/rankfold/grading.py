@@ -252,9 +252,7 @@ def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> li
     return new_values({name: new for name, new in unknown.items() if new}, n, to)
 
 
-def _trained_on(
-    grader: Grader, data: Dataset, split: str, rows: Graded, comm: Comm
-) -> int | None:
+def _trained_on(grader: Grader, data: Dataset, split: str, rows: Graded, comm: Comm) -> int | None:
     """How many of the rows the model has learnt; there should be none.
 
     Of the data that it was fitted on, the split tells. Rows of other data are told by all that the

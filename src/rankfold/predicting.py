@@ -26,6 +26,7 @@ from rankfold.types import Progress, TopK
 
 T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
+FLAGS = {"k": "-k", "text": "--text-column"}  # options that are not named as on the command line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,9 @@ def _options(kind: type[T], options: dict[str, Any]) -> T:
     for name in options:
         if name in other.__slots__ and name not in kind.__slots__:  # type: ignore[attr-defined]
             does = "grades rows: it has no lists" if rows else "ranks candidates: it has no grades"
-            flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+            if name == "text":
+                does = "grades rows by their columns: it takes no texts"
+            flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
             raise UserError(f"{name} was given, but the model {does}", hint=f"leave {flag} out")
     return config.build(kind, options)
 
@@ -114,7 +117,8 @@ def _grade(
     grader.cuts(how.fpr)  # refuses before it reads
     if len(sources) != 1:
         raise UserError(
-            f"a model of graded rows takes one input, not {len(sources)}", hint="grade one by one"
+            f"a model of graded rows takes one input, not {len(sources)}",
+            hint="grade one by one, or name them by a pattern in quotes: 'images/*.png'",
         )
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)

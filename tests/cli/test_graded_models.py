@@ -217,6 +217,11 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
             "include_seen was given",
             "--include-seen",
         ),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "--text-column", "site"),
+            "text was given, but the model grades rows by their columns: it takes no texts",
+            "leave --text-column out",
+        ),
         (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "not 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
         (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
@@ -260,6 +265,18 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     assert done.code == 2
     assert "samples is for graded rows" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: k is 0")
+
+
+def test_a_feature_may_name_the_rows(rankfold: Command, graded: Path) -> None:
+    words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
+    by_id = rankfold(*words, "--query-column", "id")
+    expected = pl.read_parquet(graded / "x.parquet")
+    by_age = rankfold(*words, "--query-column", "age")
+    assert (by_id.code, by_age.code) == (0, 0)
+    found = pl.read_parquet(graded / "x.parquet")
+    assert found.drop("query").equals(expected.drop("query"))
+    ages = pl.read_csv(graded / "new.csv", infer_schema=False)["age"]
+    assert found["query"].to_list() == ages.to_list()
 
 
 def test_rows_that_cannot_be_used_are_counted_or_refused(rankfold: Command, graded: Path) -> None:

@@ -448,6 +448,28 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert sorted(seen) == [80 * g + n for g in range(3) for n in range(10)]
 
 
+def test_images_by_paths_are_those_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grades are the names of folders, and one image in colour makes all of them such."""
+    from PIL import Image
+
+    home = write_images(tmp_path / "eyes", "L")
+    Image.new("RGB", (9, 7), (0, 0, 3)).save(home / "0" / "3.png")
+    whole = prepare(home, format="features", image_size=4)
+    monkeypatch.chdir(tmp_path)
+    files = sorted(home.rglob("*.png"))
+    mixed = [
+        file.relative_to(tmp_path) if number % 2 else file for number, file in enumerate(files)
+    ]
+    globs = [f"eyes/{grade}/*.png" for grade in range(3)]
+    for inputs in (files, mixed, ["eyes/*/*.png"], globs):
+        found = prepare(*inputs, format="features", image_size=4)
+        assert found.fingerprint == whole.fingerprint
+    parts = prepare(train="eyes/*/[0-7].png", test=files, format="features", image_size=4)
+    assert parts.summary["test"]["grades"] == [10, 10, 10]
+
+
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
 def test_grey_images_have_one_channel(mode: str, channels: int, tmp_path: Path) -> None:
     data = prepare(write_images(tmp_path / "eyes", mode), format="features")
@@ -619,6 +641,35 @@ def test_one_new_image(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"1\.png has no images") as caught:
         read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
     assert caught.value.hint == "1 row with a file that is no image (0/1.png)"
+
+
+def test_images_by_a_glob_have_the_keys_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_images(tmp_path / "eyes")
+    every = read_rows(home, None, image_shape=(5, 6, 1))
+    assert every.keys.n_unique() == 30
+    monkeypatch.chdir(tmp_path)
+    for glob in (f"{home}/*/*.png", "eyes/*/*.png", "./eyes/**/*.png", "eyes/[0-9]/?.png"):
+        found = read_rows(glob, None, image_shape=(5, 6, 1))
+        assert found.keys.to_list() == every.keys.to_list()
+        assert found.rows.images is not None
+        assert every.rows.images is not None
+        assert torch.equal(found.rows.images, every.rows.images)
+    monkeypatch.chdir(home)
+    assert read_rows("*/*.png", None, image_shape=(5, 6, 1)).keys.equals(every.keys)
+    (home / "0").rename(tmp_path / "0")
+    (home / "1").rename(tmp_path / "1")  # one folder is left, and the keys are as they were
+    left = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1)).keys
+    assert left.to_list() == [f"2/{number}.png" for number in range(10)]
+
+
+def test_a_bad_image_of_a_glob_is_a_bad_row(tmp_path: Path, reading: Reading) -> None:
+    home = write_images(tmp_path / "eyes")
+    (home / "0" / "1.png").write_text("none")
+    found = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1), reading=reading)
+    assert len(found.rows) == 29
+    assert reading.bad.places == {"a file that is no image": ["eyes/0/1.png"]}
 
 
 # ---------------------------------------------------------------------------------- bad input

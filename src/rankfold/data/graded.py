@@ -6,9 +6,10 @@ which columns tell something and which levels a category has, is learnt from tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from torch import Tensor
 from rankfold.data import features, folder, pictures, split
 from rankfold.data.grades import SHOWN, GradedRows, canonical, places_of, spelled
 from rankfold.data.pairs import Pairs
-from rankfold.data.reading import LINE, BadRows, Reading, expand
+from rankfold.data.reading import LINE, BadRows, Reading, expand, home_of
 from rankfold.data.rows import Asked, RawRows, join, read, row_numbers
 from rankfold.data.sides import dropped
 from rankfold.data.tables import listing
@@ -38,7 +39,7 @@ class NewRows(NamedTuple):
     """Rows for a model that is fitted."""
 
     rows: Graded
-    keys: pl.Series  # [n]: of the key column; without one names of image files, else row numbers
+    keys: pl.Series  # [n]: of the key column; without one paths of image files, else row numbers
     unknown: Mapping[str, int] = {}  # columns of categories with values that are new, and how many
 
 
@@ -55,24 +56,26 @@ def read_rows(
     """New rows by the columns that a model knows; values that these do not know become -1.
 
     Args:
-        source: a path (a table, an .npz, a folder of images, a KEEL file), or a table in memory.
+        source: a path or a glob (tables, an .npz, a folder of images or its files, KEEL files), or
+            a table in memory.
         columns: what the model was fitted with; None: on images alone.
-        key: a column to tell the rows apart by; without one, rows have their number in the input,
-            from 0 (bad rows count), and images the names of their files.
+        key: a column to tell the rows apart by, which may be a feature too; without one, rows have
+            their number in the input, from 0 (bad rows count), and images the paths of their files
+            inside the folder, or inside that which a glob begins with.
         image_shape: height, width and channels of the images that the model takes, if it does.
         grade: the column of grades of a table; other formats say themselves where grades are.
         grades: the names of the grades, lowest first, where grades are wanted; a row of another
             grade, or of none, has the grade -1, as has every row without this argument.
         reading: collects bad rows, which are left out; without it they are a UserError.
     """
+    known = Columns((), {}) if columns is None else columns
     with TemporaryDirectory(prefix="rankfold-") as scratch:
         mine = Reading(Path(scratch)) if reading is None else reading
         shape = None if image_shape is None else pictures.Shape(*image_shape)
-        asked = Asked(grade, key, shape, numbered=True)
+        asked = Asked(grade, key, shape, numbered=True, wanted=(*known.numbers, *known.levels))
         rows, keys = _keyed(read_all([(None, source)], asked, mine), mine.bad)
     if reading is None and mine.bad.counts:
         raise UserError(f"found {'; '.join(mine.bad.describe())}", hint="correct these rows")
-    known = Columns((), {}) if columns is None else columns
     _check_columns(rows, known)
     numbers, categories = features.fill(rows.table, known, rows.name)
     images = None
@@ -98,19 +101,18 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
     """The rows of all inputs, each with the number of the split that it is, if that is given."""
     found: list[RawRows] = []
     n_read = 0
-    for number, value in items:
-        for item in expand([value]) if isinstance(value, str | Path) else [value]:
-            name = item.name if isinstance(item, Path) else "the table"
-            reading.progress(f"reading {name}", 0.0)
-            n_bad = reading.bad.total
-            rows = read(item, asked, reading)
-            n_bad = reading.bad.total - n_bad
-            if asked.numbered and rows.keys is None:
-                rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
-            n_read += len(rows) + n_bad
-            if number is not None:
-                rows = replace(rows, splits=np.full(len(rows), number, dtype=np.uint8))
-            found.append(rows)
+    for number, item in _inputs(items):
+        name = item.name if isinstance(item, Path | pictures.Album) else "the table"
+        reading.progress(f"reading {name}", 0.0)
+        n_bad = reading.bad.total
+        rows = read(item, asked, reading)
+        n_bad = reading.bad.total - n_bad
+        if asked.numbered and rows.keys is None:
+            rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
+        n_read += len(rows) + n_bad
+        if number is not None:
+            rows = replace(rows, splits=np.full(len(rows), number, dtype=np.uint8))
+        found.append(rows)
     if not found:
         raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
     try:
@@ -120,6 +122,30 @@ def read_all(items: Sequence[tuple[int | None, Any]], asked: Asked, reading: Rea
             f"the inputs have columns of types that do not go together: {error}",
             hint="all inputs have the same columns, of numbers or text",
         ) from error
+
+
+def _inputs(items: Sequence[tuple[int | None, Any]]) -> Iterator[tuple[int | None, Any]]:
+    """The files, folders and tables that items name; image files of a split are one album.
+
+    Together they are told apart as in a folder, by their paths, and grey only where all are.
+    """
+    named = [(number, *one) for number, value in items for one in _named(value)]
+    for (number, loose), some in groupby(named, lambda one: (one[0], one[1] is not None)):
+        homes, found = zip(*((home, item) for _, home, item in some), strict=True)
+        if loose:
+            yield number, pictures.album_of_files(found, homes)
+        else:
+            yield from ((number, item) for item in found)
+
+
+def _named(value: Any) -> Iterator[tuple[Path | None, Any]]:
+    """What an item names, each after the home of image files; of all else it is None."""
+    if not isinstance(value, str | Path):
+        yield None, value
+        return
+    files = expand([value])
+    home = home_of(value)
+    yield from ((home if pictures.is_picture(file) else None, file) for file in files)
 
 
 def _some(rows: RawRows, bad: BadRows) -> RawRows:

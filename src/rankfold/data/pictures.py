@@ -1,7 +1,9 @@
-"""A folder of images, one folder per grade in it: ``FOLDER/<grade>/*.png``; or one image alone."""
+"""A folder of images, one folder per grade in it: ``FOLDER/<grade>/*.png``; or some of them."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,30 +34,52 @@ class Shape(NamedTuple):
     channels: int | None = None  # 1 grey, 3 colour; None: grey where all images are
 
 
+class Album(NamedTuple):
+    """Image files that belong together: each is known by its path inside their home."""
+
+    name: str
+    home: Path
+    files: Sequence[Path]
+
+
+def album_of(folder: Path) -> Album:
+    """All files of a folder, in the order of their names."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != RESERVED)
+    return Album(folder.name or str(folder), folder, sorted(files))
+
+
+def album_of_files(files: Sequence[Path], homes: Sequence[Path]) -> Album:
+    """Some files; their home is the innermost folder that all of the ``homes`` are in, or are."""
+    name = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    if len(set(homes)) == 1:
+        return Album(name, homes[0], files)
+    full = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100 - links stay as they are
+    home = os.path.commonpath([os.path.abspath(home) for home in homes])  # noqa: PTH100
+    return Album(name, Path(home), full)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a path is that of an image, by its name; a folder is none."""
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
+
+
 class Pictures(NamedTuple):
-    """The images of a folder, in the order of their names."""
+    """The images of an album, in its order."""
 
     images: Tensor  # [n, height, width, channels] uint8
-    names: pl.Series  # the path of each inside the folder
+    names: pl.Series  # the path of each inside their home
     folders: pl.Series  # the first part of that path, null where it has only a file
 
 
-def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
-    """All images in a folder; a file that is none, or none of use, is noted as a bad row.
-
-    The path may also be that of one image.
-    """
+def read(album: Album, shape: Shape, reading: Reading) -> Pictures:
+    """All images of an album; a file that is none, or none of use, is noted as a bad row."""
     check_library()
-    home = path if path.is_dir() else path.parent
-    files = sorted(
-        file
-        for file in (path.rglob("*") if path.is_dir() else [path])
-        if file.is_file() and file.name != RESERVED and not _hidden(file.relative_to(home))
-    )
+    home = album.home
+    files = [file for file in album.files if not _hidden(file.relative_to(home))]
     found: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
-        reading.progress(f"reading {path.name}", number / len(files))
+        reading.progress(f"reading {album.name}", number / len(files))
         name = file.relative_to(home).as_posix()
         loaded = _load(file, shape)
         if isinstance(loaded, str):
@@ -66,7 +90,7 @@ def read(path: Path, shape: Shape, reading: Reading) -> Pictures:
         found.append((name, pixels))
     if not found:
         raise UserError(
-            f"{path} has no images",
+            f"{album.name} has no images",
             hint="; ".join(reading.bad.describe()) or "images stand in it, in a folder per grade",
         )
     channels = shape.channels or (1 if grey else 3)

@@ -264,7 +264,7 @@ def _read_documents(
 def _read_features(
     given: Sequence[tuple[int | None, Input]], plan: Preparation, reading: Reading
 ) -> RawRows:
-    items = [(number_, item) for number_, value in given for item in _items(value)]
+    items = [(number_, item) for number_, value in given for item in _each(value)]
     asked = AskedRows(plan.grade, plan.query, Shape(plan.image_size, plan.image_size))
     rows = graded.read_all(items, asked, reading)
     own = plan.train is not None or plan.split is None
@@ -342,11 +342,14 @@ def _read_inputs(inputs: Sequence[Input], plan: Preparation, reading: Reading) -
 
 def _items(value: Input) -> Sequence[Input]:
     """The files that a path, a glob or a list of them names; a table in memory is one item."""
-    if isinstance(value, str | Path):
-        return expand([value])
-    if isinstance(value, list) and all(isinstance(path, str | Path) for path in value):
-        return expand(value)
-    return [value]
+    each = _each(value)
+    return expand(each) if all(isinstance(path, str | Path) for path in each) else each
+
+
+def _each(value: Input) -> Sequence[Input]:
+    """The paths and globs of a list of them; anything else is one item."""
+    named = isinstance(value, list) and all(isinstance(path, str | Path) for path in value)
+    return value if named else [value]
 
 
 def _read_file(path: Path, columns: Columns, plan: Preparation, reading: Reading) -> pl.LazyFrame:

@@ -7,7 +7,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,6 +88,14 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
             raise UserError(f"cannot read {item}: {error.strerror}", hint=_MAY_READ) from error
         files.extend(found)
     return files
+
+
+def home_of(item: str | Path) -> Path:
+    """The folder of a path or, of a glob, the one that it begins with: ``a/b`` of ``a/b/*/*.c``."""
+    path = Path(item)
+    if path.exists():
+        return path.parent
+    return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
 
 
 def _neighbours(path: Path) -> str:

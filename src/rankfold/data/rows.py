@@ -5,7 +5,7 @@ Nothing is understood here: columns and grades stand as they were written. ``gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,9 +34,10 @@ class Asked(NamedTuple):
     """What to look for in the input."""
 
     grade: str | None = None  # the column of grades; None: where the format says it is
-    key: str | None = None  # the column of keys, which is no feature
+    key: str | None = None  # the column of keys, which is no feature unless it is wanted
     shape: pictures.Shape | None = None  # of images that come from files: height, width, channels
     numbered: bool = False  # whether rows without a key get their number as one
+    wanted: Collection[str] = ()  # columns that a model takes, also where one has the keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,12 @@ class RawRows:
 
 
 def read(item: Any, asked: Asked, reading: Reading) -> RawRows:
-    """All rows of one input: a path, a table in memory, or arrays by name."""
+    """All rows of one input: a path, image files, a table in memory, or arrays by name."""
+    if isinstance(item, pictures.Album):
+        return _from_pictures(item, asked, reading)
     if isinstance(item, Path):
-        if item.is_dir() or item.suffix.lower() in pictures.SUFFIXES:
-            return _from_pictures(item, asked, reading)
+        if item.is_dir():
+            return _from_pictures(pictures.album_of(item), asked, reading)
         if item.suffix.lower() == ".npz":
             return _from_arrays(arrays.load(item), asked, item.name)
         if keel.looks_like_keel(item):
@@ -196,12 +199,11 @@ def _from_table(
         if column is not None and column not in names:
             hint = f"{listing(names)}; use {option} NAME"
             raise UserError(f"{name} has no column {column!r}", hint=hint)
-    taken = [column for column in (asked.grade, asked.key) if column is not None]
+    taken = {column for column in (asked.grade, asked.key) if column is not None}
+    places = pl.format("{}:{}", pl.lit(name), pl.col(LINE)).alias(LINE)
     return RawRows(
         name=name,
-        table=frame.with_columns(pl.format("{}:{}", pl.lit(name), pl.col(LINE)).alias(LINE)).drop(
-            set(taken)
-        ),
+        table=frame.with_columns(places).drop(taken.difference(asked.wanted)),
         grades=None if asked.grade is None else frame[asked.grade],
         keys=None if asked.key is None else keys_of(frame, asked.key, name),
         words=words,
@@ -239,14 +241,15 @@ def _from_arrays(found: Mapping[str, Any], asked: Asked, name: str) -> RawRows:
     return replace(join(rows), name=name, grade_hint=arrays.where_grades(parts))
 
 
-def _from_pictures(path: Path, asked: Asked, reading: Reading) -> RawRows:
-    _check_no_columns(path.name, asked.key, asked.grade)
+def _from_pictures(album: pictures.Album, asked: Asked, reading: Reading) -> RawRows:
+    _check_no_columns(album.name, asked.key, asked.grade)
     if asked.shape is None:
-        what = "a folder" if path.is_dir() else "an image"
-        raise UserError(f"{path} is {what}, but the model takes no images", hint="name a table")
-    found = pictures.read(path, asked.shape, reading)
+        raise UserError(
+            f"cannot grade {album.name}: the model takes no images", hint="name a table"
+        )
+    found = pictures.read(album, asked.shape, reading)
     return RawRows(
-        name=path.name,
+        name=album.name,
         table=pl.DataFrame({LINE: found.names}),
         grades=found.folders,
         keys=found.names,
