@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold import fit
-from rankfold.data import folder
+from rankfold.data import folder, graded
 from rankfold.data.graded import Splitting, assign, read_rows
 from rankfold.data.grades import GradedRows, spelled
 from rankfold.data.prepare import prepare
@@ -884,6 +884,20 @@ def test_sources_refuse_what_they_know_themselves() -> None:
             prepare(source="retinamnist", **options)
     with pytest.raises(UserError, match="take no --grade-column"):
         prepare(source="retinamnist", grade="y")
+
+
+def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = torch.tensor([[0.0, torch.nan], [-0.0, -torch.nan], [0.0, 1.0], [0.0, torch.nan]])
+    grades, pixels = torch.tensor([0, 0, 0, 1]), torch.zeros((4, 2, 2, 1), dtype=torch.uint8)
+    rows = Graded(numbers, torch.zeros((4, 0), dtype=torch.int32), pixels, grades)
+    found = graded.hashes(rows)
+    assert found[0] == found[1]
+    assert len(found.unique()) == 3
+    monkeypatch.setattr(graded, "HASHED_BYTES", 1)
+    assert torch.equal(graded.hashes(rows), found)
+    pixels[1, 1, 1, 0] = 1
+    assert len(graded.hashes(rows).unique()) == 4
+    assert len(graded.hashes(rows.part(0, 0))) == 0
 
 
 def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:

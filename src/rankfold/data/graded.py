@@ -31,7 +31,7 @@ from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Dataset, Graded, Vocabulary
 
 SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
-HASHED = 2**12  # rows at a time
+HASHED_BYTES = 2**22  # of rows at a time
 MOST_LEVELS = 1000  # of a text that has more levels than half of its rows
 
 
@@ -317,8 +317,9 @@ def hashes(rows: Graded) -> Tensor:
     Rows of the same columns, levels and grades have the same ones where they are equal.
     """
     found = [torch.zeros(0, dtype=torch.int64)]
-    for start in range(0, len(rows), HASHED):
-        content = _bytes(rows.part(start, start + HASHED)).numpy()
+    step = max(1, HASHED_BYTES // _bytes(rows.part(0, 1)).shape[1])
+    for start in range(0, len(rows), step):
+        content = _bytes(rows.part(start, start + step)).numpy()
         digests = b"".join(blake2b(row, digest_size=8).digest() for row in content)
         found.append(torch.frombuffer(bytearray(digests), dtype=torch.int64))
     return torch.cat(found)
