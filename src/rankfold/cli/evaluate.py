@@ -165,7 +165,7 @@ def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> l
 def _warn_of_training(result: GradedEvaluation, out: Console) -> None:
     if result.trained_on is None:
         out.print(
-            "nobody knows whether the model was fitted on some of these rows: it was written "
+            "it is not known whether the model was fitted on some of these rows: it was written "
             "before models kept that; fit it again to know",
             style="yellow",
         )
