@@ -30,7 +30,15 @@ from torch import Tensor
 from rankfold import config as settings_of
 from rankfold.comm import Alone
 from rankfold.methods import METHODS, cba, graded
-from rankfold.samplers.queues import Entries, Queues, direct_ranks, likely_ranks
+from rankfold.samplers.queues import (
+    Entries,
+    Queues,
+    ascending,
+    likely_ranks,
+    own_places,
+    scored,
+    weights_before,
+)
 from rankfold.training.loop import Loop, Nothing
 from rankfold.types import Dataset, Run
 
@@ -56,9 +64,13 @@ class BatchAlone(Nothing):
         self.owners = self.grades.index_select(0, rows)
 
     def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
-        if not by_likeness or vectors.is_cuda:
-            told = likely_ranks if by_likeness else direct_ranks
-            return told(vectors, self.entries(vectors, self.owners), head)
+        if not by_likeness:
+            entries, scores = self.entries(vectors, self.owners), scored(vectors, head)
+            ordered, order = ascending(-scores)
+            owners = entries.owners.index_select(0, order)
+            return weights_before(own_places(ordered, order), owners, entries.weights)
+        if vectors.is_cuda:
+            return likely_ranks(vectors, self.entries(vectors, self.owners), head)
         rows = wanted.nonzero().squeeze(1)
         some = vectors.index_select(0, rows)
         entries = self.entries(some, self.owners.index_select(0, rows))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
 from rankfold.samplers import queues as module
-from rankfold.samplers.queues import Entries, Queues, ascending, direct_ranks, own_places, scored
+from rankfold.samplers.queues import Queues, ascending, direct_ranks, own_places, scored
 
 
 def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
@@ -103,20 +103,25 @@ def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
         torch.testing.assert_close(found[k], (40 * cosines).softmax(dim=1) @ own)
 
 
-def by_definition(queues: Queues, vectors: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
-    """Ranks by likeness as the formula has them, in double precision, a threshold at a time."""
-    found = []
+def by_definition(
+    queues: Queues, vectors: torch.Tensor, head: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ranks as the formulas have them, in double precision, a threshold at a time.
+
+    By likeness, and direct ones.
+    """
+    likely, direct, asked = [], [], vectors.double()
     for k in range(len(queues.shares) - 1):
         parts, shares = [entries_of(queues, g) for g in range(k + 1)], queues.shares.double()
         entries, lengths = torch.cat(parts).double(), [len(part) for part in parts]
         weights = torch.cat([(shares[g] / max(n, 1)).repeat(n) for g, n in enumerate(lengths)])
+        weights = weights / weights.sum().clamp(min=1e-30)
         scores = entries @ head.double()
-        own = (scores[:, None] < scores).double() @ weights / weights.sum().clamp(min=1e-30)
-        cosines = torch.nn.functional.cosine_similarity(
-            vectors.double()[:, None], entries[None], dim=2
-        )
-        found.append((40 * cosines).softmax(dim=1) @ own)
-    return torch.stack(found)
+        cosines = torch.nn.functional.cosine_similarity(asked[:, None], entries[None], dim=2)
+        own = (scores[:, None] < scores).double() @ weights
+        likely.append((40 * cosines).softmax(dim=1) @ own)
+        direct.append(((asked @ head.double())[:, None] < scores).double() @ weights)
+    return torch.stack(likely), torch.stack(direct)
 
 
 def stepped(vectors: torch.Tensor, step: float) -> torch.Tensor:
@@ -140,7 +145,7 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 10_000),
 )
-def test_ranks_by_likeness_are_those_of_the_formula(
+def test_ranks_are_those_of_the_formulas(
     size: int, counts: list[int], seen: int, step: float, dtype: torch.dtype, seed: int
 ) -> None:
     """Of queues that are empty, filled in part, and full; with vectors of 0 and equal scores.
@@ -155,25 +160,25 @@ def test_ranks_by_likeness_are_those_of_the_formula(
         queues.push(stepped(vectors, step), rows)
         vectors = stepped(vectors_of(30, 7, seed + 10 + number), step)
         vectors[0], head = 0, whole_head(7, seed + number).to(dtype)
-        expected = by_definition(queues, vectors, head).to(dtype)
+        expected, direct = (x.to(dtype) for x in by_definition(queues, vectors, head))
         found = queues.ranks(vectors.to(dtype), head, by_likeness=True)
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+        found = queues.ranks(vectors.to(dtype), head, by_likeness=False)
+        torch.testing.assert_close(found, direct, atol=1e-5, rtol=0)
         wanted = torch.rand(30, generator=rng) < 0.6
         some = queues.ranks(vectors.to(dtype), head, by_likeness=True, wanted=wanted)
         torch.testing.assert_close(some[:, wanted], expected[:, wanted], atol=2e-5, rtol=0)
 
 
-def test_at_full_size_ranks_by_likeness_are_those_of_the_formula() -> None:
+def test_at_full_size_ranks_are_those_of_the_formulas() -> None:
     shares, counts = [0.5, 0.2, 0.15, 0.1, 0.05], [2000, 900, 300, 700, 9]
     queues, head = queues_of(shares, 512, 64, counts), whole_head(64, 2)
     vectors, rows = batch(queues, 5000, 0)
     queues.push(stepped(vectors, 1 / 64).relu(), rows)
     asked = stepped(vectors_of(256, 64, 1), 1 / 64).relu()
-    found, expected = (
-        queues.ranks(asked, head, by_likeness=True),
-        by_definition(queues, asked, head),
-    )
-    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
+    for likeness, expected in zip((True, False), by_definition(queues, asked, head), strict=True):
+        found = queues.ranks(asked, head, by_likeness=likeness)
+        torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
 
 
 def test_ranks_are_not_halved_by_autocast() -> None:
@@ -248,10 +253,8 @@ def test_likeness_is_exact_where_rows_are_unlike() -> None:
 
 
 def test_equal_scores_are_not_above() -> None:
-    entries = Entries(
-        torch.tensor([[1.0], [1.0], [2.0]]), torch.tensor([0, 0, 0]), torch.tensor([[1 / 3, 0]])
-    )
-    found = direct_ranks(torch.tensor([[1.0], [2.0], [0.0]]), entries, torch.ones(1))
+    scores, weights = torch.tensor([[1.0, 1.0, 2.0]]), torch.tensor([[1 / 3, 0]])
+    found = direct_ranks(torch.tensor([1.0, 2.0, 0.0]), scores, weights)
     torch.testing.assert_close(found, torch.tensor([[1 / 3, 0.0, 1.0]]))
 
 
@@ -267,10 +270,9 @@ def test_no_table_of_entries_has_more_numbers_than_their_vectors(
     monkeypatch.setattr(module, "weights_before", spied)
     queues = queues_of(torch.ones(50) / 50, 4, 8)
     queues.push(*batch(queues, 500, 0))
-    for likeness in (True, False):
-        found = queues.ranks(vectors_of(5, 8, 1), torch.ones(8), by_likeness=likeness)
-        assert found.shape == (49, 5)
-    assert sum(rows for rows, _ in shapes) == 2 * 49
+    found = queues.ranks(vectors_of(5, 8, 1), torch.ones(8), by_likeness=True)
+    assert found.shape == (49, 5)
+    assert sum(rows for rows, _ in shapes) == 49
     assert max(rows for rows, _ in shapes) <= 8
 
 
