@@ -17,6 +17,7 @@ import torch
 import rankfold as rf
 from rankfold import fitting
 from rankfold.errors import UserError
+from rankfold.interrupts import interrupt
 from rankfold.training import checkpoint
 from rankfold.training.course import Course
 from rankfold.types import Dataset, Model, Step
@@ -295,6 +296,20 @@ def test_interrupt_waits_for_the_step_and_keeps_it(data: Dataset, tmp_path: Path
     whole = rf.fit("ials", data, **OPTIONS)
     resumed = rf.fit("ials", data, out=out, resume=True, **OPTIONS)
     assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, interrupt])
+def test_an_interrupt_of_the_last_step_comes_too_late(data: Dataset, handler: Any) -> None:
+    def report(_course: Course, step: Step) -> None:
+        if step.final:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert rf.fit("rg2-plain", data, width=4, report=report).model.notes["history"]
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("method", ["ials", "rg2", "rg2-plain", "puresvd"])

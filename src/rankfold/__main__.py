@@ -1,6 +1,15 @@
-"""``python -m rankfold``: the command line."""
+"""``rankfold`` and ``python -m rankfold``: the command line."""
 
-from rankfold.cli import main
+from rankfold.interrupts import interruptible
+
+
+def main() -> None:
+    """Run a command; Ctrl-C ends it also while it is still imported."""
+    with interruptible():
+        from rankfold.cli import main as run
+
+        run()
+
 
 if __name__ == "__main__":
     main()

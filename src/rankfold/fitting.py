@@ -25,6 +25,7 @@ from rankfold.errors import UserError
 from rankfold.evaluation import Among, score
 from rankfold.grader import FITTED, Grader, load
 from rankfold.index.ann import build_index
+from rankfold.interrupts import interrupt
 from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
@@ -346,7 +347,8 @@ def patient_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
-        if asked and callable(before) and before is not signal.default_int_handler:
+        ends = before in (signal.default_int_handler, interrupt)  # which the last step outlives
+        if asked and callable(before) and not ends:
             before(signal.SIGINT, None)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src" / "rankfold"
 LAYERS = [
     "errors",
+    "interrupts",
     "config",
     "types",
     "watch",

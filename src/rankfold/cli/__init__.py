@@ -1,9 +1,10 @@
 """The command line: parse, call the library, print. One file per command, heavy imports inside."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rankfold import __version__
 from rankfold.cli import (
@@ -27,6 +28,7 @@ from rankfold.cli import (
     verify,
 )
 from rankfold.errors import UserError
+from rankfold.interrupts import INTERRUPTED, SAID
 from rankfold.watch import say
 
 COMMANDS = {
@@ -49,7 +51,20 @@ COMMANDS = {
     "verify": verify,
 }
 
+
+class Commands(TyperGroup):
+    """All commands: those that have nothing to say about Ctrl-C end with one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write(SAID)
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Learn to rank a few candidates out of very many.",
     no_args_is_help=True,
     add_completion=False,

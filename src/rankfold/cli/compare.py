@@ -10,6 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 from rankfold.errors import UserError
+from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +79,7 @@ def command(
             results = compare(data, methods, **how, progress=tell)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command goes on with what {out} holds")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     page = _write_page(results, out / "report.html", say)
     if json:
         print_json(results)

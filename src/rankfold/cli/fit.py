@@ -10,6 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Quiet, Tell, console, print_json, progress
 from rankfold.cli.info import describe_addition
+from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from rankfold.fitting import Report
@@ -111,7 +112,7 @@ def command(
     except KeyboardInterrupt:
         go_on = f"go on from {kept} with --resume"
         say.print(f"stopped: {go_on if kept.exists() else 'there is nothing to resume yet'}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     if finished and add is None:
         say.print(f"{out} was finished already: nothing is done")
     notes = ranker.model.notes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,7 @@ def command(
             tuned = tune(method, data, out=out, **how)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command goes on with what is in {out}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     if json:
         print_json(_document(method, out, tuned))
         return

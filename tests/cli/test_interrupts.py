@@ -1,0 +1,105 @@
+"""Ctrl-C ends a command at any time: one line, exit code 130, nothing half-written."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+# A shell may have started the tests with Ctrl-C ignored. Imported first is what comes before the
+# first line that could look after Ctrl-C: the interpreter itself, and the package's own name.
+START = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from rankfold.__main__ import main
+"""
+WHEN_IMPORTED = """
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except BaseException:  # as some modules do around what they can do without
+                pass
+sys.meta_path.insert(0, Finder)
+"""
+AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)\n"
+RUN = "print('ready', flush=True); main()"
+
+
+def start(code: str, *words: object, cwd: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", f"{START}{code}{RUN}", *map(str, words)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("typer", ("prepare", "no.csv", "--out", "new")),
+        ("polars", ("prepare", "no.csv", "--out", "new")),
+        ("numpy", ("evaluate", "no", "no")),
+        ("torch", ("evaluate", "no", "no")),
+        ("torch.nn", ("fit", "ials", "no", "--out", "new")),
+    ],
+)
+def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) -> None:
+    process = start(WHEN_IMPORTED.format(module=module), *words, cwd=tmp_path)
+    assert process.communicate(timeout=60) == ("ready\n", "interrupted\n")
+    assert process.returncode == 130
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (("fit", "ials", "data", "--out", "new", "--set", "sweeps=1000000", "--patience", 10**6), s)
+        for s in (0.002, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+    ]
+    + [
+        (words, s)
+        for words in (("prepare", "ratings.csv", "--out", "new"), ("evaluate", "model", "data"))
+        for s in (0.02, 0.1, 0.3)
+    ],
+)
+def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None:
+    process = start("", *words, cwd=home)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1].startswith(("interrupted", "stopped: "))
+    assert "Traceback" not in said
+    assert not (home / "new").exists()
+
+
+def test_it_is_heard_after_the_last_line(tmp_path: Path) -> None:
+    process = start(AT_EXIT, "--version", cwd=tmp_path)
+    assert process.communicate(timeout=60)[1] == "interrupted\n"
+    assert process.returncode == 130
+
+
+def test_where_it_is_ignored_it_stays_so(tmp_path: Path) -> None:
+    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + WHEN_IMPORTED.format(module="typer")
+    process = start(code, "--version", cwd=tmp_path)
+    assert "rankfold" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+
+
+def test_work_is_ended_with_one_line(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_args: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankfold.evaluation.evaluate", stop)
+    done = rankfold("evaluate", home / "model", home / "data", "--json")
+    assert done == (130, "", "interrupted\n")
