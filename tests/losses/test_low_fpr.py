@@ -1,4 +1,5 @@
 import math
+from decimal import Decimal
 
 import pytest
 import torch
@@ -89,6 +90,21 @@ def test_as_sigma_falls_the_negatives_at_the_rate_have_it_all(fpr: float, n: int
     assert float(weights[nearest].sum()) == pytest.approx(1.0, abs=1e-6)
     wide = rank_weights(ranks, torch.ones(1, n).bool(), fpr, 1e4)
     torch.testing.assert_close(wide, torch.full_like(wide, 1 / n))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-45, 1e-20, 1e-3, 1, 1e20, 1e38, 1e300, 1e308])
+def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
+    """Also one that floats take for 0 or infinity: decimals do not."""
+    ranks = torch.tensor([[0.0, 0.25, 0.75, 0.5, 0.5, 1.0], [0.0] * 6], dtype=dtype)
+    negative = torch.tensor([[True, True, True, True, True, False], [False] * 6])
+    found = rank_weights(ranks, negative, 0.5, sigma)
+    wide = Decimal(sigma)
+    parts = [(-((Decimal(r) - Decimal("0.5")) ** 2) / wide / wide / 2).exp() for r in ranks[0, :5].tolist()]
+    expected = [float(part / sum(parts)) for part in parts]
+    assert found.dtype == dtype
+    assert found[0].tolist() == pytest.approx([*expected, 0.0], rel=1e-6)
+    assert found[1].tolist() == [0.0] * 6
 
 
 def test_no_negative_no_weight() -> None:

@@ -40,7 +40,8 @@ def rank_weights(ranks: Tensor, negative: Tensor, fpr: float, sigma: float) -> T
 
         p_j prop. exp(-(R_j - fpr)^2 / (2 sigma^2)),    sum_j p_j = 1
 
-    As sigma falls, the negatives nearest to the rate have it all.
+    As sigma falls, the negatives nearest to the rate have it all; as it grows, all count alike.
+    Every sigma above 0 will do, also one that single precision takes for 0 or for infinity.
 
     Args:
         ranks: R, [T, B].
@@ -48,9 +49,11 @@ def rank_weights(ranks: Tensor, negative: Tensor, fpr: float, sigma: float) -> T
         fpr: the tolerated rate.
         sigma: the width of the Gaussian.
     """
-    away = ((ranks - fpr) ** 2).masked_fill(~negative, torch.inf)
-    further = away - away.amin(dim=1, keepdim=True)  # than the nearest, whatever sigma is
-    return (-further / sigma / (2 * sigma)).softmax(dim=1).nan_to_num(0.0)
+    away = ((ranks - fpr).double() ** 2).masked_fill(~negative, torch.inf)
+    further = away - away.amin(dim=1, keepdim=True)  # than the nearest, which has 0 whatever sigma
+    exponents = -further / sigma / sigma / 2  # one after the other: sigma^2 may be 0 or infinite
+    weights = torch.where(negative, exponents.softmax(dim=1), 0.0)
+    return weights.to(ranks.dtype)
 
 
 # ------------------------------------------------------------------------------- over all rows
