@@ -22,7 +22,9 @@ class Settings:
 # ---------------------------------------------------------------------------------- values
 
 
-@given(width=st.integers(), reg=st.floats(allow_nan=False), shuffle=st.booleans())
+@given(
+    width=st.integers(-(2**63), 2**63 - 1), reg=st.floats(allow_nan=False), shuffle=st.booleans()
+)
 def test_text_and_value_mean_the_same(width: int, reg: float, *, shuffle: bool) -> None:
     values = {"width": width, "reg": reg, "shuffle": shuffle}
     words = {"width": str(width), "reg": repr(reg), "shuffle": str(shuffle).lower()}
@@ -49,6 +51,8 @@ def test_whole_number_is_taken_for_a_number() -> None:
         ("width", True, "a whole number"),
         ("width", None, "a whole number"),
         ("width", [1], "a whole number"),
+        ("width", 2**63, "below 2**63"),
+        ("width", "1" + 30 * "0", "below 2**63"),
         ("reg", "much", "a number"),
         ("reg", False, "a number"),
         ("reg", 10**400, "a number"),

@@ -119,13 +119,14 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
         ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
         ("ials", {"resume": True}, "nothing to resume"),
         ("ials", {"seed": -1}, "seed is -1"),
-        ("ials", {"seed": 2**70}, "seed is"),
+        ("ials", {"seed": 2**70}, "seed cannot be"),
         ("ials", {"seed": "x"}, "seed cannot be 'x'"),
         ("ials", {"validation_queries": 0}, "validation_queries is 0"),
         ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
         ("ials", {"metric": "psp@5"}, "cannot validate by psp@5"),
         ("rg2", {"metric": "psn-raw@5"}, "cannot validate by psn-raw@5"),
         ("ials", {"width": 10**12}, "not enough memory"),
+        ("ials", {"width": 10**18}, "not enough memory"),  # too much to be counted in bytes
     ],
 )
 def test_bad_requests_are_refused(

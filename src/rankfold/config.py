@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from rankfold.errors import UserError
 
 T = TypeVar("T")
+MOST = 2**63  # what 64 bits hold: sizes and seeds are below
 NOTHING = ("none", "auto", "null")  # spellings of None, for an option that is a number or None
 
 
@@ -81,19 +83,18 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
     if kind is bool and value in ("true", "false"):
         return value == "true"
     if isinstance(value, bool) is (kind is bool):
-        if isinstance(value, kind):
-            return value
+        found = value
         if isinstance(value, {int: str, float: str | int}.get(kind, ())):
-            try:
-                return kind(value)
-            except (ValueError, OverflowError):
-                pass
+            with suppress(ValueError, OverflowError):
+                found = kind(value)
+        if isinstance(found, kind) and (kind is not int or -MOST <= found < MOST):
+            return found
     raise UserError(f"{name} cannot be {value!r}", hint=f"it takes {_NAMES.get(kind, kind)}")
 
 
 _OPTIONAL = (int | None, float | None)
 _NAMES = {
-    int: "a whole number",
+    int: "a whole number, below 2**63",
     float: "a number",
     bool: "true or false",
     str: "text; of what is your own, the name that it is registered under",

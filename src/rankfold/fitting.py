@@ -21,7 +21,7 @@ from rankfold.comm import connect, device_of, standing
 from rankfold.data.folder import check_pairs
 from rankfold.data.graded import hashes, joined
 from rankfold.data.prepare import as_data
-from rankfold.errors import UserError
+from rankfold.errors import UserError, enough_memory
 from rankfold.evaluation import Among, score
 from rankfold.grader import FITTED, Grader, load
 from rankfold.index.ann import build_index
@@ -135,15 +135,9 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     others get the rows of their own queries; a model of graded rows is whole on all.
     """
     job = plan(method, data, options)
-    try:
+    hint = "try a smaller width, or where there is one a smaller batch_size or negatives"
+    with enough_memory(f"fit {method} with these settings", hint):
         return _fit(job)
-    except (RuntimeError, MemoryError) as error:
-        if isinstance(error, MemoryError) or "memory" in str(error).splitlines()[0]:
-            raise UserError(
-                f"there is not enough memory to fit {method} with these settings",
-                hint="try a smaller width, or where there is one a smaller batch_size or negatives",
-            ) from error
-        raise
 
 
 def _fit(job: Job) -> Ranker | Grader:

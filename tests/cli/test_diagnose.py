@@ -7,12 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from linear_grades import data_of
 
 from rankfold.data import folder
 from rankfold.diagnose import diagnose
 
 Command = Callable[..., Any]
+SHORT = "not enough memory to diagnose"
 SMALL = ("--set", "epochs=2", "--set", "width=4", "--set", "rows=20")
 
 
@@ -58,6 +60,13 @@ def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None
         (("ranks", "{data}", "--method", "ce"), "not at 'ce'", "leave --method at cba"),
         (("ranks", "{data}", "--set", "seed=1"), "there is no option 'seed'", "options: rows"),
         (("whiteness", "{data}", "--set", "window=2"), "window is 2", "larger"),
+        (("surrogate", "--set", "sigmas=.2,.1,.10"), "has 0.1 more than once", "of its own"),
+        (("surrogate", "--set", "spreads=1000000000000"), "spreads is", "2 to 10,000"),
+        (("surrogate", "--set", "widest=1e308"), "widest is 1e+308", "up to 1e+100"),
+        (("surrogate", "--set", "scores=1000000000000"), SHORT, "a smaller scores"),
+        (("ranks", "{data}", "--set", "width=1000000000000"), SHORT, "a smaller width"),
+        (("ranks", "{data}", "--set", "width=1" + 18 * "0"), SHORT, "a smaller width"),
+        (("ranks", "{data}", "--set", "cache=1" + 30 * "0"), "cache cannot be", "below 2**63"),
     ],
 )
 def test_errors_have_hints(
@@ -68,6 +77,19 @@ def test_errors_have_hints(
     assert message in done.err
     assert hint in done.err.split("hint: ")[1]
     assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is for CUDA devices")
+def test_half_precision_has_a_hint_that_helps(
+    rankfold: Command, data: Path, tmp_path: Path
+) -> None:
+    words = ("diagnose", "ranks", data, "--out", tmp_path, *SMALL, "--set")
+    done = rankfold(*words, "precision=bfloat16")
+    assert done.code == 2
+    assert "precision=bfloat16 is for a CUDA device, not for the cpu" in done.err
+    assert "set precision=float32" in done.err.split("hint: ")[1]
+    assert "--device" not in done.err  # there is no such option
+    assert rankfold(*words, "precision=float32").code == 0
 
 
 def test_pairs_are_refused(rankfold: Command, home: Path) -> None:

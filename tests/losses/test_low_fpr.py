@@ -100,7 +100,10 @@ def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
     negative = torch.tensor([[True, True, True, True, True, False], [False] * 6])
     found = rank_weights(ranks, negative, 0.5, sigma)
     wide = Decimal(sigma)
-    parts = [(-((Decimal(r) - Decimal("0.5")) ** 2) / wide / wide / 2).exp() for r in ranks[0, :5].tolist()]
+    parts = [
+        (-((Decimal(r) - Decimal("0.5")) ** 2) / wide / wide / 2).exp()
+        for r in ranks[0, :5].tolist()
+    ]
     expected = [float(part / sum(parts)) for part in parts]
     assert found.dtype == dtype
     assert found[0].tolist() == pytest.approx([*expected, 0.0], rel=1e-6)

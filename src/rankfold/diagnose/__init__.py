@@ -16,7 +16,7 @@ from rankfold.data.prepare import as_data
 from rankfold.diagnose import ranks, surrogate, whiteness
 from rankfold.diagnose.finding import Finding
 from rankfold.diagnose.watching import Fit
-from rankfold.errors import UserError
+from rankfold.errors import UserError, enough_memory
 from rankfold.methods.cba import CbaConfig
 from rankfold.types import Progress, Run
 
@@ -31,23 +31,30 @@ class Diagnosis:
     config: type[Any]  # a frozen dataclass; its fields are the diagnosis's own settings
     find: Callable[[Any, Any, Progress], Finding]  # settings, what to train or None, progress
     trains: bool  # and so needs data
+    large: str  # settings that memory goes by
 
 
 DIAGNOSES = {
     "ranks": Diagnosis(
-        "true ranks against those told from the cache", ranks.RanksConfig, ranks.find, trains=True
+        "true ranks against those told from the cache",
+        ranks.RanksConfig,
+        ranks.find,
+        trains=True,
+        large="width, batch_size, cache or rows",
     ),
     "whiteness": Diagnosis(
         "whether ranks wander as white noise does",
         whiteness.WhitenessConfig,
         whiteness.find,
         trains=True,
+        large="width, batch_size, cache, rows or others",
     ),
     "surrogate": Diagnosis(
         "the surrogate risk against the exact one",
         surrogate.SurrogateConfig,
         surrogate.find,
         trains=False,
+        large="scores",
     ),
 }
 
@@ -81,12 +88,12 @@ def diagnose(
     others = dict(options or {})
     own = {key: others.pop(key) for key in _names(diagnosis.config) if key in others}
     settings = config.build(diagnosis.config, own)
-    if not diagnosis.trains:
-        config.check_names(diagnosis.config, others)
-        found = diagnosis.find(settings, None, progress)
-        return _told(name, found, {})
-    fit = _fit(name, diagnosis, data, others, seed)
-    found = diagnosis.find(settings, fit, progress)
+    with enough_memory(f"diagnose {name} with these settings", f"try a smaller {diagnosis.large}"):
+        if not diagnosis.trains:
+            config.check_names(diagnosis.config, others)
+            return _told(name, diagnosis.find(settings, None, progress), {})
+        fit = _fit(name, diagnosis, data, others, seed)
+        found = diagnosis.find(settings, fit, progress)
     how = {"method": method, "seed": seed, "config": asdict(fit.config)}
     return _told(name, found, {**how, "data": fit.data.fingerprint})
 

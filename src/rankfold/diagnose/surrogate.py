@@ -5,6 +5,7 @@ Figure 3 of [cba]: scores of positives are normal around .7, those of negatives 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 import torch
@@ -17,6 +18,8 @@ from rankfold.metrics.graded import check_fpr
 from rankfold.types import Progress
 
 POSITIVE, NEGATIVE = 0.7, 0.3  # means of the scores
+MOST_SPREADS = 10_000  # more than a picture shows
+WIDEST = 1e100  # far beyond it, scores that differ by more than a number can say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +34,12 @@ class SurrogateConfig:
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
-        for name, least in (("scores", 1), ("spreads", 2)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} is {getattr(self, name)}", hint=f"it is at least {least}")
-        if not 0 < self.widest < float("inf"):
-            raise UserError(f"widest is {self.widest}", hint="it is more than 0")
+        if self.scores < 1:
+            raise UserError(f"scores is {self.scores}", hint="it is at least 1")
+        if not 2 <= self.spreads <= MOST_SPREADS:
+            raise UserError(f"spreads is {self.spreads}", hint=f"it is 2 to {MOST_SPREADS:,}")
+        if not 0 < self.widest <= WIDEST:
+            raise UserError(f"widest is {self.widest}", hint=f"it is more than 0, up to {WIDEST:g}")
         self.sigma_values()
 
     def sigma_values(self) -> list[float]:
@@ -47,6 +51,12 @@ class SurrogateConfig:
             raise UserError(
                 f"sigmas cannot be {self.sigmas!r}", hint="numbers above 0, as in 0.1,0.05"
             )
+        twice = [name for name, times in Counter(map(_label, found)).items() if times > 1]
+        if twice:
+            raise UserError(
+                f"sigmas {self.sigmas!r} has {twice[0]} more than once, to six digits",
+                hint="give each surrogate a sigma of its own",
+            )
         return found
 
 
@@ -55,14 +65,14 @@ def find(config: SurrogateConfig, _fit: None, progress: Progress) -> Finding:
     spreads = [config.widest * (1 - i / (config.spreads - 1)) for i in range(config.spreads)]
     sigmas = config.sigma_values()
     exact: list[float] = []
-    surrogate: dict[str, list[float]] = {f"{sigma:g}": [] for sigma in sigmas}
+    surrogate: dict[str, list[float]] = {_label(sigma): [] for sigma in sigmas}
     for place, spread in enumerate(spreads):
         progress("surrogate: risks", place / len(spreads))
         scores, grades = normal_scores(config.scores, spread)
         exact.append(rounded(float(exact_risk(scores, grades > 0, config.fpr))))
         for sigma in sigmas:
             risk = surrogate_risk(scores, grades, 2, config.fpr, sigma)
-            surrogate[f"{sigma:g}"].append(rounded(float(risk)))
+            surrogate[_label(sigma)].append(rounded(float(risk)))
     gaps = {
         sigma: max(abs(a - b) for a, b in zip(values, exact, strict=True))
         for sigma, values in surrogate.items()
@@ -79,6 +89,10 @@ def find(config: SurrogateConfig, _fit: None, progress: Progress) -> Finding:
     title = f"Exact and surrogate risk at a false-positive rate of {config.fpr:g}"
     chart = Chart(title, "spread s of the scores (standard deviation)", "risk (nats)", lines)
     return Finding(summary, details, {"surrogate": chart})
+
+
+def _label(sigma: float) -> str:
+    return f"{sigma:g}"
 
 
 def normal_scores(n: int, spread: float) -> tuple[Tensor, Tensor]:

@@ -115,9 +115,12 @@ class Loop:
         self.task, self.config, self.run = task, config, run
         self.half = config.precision == "bfloat16"
         if self.half and run.device.type != "cuda":
+            there = torch.cuda.is_available()
             raise UserError(
-                f"precision cannot be bfloat16 on a {run.device.type}",
-                hint="leave it at float32, or fit with --device cuda",
+                f"precision=bfloat16 is for a CUDA device, not for the {run.device.type}",
+                hint="set precision=float32, or fit with --device cuda"
+                if there
+                else "set precision=float32, the default: there is no CUDA device here",
             )
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
         decay = config.weight_decay
