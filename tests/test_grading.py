@@ -124,6 +124,23 @@ def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> 
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_samples_of_one_grade_make_no_interval(grader: Grader, data: Dataset, seed: int) -> None:
+    """Two rows: half of the samples have both."""
+    rows = data.graded("test")
+    places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
+    found = evaluate(grader, replace(data, test=rows.select(places)), samples=3, seed=seed)
+    samples = torch.cat(list(_resampled(2, 3, Certainty(samples=3, seed=seed))))
+    enough = int((samples > 0).all(dim=1).sum()) > 1
+    assert all((ends is not None) == enough for ends in found.intervals.values())
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
+    with pytest.raises(UserError, match="samples is 1, and one sample has no spread"):
+        evaluate(grader, data, samples=1)
+
+
 def test_intervals_hold_what_they_say() -> None:
     """Of 80 samples of rows, about nine in ten have the true value in their interval of .9."""
     everything = random_rows(100, 40_000)

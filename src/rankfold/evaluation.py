@@ -48,6 +48,7 @@ from rankfold.metrics.strata import GROUPS
 from rankfold.ranker import Ranker
 from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts
 
+OPTIONS = {"samples": "--bootstrap", "calibration": "--calibration", "seed": "--seed"}
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
 
@@ -106,7 +107,7 @@ def evaluate(
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str | None = None,
-    propensity: tuple[float, float] = Propensity(),
+    propensity: tuple[float, float] | None = None,
     strata: bool = False,
     index: str = "exact",
     memory_budget: int = 2**30,
@@ -127,7 +128,7 @@ def evaluate(
         data: prepared data or its folder.
         split: validation or test.
         metrics: names with a cut-off, or with a false-positive rate; None: the usual ones.
-        propensity: A and B of psp and psn; counts are those of the data's training pairs.
+        propensity: A and B of psp and psn, by counts of the data's training pairs; None: the usual.
         strata: also measure by how frequent the positives are in the data's training pairs.
         index: what searches vectors: exact or approximate.
         memory_budget: bytes for blocks.
@@ -140,7 +141,7 @@ def evaluate(
     if split not in ("validation", "test"):
         raise UserError(f"cannot evaluate on {split!r}", hint="use --split validation or test")
     if isinstance(ranker, Grader):
-        _check_graded(index, strata=strata)
+        _refuse_for_rows(strata=strata, index=index != "exact", propensity=propensity is not None)
         names, how = (
             GRADED_DEFAULTS if metrics is None else metrics,
             config.build(Certainty, graded),
@@ -150,16 +151,17 @@ def evaluate(
         )
     config.check_names(Certainty, graded)
     if graded:
+        option = next(iter(graded))
         raise UserError(
-            f"{next(iter(graded))} is for graded rows, and {ranker.model.method} ranks candidates",
-            hint="leave it out",
+            f"{option} is for graded rows, and {ranker.model.method} ranks candidates",
+            hint=f"leave {OPTIONS.get(option, option)} out",
         )
     return evaluate_ranking(
         ranker,
         data,
         split=split,
         metrics=DEFAULT_METRICS if metrics is None else metrics,
-        propensity=propensity,
+        propensity=Propensity() if propensity is None else propensity,
         strata=strata,
         index=index,
         memory_budget=memory_budget,
@@ -167,8 +169,9 @@ def evaluate(
     )
 
 
-def _check_graded(index: str, *, strata: bool) -> None:
-    for option, given in (("strata", strata), ("index", index != "exact")):
+def _refuse_for_rows(**options: bool) -> None:
+    """A UserError for the first option that was given: a model that grades rows has none of it."""
+    for option, given in options.items():
         if given:
             raise UserError(
                 f"{option} is for models that rank candidates, and this one grades rows",

@@ -6,7 +6,6 @@ and the id i in ``index.faiss``, is the i-th key of that side.
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from rankfold.index.plain import ASKED, write_plain
 from rankfold.methods import METHODS
 from rankfold.ranker import Ranker
 from rankfold.types import Progress, Side, Vocabulary
+from rankfold.writing import as_json
 
 BLOCK_BYTES = 2**26  # of vectors at a time
 
@@ -76,7 +76,7 @@ def export(
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
             some = ranker.answers.some_vectors(ASKED)
             about["index"] = write_plain(ranker.answers.index, candidates, path, some)
-        (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (folder / "about.json").write_text(as_json(about, indent=2), encoding="utf-8")
     return about
 
 

@@ -51,6 +51,11 @@ class Certainty:
         for name in ("samples", "seed", "calibration"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        if self.samples == 1:
+            raise UserError(
+                "samples is 1, and one sample has no spread",
+                hint="--bootstrap is 0, for no intervals, or 2 or more",
+            )
         if not 0 < self.confidence < 1:
             raise UserError(
                 f"confidence is {self.confidence:g}", hint="it lies between 0 and 1, say .95"
@@ -79,7 +84,8 @@ class GradedEvaluation:
     trained_on: int | None  # rows that the model was fitted on: too high values; None: not known
     grades: Sequence[str]  # names; threshold k has those up to the k-th below it
     metrics: Mapping[str, float]
-    intervals: Mapping[str, tuple[float, float]]  # empty without a bootstrap
+    intervals: Mapping[str, tuple[float, float] | None]
+    """Empty without a bootstrap; None where fewer than two samples had two grades."""
     thresholds: Mapping[str, Sequence[float | None]]  # None where a threshold has one side alone
     operating: Sequence[Operating] = ()  # for each rate among the metrics
     operating_on: str = ""  # which rows the cuts come from: validation or train
@@ -96,7 +102,9 @@ class GradedEvaluation:
             "without_grade": self.without_grade,
             "trained_on": self.trained_on,
             "metrics": dict(self.metrics),
-            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "intervals": {
+                name: None if ends is None else list(ends) for name, ends in self.intervals.items()
+            },
             "thresholds": {name: list(values) for name, values in self.thresholds.items()},
             "grades": list(self.grades),
         }
@@ -309,11 +317,13 @@ def _resampled(n: int, n_grades: int, how: Certainty) -> Iterator[Tensor]:
         yield torch.bincount(drawn.flatten(), minlength=size * n).view(size, n)
 
 
-def _interval(means: Tensor, confidence: float) -> tuple[float, float]:
+def _interval(means: Tensor, confidence: float) -> tuple[float, float] | None:
     """The percentiles that hold the middle share; samples of one grade alone have no value."""
     values = means[~means.isnan()].numpy()
+    if len(values) < 2:
+        return None
     tail = (1 - confidence) / 2
-    low, high = np.quantile(values, [tail, 1 - tail]) if len(values) else (np.nan, np.nan)
+    low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
 
 

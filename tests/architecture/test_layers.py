@@ -9,6 +9,7 @@ SRC = Path(__file__).parents[2] / "src" / "rankfold"
 LAYERS = [
     "errors",
     "interrupts",
+    "writing",
     "config",
     "types",
     "watch",

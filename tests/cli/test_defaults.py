@@ -50,4 +50,5 @@ def test_evaluate() -> None:
     assert tuple(evaluate.DEFAULT.split(",")) == DEFAULT_METRICS
     assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
     assert Certainty().samples == evaluate.SAMPLES
-    assert parse_propensity(str(shown(evaluate.command)["propensity"])) == Propensity()
+    assert parse_propensity(evaluate.PROPENSITY) == Propensity()
+    assert shown(evaluate.command)["propensity"] is None  # so that what was given is told apart

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from linear_grades import LINEAR, NAMES, data_of, grader_of
 
 import rankfold as rf
@@ -63,6 +64,22 @@ def test_evaluate_json_is_one_document(rankfold: Command, graded: Path) -> None:
     assert list(found["intervals"]) == ["tpr@fpr=.1", "order"]
     assert len(found["thresholds"]["tpr@fpr=.1"]) == 2
     assert found["queries"] == 200
+
+
+def test_an_interval_that_nobody_knows_is_null(rankfold: Command, graded: Path) -> None:
+    data = data_of()
+    rows = data.graded("test")
+    places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
+    folder.save(replace(data, test=rows.select(places)), graded / "two")
+    words = ("evaluate", graded / "model", graded / "two", "--metrics", "auc", "--bootstrap", 2)
+    for seed in range(8):  # a sample in two has one grade alone
+        done = rankfold(*words, "--seed", seed, "--json")
+        assert (done.code, "NaN" in done.out) == (0, False)
+        if json.loads(done.out)["intervals"]["auc"] is None:
+            break
+    else:
+        pytest.fail("every sample had two grades")
+    assert " - " in rankfold(*words, "--seed", seed).err
 
 
 def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) -> None:
@@ -233,7 +250,10 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
         (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
         (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
+        (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
+        (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
         (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
+        (("evaluate", "model", "data", "--bootstrap", "1"), "samples is 1", "--bootstrap is 0"),
         (("forget", "model", "p1"), "grades rows", "predict"),
     ],
 )
@@ -261,9 +281,11 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     assert done.code == 2
     assert "fpr was given, but the model ranks candidates" in done.err
     assert "leave --fpr out" in done.err
-    done = rankfold("evaluate", model, model.with_name("data"), "--bootstrap", 5)
-    assert done.code == 2
-    assert "samples is for graded rows" in done.err
+    for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
+        done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
+        assert done.code == 2
+        assert f"{name} is for graded rows" in done.err
+        assert f"leave --{option} out" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: k is 0")
 
 

@@ -174,4 +174,5 @@ def test_p_of_draws_counts_both_sides() -> None:
 def test_interval_leaves_samples_without_a_value_out() -> None:
     draws = np.array([np.nan, *np.linspace(0, 1, 101)])
     assert interval_of(draws) == pytest.approx((0.025, 0.975))
-    assert np.isnan(interval_of(np.array([np.nan]))).all()
+    assert interval_of(np.array([np.nan])) is None
+    assert interval_of(np.array([np.nan, 0.5])) is None  # one has no spread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.errors import printable
+from rankfold.writing import as_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.write(as_json(document))
 
 
 @contextmanager

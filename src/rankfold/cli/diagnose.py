@@ -10,6 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 from rankfold.errors import UserError
+from rankfold.writing import as_json
 
 
 def command(
@@ -34,8 +35,6 @@ def command(
     ranks: true ranks against those told from the cache. whiteness: whether ranks wander as white
     noise does. surrogate: the surrogate risk against the exact one.
     """
-    import json as notation
-
     from rankfold.config import parse_words
     from rankfold.diagnose import diagnose, find_diagnosis
     from rankfold.report.curves import curves_svg
@@ -48,7 +47,7 @@ def command(
     _check_folder(out)
     with progress(quiet=quiet or json) as tell:
         found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
-    put(out / f"{name}.json", notation.dumps(found.details, indent=1) + "\n")
+    put(out / f"{name}.json", as_json(found.details, indent=1))
     for stem, chart in found.charts.items():
         put(out / f"{stem}.svg", curves_svg(chart))
     if json:

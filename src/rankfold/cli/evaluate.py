@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULT = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
 GRADED = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
 SAMPLES = 1000
+PROPENSITY = "0.55,1.5"
 
 
 def command(
@@ -35,8 +36,11 @@ def command(
         ),
     ] = None,
     propensity: Annotated[
-        str, typer.Option(metavar="A,B", help="Of the propensities of psp and psn.")
-    ] = "0.55,1.5",
+        str | None,
+        typer.Option(
+            metavar="A,B", help=f"Of the propensities of psp and psn, {PROPENSITY} unless told."
+        ),
+    ] = None,
     strata: Annotated[
         bool, typer.Option("--strata", help="Also by how frequent the positives are in train.")
     ] = False,
@@ -68,7 +72,7 @@ def command(
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     asked = {"samples": bootstrap, "calibration": calibration, "seed": seed}
-    given = parse_propensity(propensity)
+    given = None if propensity is None else parse_propensity(propensity)
     with progress(quiet=quiet or json) as tell:
         result = evaluate(
             load(model),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
 from rankfold.store import put
 from rankfold.types import Dataset
+from rankfold.writing import as_json
 
 
 def compare(
@@ -42,6 +42,6 @@ def compare(
         outcomes = [run_entry(plan, entry, how.progress) for entry in plan.entries]
         how.progress("testing differences", 0.0)
         results = assemble(plan, outcomes)
-        put(plan.out / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        put(plan.out / "results.json", as_json(results, indent=1))
         put(plan.out / "results.csv", to_csv(results))
     return results

@@ -90,7 +90,7 @@ def to_csv(results: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------------------- methods
 
 
-Intervals = Mapping[tuple[str, str], tuple[float, float]]  # of an entry's name and a metric
+Intervals = Mapping[tuple[str, str], tuple[float, float] | None]  # by entry's name and metric
 
 
 def _method(plan: Plan, outcome: Outcome, intervals: Intervals) -> dict[str, Any]:

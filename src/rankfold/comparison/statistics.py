@@ -180,11 +180,11 @@ def graded_draws(
     return torch.cat(blocks, dim=2).numpy()
 
 
-def interval_of(draws: Floats) -> tuple[float, float]:
-    """The middle 95 % of the samples that have a value; NaN without any."""
+def interval_of(draws: Floats) -> tuple[float, float] | None:
+    """The middle 95 % of the samples that have a value; None where fewer than two do."""
     known = draws[~np.isnan(draws)]
-    if len(known) == 0:
-        return np.nan, np.nan
+    if len(known) < 2:
+        return None
     low, high = _middle(known[:, None])[0]
     return float(low), float(high)
 
