@@ -12,29 +12,31 @@ import pytest
 
 Command = Callable[..., Any]
 
-# A shell may have started the tests with Ctrl-C ignored. Imported first is what comes before the
-# first line that could look after Ctrl-C: the interpreter itself, and the package's own name.
+# A shell may have started the tests with Ctrl-C ignored. The command is ready at its first import:
+# nobody can look after Ctrl-C while the interpreter itself starts.
 START = """
-import os, signal, sys, time
+import atexit, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from rankfold.__main__ import main
-"""
-WHEN_IMPORTED = """
+module = sys.argv.pop(1)
+
 class Finder:
     def find_spec(name, path=None, target=None):
-        if name == {module!r}:
+        if name == "rankfold.cli":
+            print("ready", flush=True)
+        if name == module:
             try:
                 signal.raise_signal(signal.SIGINT)
             except BaseException:  # as some modules do around what they can do without
                 pass
+
 sys.meta_path.insert(0, Finder)
 """
-AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)\n"
-RUN = "print('ready', flush=True); main()"
+RUN = "from rankfold.__main__ import main; main()"
 
 
-def start(code: str, *words: object, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", f"{START}{code}{RUN}", *map(str, words)]
+def start(*words: object, cwd: Path, code: str = "", at_import: str = "-") -> subprocess.Popen[str]:
+    """A command that ``code`` goes before, interrupted when it imports a module."""
+    command = [sys.executable, "-c", f"{START}{code}{RUN}", at_import, *map(str, words)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
 
@@ -50,7 +52,7 @@ def start(code: str, *words: object, cwd: Path) -> subprocess.Popen[str]:
     ],
 )
 def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) -> None:
-    process = start(WHEN_IMPORTED.format(module=module), *words, cwd=tmp_path)
+    process = start(*words, cwd=tmp_path, at_import=module)
     assert process.communicate(timeout=60) == ("ready\n", "interrupted\n")
     assert process.returncode == 130
     assert not list(tmp_path.iterdir())
@@ -69,7 +71,7 @@ def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) 
     ],
 )
 def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None:
-    process = start("", *words, cwd=home)
+    process = start(*words, cwd=home)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(seconds)
@@ -82,14 +84,15 @@ def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None
 
 
 def test_it_is_heard_after_the_last_line(tmp_path: Path) -> None:
-    process = start(AT_EXIT, "--version", cwd=tmp_path)
+    code = "atexit.register(signal.raise_signal, signal.SIGINT)\n"
+    process = start("--version", cwd=tmp_path, code=code)
     assert process.communicate(timeout=60)[1] == "interrupted\n"
     assert process.returncode == 130
 
 
 def test_where_it_is_ignored_it_stays_so(tmp_path: Path) -> None:
-    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + WHEN_IMPORTED.format(module="typer")
-    process = start(code, "--version", cwd=tmp_path)
+    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    process = start("--version", cwd=tmp_path, code=code, at_import="typer")
     assert "rankfold" in process.communicate(timeout=60)[0]
     assert process.returncode == 0
 
