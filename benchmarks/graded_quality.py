@@ -3,6 +3,7 @@
     python benchmarks/graded_quality.py export [--data DIR]         both sets, prepared, as arrays
     python benchmarks/graded_quality.py run [--data-sets ...] [--methods ...] [--jobs N] [--out DIR]
     python benchmarks/graded_quality.py table
+    python benchmarks/graded_quality.py thresholds [--data-sets ...] [--methods ...] [--jobs N]
 
 Every method has the same encoder, loop and batch size, and as many random settings (``TRIALS``),
 drawn from its space by the same seed. A setting is scored after its last epoch by TPR at the rate
@@ -12,6 +13,8 @@ with five seeds and scored on test. A method that takes the rate as a setting is
 for each rate; of another, the trials are shared and the choice is made for each rate.
 
 ``run`` needs torch and numpy alone; each figure is kept at once, what is there is not run again.
+``thresholds`` fits what was chosen for the lowest rate once more: where on the scale of grades a
+method finds what it finds.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from torch import Tensor
 from rankfold import config as settings_of
 from rankfold.comm import Alone
 from rankfold.methods import METHODS
-from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.metrics.graded import graded_mean, parse_graded, passed_by_grade, values_of
 from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 HOME = Path(__file__).parent
@@ -72,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("task", choices=["export", "run", "table"])
+    parser.add_argument("task", choices=["export", "run", "table", "thresholds"])
     parser.add_argument("--data", type=Path, default=SHARED, help="where fars is")
     parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
     parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
@@ -85,6 +88,14 @@ def main() -> None:
             export(name, args.data)
     elif args.task == "table":
         print(table(args.out))
+    elif args.task == "thresholds":
+        units = [(d, m, args.device, args.out) for d in args.data_sets for m in args.methods]
+        with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+            path = args.out / "thresholds.json"
+            found = json.loads(path.read_text()) if path.exists() else {}
+            for key, values in pool.imap_unordered(at_thresholds, units):
+                found[key] = values
+                keep(path, dict(sorted(found.items())))
     else:
         units = [
             (data, name, rate, args.device, args.out)
@@ -173,8 +184,8 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
         if any(trial == known["settings"] for known in found["trials"]):
             continue
         began = time.perf_counter()
-        scored = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
-        means = {m: float(np.mean([row[m] for row in scored])) for m in METRICS}
+        parts = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
+        means = {m: float(np.mean([row[m] for row in parts])) for m in METRICS}
         seconds = round(time.perf_counter() - began, 1)
         found["trials"].append({"settings": trial, "seconds": seconds, **means})
         keep(path, found)
@@ -195,6 +206,30 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
             keep(path, found)
         mean = np.mean([row[f"tpr@fpr={wanted}"] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
+
+
+def at_thresholds(job: tuple[str, str, str, Path]) -> tuple[str, Row]:
+    """TPR at the lowest rate, threshold by threshold, of the settings that were chosen for it."""
+    data_name, name, device, out = job
+    torch.set_num_threads(1)
+    rate = RATES[0]
+    path = out / f"{name}-{data_name}{f'-{rate}' if name in TAKES_RATE else ''}.json"
+    kept = json.loads(path.read_text())["tests"][str(rate)]
+    data = load(data_name)
+    whole = replace(data, train=data.graded("train").join(data.graded("validation")))
+    rows, values = data.graded("test"), []
+    for seed in range(SEEDS):
+        given = rate if name in TAKES_RATE else None
+        scores, _ = scored(name, whole, kept["settings"], given, seed, device, "test")
+        passed = passed_by_grade(scores, rows.grades, len(data.candidates))
+        (found,) = values_of(passed, [parse_graded(f"tpr@fpr={rate}")])
+        values.append([round(float(value), 4) for value in found])
+    mean = np.array(values).mean(axis=0)
+    before = float(np.mean([row[f"tpr@fpr={rate}"] for row in kept["seeds"]]))
+    print(
+        data_name, name, mean.round(3), round(float(mean.mean()), 4), round(before, 4), flush=True
+    )
+    return f"{data_name}, {name}", {"rate": rate, "seeds": values, "mean": mean.round(4).tolist()}
 
 
 def trials(data_name: str, name: str) -> list[Row]:
@@ -218,17 +253,24 @@ def fitted(
     name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
 ) -> Row:
     """The metrics of the last epoch on a split, and the seconds of training."""
+    scores, seconds = scored(name, data, trial, rate, seed, device, split)
+    rows: Graded = data.graded(split)  # type: ignore[arg-type]
+    n = len(data.candidates)
+    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
+    return {**values, "seconds": round(seconds, 1)}
+
+
+def scored(
+    name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
+) -> tuple[Tensor, float]:
+    """The scores of a split by the last epoch, and the seconds of training."""
     method = METHODS[name.removesuffix("-paper")]
     given = trial if rate is None else {**trial, "fpr": rate}
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
     run = Run(torch.Generator().manual_seed(seed), torch.device(device), Alone())
     model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
-    rows: Graded = data.graded(split)  # type: ignore[arg-type]
     assert method.score_rows is not None
-    scores: Tensor = method.score_rows(model, rows)
-    n = len(data.candidates)
-    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
-    return {**values, "seconds": round(seconds, 1)}
+    return method.score_rows(model, data.graded(split)), seconds  # type: ignore[arg-type]
 
 
 def names_of(config: Any) -> set[str]:

@@ -242,6 +242,20 @@ def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Da
     assert evaluate(grader, other, samples=0).trained_on == 170 + same
 
 
+def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -> None:
+    """A column of keys: in another split each row of test has one that train lacks."""
+    rows = range(200)
+    table = pl.DataFrame(
+        {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
+    )
+    first, second = (rf.prepare(table, format="features", grade="y", seed=s) for s in (0, 1))
+    grader = rf.fit("ce", first, epochs=1)
+    found = evaluate(grader, second, samples=0)
+    assert found.trained_on is None
+    assert "not known whether the model was fitted on some of these rows: key" in found.cautions[-1]
+    assert evaluate(grader, first, samples=0).trained_on == 0
+
+
 def test_a_model_of_before_leaves_open_what_it_was_fitted_on(data: Dataset) -> None:
     grader = grader_of(data, data=data.fingerprint)
     tensors = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
@@ -289,13 +303,13 @@ def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
     assert not evaluate(grader, data, samples=0).cautions
     assert "cautions" not in evaluate(grader, data, samples=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
-    told = ["7 of 200 values of site are new to the model: they count as missing"]
-    assert evaluate(grader, lost, samples=0).to_json()["cautions"] == told
+    told = "7 of 200 values of site are new to the model: they count as missing"
+    assert evaluate(grader, lost, samples=0).to_json()["cautions"][0] == told
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
     other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
     new = 7 + int((rows.categories == 1).sum())  # now "c"
-    (caution,) = evaluate(grader, other, samples=0).cautions
+    caution = evaluate(grader, other, samples=0).cautions[0]
     assert caution.startswith(f"{new} of 200 values of site are new to the model, or to the train")
 
 

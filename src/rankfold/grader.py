@@ -29,6 +29,7 @@ CUTS_OF_TRAIN = (
     "the cuts between grades were made on rows that the model was fitted on: "
     "the false-positive rate on new rows will be higher"
 )
+ROUNDING = 1e-6  # of scores, a share of the largest: more than single precision has
 OPERATING = ("operating_scores", "operating_grades")  # tensors of rows that cuts are made from
 FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
 
@@ -71,15 +72,17 @@ class Grader:
     def cuts(self, fpr: float) -> Tensor:
         """The score that a row must exceed to have a grade above k; [G - 1], none decreases.
 
-        At most a share ``fpr`` of the rows of grade <= k that the fit kept for it exceeds cut k.
-        Where a cut would be below the one before, it is raised to that, which lets fewer pass.
-        Where no such row was kept, the cut after holds, below which others were; inf at last.
+        At most a share ``fpr`` of the rows of grade <= k that the fit kept for it exceeds cut k,
+        which is halfway to the next score of a row that was kept. Where a cut would be below the
+        one before, it is raised to that, which lets fewer pass. Where no such row was kept, the cut
+        after holds, below which others were; inf at last.
         """
         scores, grades = self._operating()
         rate = check_fpr(fpr)
         own = scores.new_full((len(self.grades),), torch.inf)
         for k in reversed(range(len(self.grades) - 1)):
-            own[k] = cut(scores, grades > k, rate) if bool((grades <= k).any()) else own[k + 1]
+            there = bool((grades <= k).any())
+            own[k] = _halfway(cut(scores, grades > k, rate), scores) if there else own[k + 1]
         return own[:-1].cummax(dim=0).values
 
     def cautions(self, fpr: float) -> list[str]:
@@ -111,7 +114,7 @@ class Grader:
     def few(self, fpr: float) -> dict[str, int]:
         """Grades with too few rows below them for a rate, by name, and how many the fit kept.
 
-        They are fewer than 1 / ``fpr``: none of them may pass, and the cut is the highest of them.
+        They are fewer than 1 / ``fpr``: none of them may pass, and the cut is above all of them.
         """
         _, grades = self._operating()
         rate = exact(check_fpr(fpr))
@@ -126,7 +129,7 @@ class Grader:
                 hint="fit it again: a fit keeps the scores of its validation rows",
             )
         scores, grades = (self.model.tensors[name] for name in OPERATING)
-        return scores[grades >= 0], grades[grades >= 0]
+        return scores[grades >= 0].double(), grades[grades >= 0]
 
     def grade(self, scores: Tensor, fpr: float = USUAL_FPR) -> Tensor:
         """The grade of each score [n]: how many cuts it exceeds; [n] int64."""
@@ -278,6 +281,18 @@ def _check_columns(columns: Columns) -> None:
         texts = all(isinstance(name, str) for name in names)
         if not texts or list(names) != sorted(set(names)):
             raise ValueError(f"its columns or levels are {list(names)[:3]}")
+
+
+def _halfway(lowest: Tensor, scores: Tensor) -> Tensor:
+    """From a score to the next one above it.
+
+    A score is rounded otherwise among other rows, with other threads or on another device. A row
+    like the one at the cut must not pass for that: where values are few, they are many.
+    """
+    higher = scores[scores > lowest]
+    if len(higher) == 0:
+        return lowest + ROUNDING * scores.abs().max()
+    return lowest + (higher.min() - lowest) / 2
 
 
 def _step(rows: Graded) -> int:

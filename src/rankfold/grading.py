@@ -157,13 +157,14 @@ def evaluate_graded(
     progress("scoring", 0.0)
     scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
+    learnt, why = _trained_on(grader, data, split, rows, comm)
     drawn = _bootstrap(scores, grades, n_grades, specs, how, progress)
     named = dict(zip(map(str, specs), values, strict=True))
     return GradedEvaluation(
         split=split,
         queries=len(grades),
         without_grade=int(comm.sum((~known).sum())),
-        trained_on=_trained_on(grader, data, split, rows, comm),
+        trained_on=learnt,
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},
         intervals={name: _interval(means, how.confidence) for name, means in drawn.items()},
@@ -171,7 +172,7 @@ def evaluate_graded(
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
         calibration=_curves(scores, grades, n_grades, how.calibration),
-        cautions=_cautions(grader, data, split, comm),
+        cautions=_cautions(grader, data, split, comm) + why,
     )
 
 
@@ -238,6 +239,12 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     return places[column.long()]
 
 
+def _lost(data: Dataset, split: SplitName) -> Mapping[str, int]:
+    """By column, how many values of a split its own train lacks: they are kept as missing ones."""
+    found: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
+    return found
+
+
 def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
     """Which columns have values that are new to the model, and how many; as ``predict`` tells.
 
@@ -247,7 +254,7 @@ def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> li
     ours, theirs, given = grader.columns, data.columns, data.graded(split)
     if ours is None or theirs is None:
         return []
-    lost = data.summary.get("unknown", {}).get(split, {})
+    lost = _lost(data, split)
     rows = given if theirs == ours else _recolumned(given, theirs, ours)
     unknown = {}
     for place, name in enumerate(ours.levels):
@@ -260,22 +267,30 @@ def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> li
     return new_values({name: new for name, new in unknown.items() if new}, n, to)
 
 
-def _trained_on(grader: Grader, data: Dataset, split: str, rows: Graded, comm: Comm) -> int | None:
-    """How many of the rows the model has learnt; there should be none.
+def _trained_on(
+    grader: Grader, data: Dataset, split: SplitName, rows: Graded, comm: Comm
+) -> tuple[int | None, list[str]]:
+    """How many of the rows the model has learnt, and why that is not known; there should be none.
 
     Of the data that it was fitted on, the split tells. Rows of other data are told by all that the
-    model sees of them, and by their grade: so they are found in another split of the same table,
-    but for those with a level that the train rows of that split lack. A model of before, which has
-    kept nothing to tell them by, leaves it open.
+    model sees of them, and by their grade: so they are found in another split of the same table. A
+    row with a level that the train rows of that split lack has lost it there, and is not found; a
+    model of before has kept nothing to tell rows by.
     """
     notes, fitted = grader.model.notes, grader.model.tensors.get(FITTED)
     if data.fingerprint and notes.get("data") == data.fingerprint:
         learnt = len(rows) if notes.get("refit") and split == "validation" else 0
-    elif fitted is None:
-        return None
-    else:
-        learnt = int(torch.isin(hashes(rows), fitted).sum())
-    return int(comm.sum(torch.tensor(learnt)))
+        return int(comm.sum(torch.tensor(learnt))), []
+    open_ = "it is not known whether the model was fitted on some of these rows: "
+    if fitted is None:
+        return None, [f"{open_}it was written before models kept that; fit it again to know"]
+    n = int(comm.sum(torch.isin(hashes(rows), fitted).sum()))
+    columns = grader.columns.levels if grader.columns is not None else {}
+    lost = [column for column in _lost(data, split) if column in columns]
+    if not lost:
+        return n, []
+    why = f"{', '.join(lost)} may tell rows apart, and train lacks values that are here"
+    return None, [f"{open_}{f'{n:,} are equal to such, but ' if n else ''}{why}"]
 
 
 # ---------------------------------------------------------------------------------- bootstrap

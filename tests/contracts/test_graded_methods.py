@@ -53,6 +53,13 @@ def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:
 
 @pytest.mark.parametrize("name", GRADED)
 class TestGradedMethod:
+    def test_scores_a_row_alone_as_among_others(self, name: str) -> None:
+        """To the bit: cuts are between scores, and rows that are alike are graded alike."""
+        found, rows = rf.fit(name, data(), **FEW), data().graded("test")
+        among = found.score(rows)
+        for some in torch.randperm(len(rows)).split([1, 1, 7, 50, 241]):
+            assert torch.equal(found.score(rows.select(some)), among[some])
+
     @pytest.mark.parametrize("n_grades", [2, 4])
     def test_finds_the_planted_order(self, name: str, n_grades: int) -> None:
         found = rf.fit(name, data(n_grades), **FEW)

@@ -33,6 +33,13 @@ def test_risks_come_to_agree_as_the_spread_falls() -> None:
         assert gaps[0] > 0
 
 
+def test_untold_the_surrogates_come_to_the_exact_risk_as_sigma_falls() -> None:
+    found = diagnose("surrogate", options={"sigmas": "0.1,0.01,0.001,0.0001", "spreads": 3})
+    wide, *_, narrow = found.summary.values()
+    assert wide > 0.1
+    assert narrow < 1e-6
+
+
 def test_exact_risk_is_the_integral() -> None:
     """E log(1 + exp(s_beta - s+)) for s+ normal around .7, s_beta the quantile of negatives."""
     found = diagnose("surrogate", options={"scores": 2000, "fpr": 0.1, "spreads": 2}).details

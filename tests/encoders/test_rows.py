@@ -166,6 +166,10 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
         def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
             return self.map(inputs.numbers)
 
+    class Double(Mine):
+        def forward(self, inputs: Inputs, rng: torch.Generator | None) -> torch.Tensor:
+            return super().forward(inputs, rng).double()
+
     data = prepared(table())
     with pytest.raises(rf.UserError, match="encoder cannot be 'mine'"):
         rf.fit("ce", data, encoder="mine")
@@ -174,6 +178,9 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     assert "registered" in str(caught.value.hint)
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, _width, _drop, _rng: Mine(3))
     with pytest.raises(rf.UserError, match=r"encoder=mine made \[\d+, 3\]"):
+        rf.fit("cba", data, encoder="mine", epochs=1)
+    monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Double(width))
+    with pytest.raises(rf.UserError, match="encoder=mine made vectors of float64"):
         rf.fit("cba", data, encoder="mine", epochs=1)
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
     found = rf.fit("ce", data, encoder="mine", epochs=1)

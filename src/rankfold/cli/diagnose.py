@@ -54,7 +54,8 @@ def command(
         print_json(found.details)
         return
     rows = [[what, f"{value:.4f}"] for what, value in found.summary.items()]
-    print_table(name, ["at the end", "value"], rows, say)
+    when = "at the end" if find_diagnosis(name).trains else "over all spreads"
+    print_table(name, [when, "value"], rows, say)
     pictures = [f"{stem}.svg" for stem in found.charts]
     say.print(", ".join(str(out / file) for file in (f"{name}.json", *pictures)))
 

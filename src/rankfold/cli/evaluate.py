@@ -128,7 +128,12 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
     for caution in result.cautions:
         out.print(caution, style="yellow")
-    _warn_of_training(result, out)
+    if result.trained_on:
+        out.print(
+            f"{result.trained_on:,} rows of the {result.split} split equal rows that the model was "
+            "fitted on: where they are the same ones, these figures are too high",
+            style="yellow",
+        )
 
 
 def _print_operating(result: GradedEvaluation, out: Console) -> None:
@@ -164,21 +169,6 @@ def _print_calibration(result: GradedEvaluation, out: Console) -> None:
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:
     found = [None] * (len(result.grades) - 1) if values is None else values
     return ["-" if value is None else f"{value:.4f}" for value in found]
-
-
-def _warn_of_training(result: GradedEvaluation, out: Console) -> None:
-    if result.trained_on is None:
-        out.print(
-            "it is not known whether the model was fitted on some of these rows: it was written "
-            "before models kept that; fit it again to know",
-            style="yellow",
-        )
-    elif result.trained_on:
-        out.print(
-            f"{result.trained_on:,} rows of the {result.split} split equal rows that the model was "
-            "fitted on: where they are the same ones, these figures are too high",
-            style="yellow",
-        )
 
 
 def _print_strata(strata: Sequence[Stratum], out: Console) -> None:

@@ -35,6 +35,7 @@ from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, see
 from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
 
 BLOCK = 4096  # rows scored at a time, at most
+ALIKE = 16  # rows, of which products are rounded alike
 BLOCK_BYTES = 2**28  # of what the first layer makes of images
 FLIPS = {"none": (), "one": (3,), "both": (2, 3)}  # axes of images [B, channels, height, width]
 
@@ -113,6 +114,11 @@ class Grading(nn.Module):
             raise UserError(
                 f"encoder={self.name} made {list(found.shape)} of {len(rows)} rows",
                 hint=f"it has to make [rows, width], here {[len(rows), self.width]}",
+            )
+        if not found.is_floating_point() or found.dtype == torch.float64:
+            raise UserError(
+                f"encoder={self.name} made vectors of {str(found.dtype)[6:]}",
+                hint="it has to make float32: end it with .float()",
             )
         return found
 
@@ -243,11 +249,11 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     module = Grading(shape, model.config["encoder"], config, head, rng).to(device)
     module.load_state_dict({name: model.tensors[name] for name in module.state_dict()})
-    parts = torch.arange(len(rows)).split(block_rows(shape))
-    scores = [
-        recipe.score(module.head(module.vectors(rows.select(some).to(device))), n_grades)
-        for some in parts
-    ]
+    scores = []
+    for some in torch.arange(len(rows)).split(block_rows(shape)):
+        alike = torch.cat([some, some[-1:].expand(-len(some) % ALIKE)])
+        outputs = module.head(module.vectors(rows.select(alike).to(device)))
+        scores.append(recipe.score(outputs, n_grades)[: len(some)])
     return torch.cat(scores).cpu()
 
 
