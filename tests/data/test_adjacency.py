@@ -57,6 +57,27 @@ def test_format_may_be_told(tmp_path: Path) -> None:
     assert data.queries.keys.to_list() == [1, 3]
 
 
+def test_naming_columns_means_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "uir.txt"
+    path.write_text("u i r\nann x 3\nbob y 4\n")
+    named = {"query": "u", "candidate": "i", "grade": "r"}
+    whole = prepare(path, **named, split=(1, 0, 0))
+    given = prepare(train=path, **named, validation_share=0)
+    for data in (whole, given):
+        assert data.queries.keys.to_list() == ["ann", "bob"]
+        assert data.split("train").grades.tolist() == [3, 4]  # type: ignore[union-attr]
+    path.write_text("ann x 3\nbob y 4\n")
+    data = prepare(path, header=False, candidate="column_2", query="column_1", split=(1, 0, 0))
+    assert data.candidates.keys.to_list() == [3, 4]
+    with pytest.raises(UserError, match="which column of uir.txt is the query"):
+        prepare(path, header=False)
+    path.write_text("ann x y\nbob y\n")
+    data = prepare(path, grade="none", split=(1, 0, 0))  # names none
+    assert data.candidates.keys.to_list() == ["x", "y"]
+    with pytest.raises(UserError, match="adjacency files take no --candidate-column"):
+        prepare(path, format="adjacency", candidate="x")
+
+
 def test_given_splits_may_be_adjacency(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("0 1 2\n1 2\n")
     (tmp_path / "test.txt").write_text("0 3\n1 1\n")

@@ -182,7 +182,18 @@ def _checked(plan: Preparation) -> Preparation:
         raise UserError(f"the image size is {plan.image_size}", hint=hint)
     _check_kind(plan)
     _check_tables(plan)
+    named = _named_columns(plan)
+    if plan.format == "adjacency" and named:
+        raise UserError(
+            f"adjacency files take no --{OPTIONS[named[0]]}",
+            hint="they have no columns: leave it out, or say --format table",
+        )
     return plan
+
+
+def _named_columns(plan: Preparation) -> list[str]:
+    """The roles that a column is named for: only a table has columns."""
+    return [role for role in Columns._fields if getattr(plan, role) not in (None, NONE)]
 
 
 def _check_kind(plan: Preparation) -> None:
@@ -360,7 +371,8 @@ def _read_file(path: Path, columns: Columns, plan: Preparation, reading: Reading
             f"{path.name} is a KEEL file, of rows with grades, not of pairs",
             hint="add --format features",
         )
-    if plan.format == "adjacency" or (plan.format is None and _is_adjacency(path)):
+    guessed = plan.format is None and plan.header and not _named_columns(plan)
+    if plan.format == "adjacency" or (guessed and _is_adjacency(path)):
         names = Columns("query", "candidate", NONE, NONE)
         return read_frame(read_adjacency(path), names, path.name, reading)
     return read_table(path, columns, reading, header=plan.header)
