@@ -1,5 +1,6 @@
 """Arrays by name: whole or by split, and where their grades are."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,66 @@ def test_what_a_hint_names_can_be_used() -> None:
         parts = [arrays.understand(part, None, "it") for _, part in split]
         for name in frozenset.intersection(*(part.others for part in parts)):
             assert prepare(rows, format="features", grade=name).summary["grade_names"] == ["0", "1"]
+
+
+# ---------------------------------------------------------------------------------- damage
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    rows = {"X": np.random.default_rng(0).normal(size=(30, 3)), "y": severity(30)}
+    np.savez_compressed(tmp_path / "d.npz", **rows)
+    return tmp_path / "d.npz"
+
+
+def test_a_damaged_file_is_refused_or_read_as_it_was(packed: Path) -> None:
+    """Whatever zipfile, zlib and numpy make of it. The directory at its end is left alone."""
+    whole, found = packed.read_bytes(), arrays.load(packed)
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(400):
+        spoilt = bytearray(whole)
+        for place in rng.integers(0, whole.index(b"PK\1\2"), size=rng.integers(1, 4)):
+            spoilt[place] = rng.integers(256)
+        packed.write_bytes(spoilt)
+        try:
+            again = arrays.load(packed)
+        except UserError as error:
+            assert str(error).startswith("d.npz is damaged: ")  # noqa: PT017
+            refused += 1
+        else:
+            assert all(np.array_equal(again[name], found[name]) for name in found)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("place", [8, 10], ids=["flags", "compression"])  # in the directory
+def test_an_archive_of_another_kind_is_refused(place: int, packed: Path) -> None:
+    spoilt = bytearray(packed.read_bytes())
+    spoilt[spoilt.index(b"PK\1\2") + place] ^= 0x21
+    packed.write_bytes(spoilt)
+    with pytest.raises(UserError, match=r"d\.npz is damaged"):
+        arrays.load(packed)
+
+
+def test_a_file_that_is_cut_off_is_damaged(packed: Path) -> None:
+    whole = packed.read_bytes()
+    for size in (3, 100, len(whole) - 10):
+        packed.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"d\.npz is damaged"):
+            arrays.load(packed)
+
+
+def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
+    """Its header has a shape that is too small: the checksum, at the end, would not be seen."""
+    np.save(tmp_path / "X.npy", numbers(30))
+    text = (tmp_path / "X.npy").read_bytes().replace(b"(30, 2)", b"(20, 2)")
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("X.npy", text)
+    with pytest.raises(UserError, match=r"is damaged: there is more of X\.npy than its array"):
+        arrays.load(tmp_path / "d.npz")
+
+
+def test_other_files_of_an_archive_are_no_arrays(packed: Path) -> None:
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("readme.txt", "thirty rows")
+    assert arrays.load(packed).keys() == {"X", "y"}
+    assert prepare(packed, format="features").summary["rows"] == 30

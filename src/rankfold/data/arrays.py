@@ -10,11 +10,13 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
+from numpy.lib.format import MAGIC_PREFIX as ONE_ARRAY
+from numpy.lib.format import read_array
 from torch import Tensor
 
 from rankfold.data.reading import LINE
@@ -30,6 +32,7 @@ NAMES = {
 KNOWN = frozenset(name for names in NAMES.values() for name in names)
 SPLITS = (("train_",), ("val_", "validation_"), ("test_",))
 SAME = "they mean the same"
+SUFFIX = ".npy"  # of each array in the archive
 CHANNELS = 4  # at most: more of them are most likely a height or width
 HINT = (
     "it may have numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
@@ -51,18 +54,50 @@ def load(path: Path) -> dict[str, Any]:
     """All arrays of an ``.npz`` file; nothing in it is executed."""
     try:
         with path.open("rb") as raw:
-            found = np.load(raw, allow_pickle=False)
-            if not isinstance(found, Mapping):
-                raise ValueError("it holds one array without a name")  # noqa: TRY301, TRY004
-            return dict(found)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        objects = "Object arrays" in str(error)
+            if raw.read(len(ONE_ARRAY)) == ONE_ARRAY:
+                raise ValueError("it holds one array without a name")  # noqa: TRY301
+            return _members(raw)
+    except MemoryError as error:  # a damaged size would do it too
         raise UserError(
-            f"cannot read {path.name}: {'it holds objects' if objects else error}",
-            hint="rows of unlike sizes, say images, cannot be read: bring them to one size"
-            if objects
-            else "is it complete, and is it what its name says?",
+            f"cannot read {path.name}: its arrays are said to take more memory than there is",
+            hint="write them in parts; if they are smaller, the file is damaged",
         ) from error
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _members(raw: BinaryIO) -> dict[str, Any]:
+    """The arrays of a zip archive, each read to its end: the checksum is compared there."""
+    found = {}
+    with zipfile.ZipFile(raw) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:  # which compares the two places of its name
+                if not name.endswith(SUFFIX):
+                    continue
+                found[name.removesuffix(SUFFIX)] = read_array(member, allow_pickle=False)
+                if member.read():
+                    raise ValueError(f"there is more of {name} than its array")
+    return found
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    """What zipfile, its decompressors and numpy raise on damage is of many kinds."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return UserError(f"cannot read {path.name}: {error.strerror}", hint="may you read it?")
+    if "Object arrays" in str(error):
+        hint = "rows of unlike sizes, say images, cannot be read: bring them to one size"
+        return UserError(f"cannot read {path.name}: it holds objects", hint=hint)
+    why = str(error) or "it ends too early"
+    if _is_archive(path):
+        return UserError(f"{path.name} is damaged: {why}", hint="copy or download it again")
+    hint = "is it complete, and is it what its name says?"
+    return UserError(f"cannot read {path.name}: {why}", hint=hint)
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file begins, or ends, as a zip archive does."""
+    with path.open("rb") as raw:
+        return raw.read(2) == b"PK" or zipfile.is_zipfile(raw)
 
 
 def check(arrays: Mapping[str, Any]) -> dict[str, Any]:
