@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankfold.data import slow
-from rankfold.data.reading import Reading
+from rankfold.data.reading import LINE, Reading
 from rankfold.errors import UserError
 
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
@@ -217,7 +217,7 @@ def test_bytes_that_are_no_text_spoil_a_row_only_where_they_are_needed(
     path.write_bytes("x,y,z\n1,ü\ufffd,a\n2,".encode() + b"\xfc,b\n3,c,\xfc\n")
     frame = slow.read(path, ",", reading, lambda _: ["y", "x"])
     assert frame.collect().rows() == [(2, "ü\ufffd", "1"), (4, "c", "3")]
-    assert frame.collect_schema().names() == ["__line__", "y", "x"]
+    assert frame.collect_schema().names() == [LINE, "y", "x"]
     assert reading.bad.describe() == ["1 row with bytes that are not UTF-8 (a.csv:3)"]
 
 
@@ -241,7 +241,7 @@ def test_objects_become_text_and_other_lines_are_noted(tmp_path: Path, reading: 
     ]
     (tmp_path / "a.jsonl").write_text("\ufeff" + "\r\n".join(lines))
     frame = slow.read(tmp_path / "a.jsonl", ",", reading, everything)
-    assert frame.collect_schema().names() == ["__line__", "u", "i", "g", "extra"]
+    assert frame.collect_schema().names() == [LINE, "u", "i", "g", "extra"]
     assert frame.collect().rows() == [
         (2, "a", "1", "2.5", None),
         (6, "true", "7", None, None),
@@ -279,7 +279,5 @@ def test_numbers_keep_their_value_as_text(number: float) -> None:
 def test_columns_are_text_and_the_line_a_number(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "a.csv").write_text("x,y\n")
     frame = slow.read(tmp_path / "a.csv", ",", reading, everything)
-    assert frame.collect_schema() == pl.Schema(
-        {"__line__": pl.Int64, "x": pl.String, "y": pl.String}
-    )
+    assert frame.collect_schema() == pl.Schema({LINE: pl.Int64, "x": pl.String, "y": pl.String})
     assert frame.collect().rows() == []

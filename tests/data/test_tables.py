@@ -133,6 +133,17 @@ def test_ordinary_text_is_left_to_the_fast_reader(
     assert len(read(tmp_path / name, reading)) == 2
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_may_have_the_name_of_anything(
+    suffix: str, tmp_path: Path, reading: Reading
+) -> None:
+    frame = FRAME.rename({"note": "__line__"})
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(write(frame, suffix))
+    assert read(path, reading) == ROWS
+    assert read_frame(frame.lazy(), Columns(), "it", reading).collect().height == len(ROWS)
+
+
 def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.txt").write_text("user item rating\nann x 1\nbob y 2\n")
     assert read(tmp_path / "t.txt", reading) == [("ann", "x", 1.0), ("bob", "y", 2.0)]

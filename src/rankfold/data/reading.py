@@ -18,7 +18,7 @@ from rankfold.errors import UserError
 from rankfold.types import Progress
 
 PLACES_SHOWN = 3
-LINE = "__line__"  # the column with a row's line or number, beside the columns of the input
+LINE = "\0line"  # the column with a row's line or number; no column of an input is called so
 SPOOL_ROWS = 500_000
 
 
