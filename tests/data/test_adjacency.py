@@ -69,7 +69,7 @@ def test_naming_columns_means_a_table(tmp_path: Path) -> None:
     path.write_text("ann x 3\nbob y 4\n")
     data = prepare(path, header=False, candidate="column_2", query="column_1", split=(1, 0, 0))
     assert data.candidates.keys.to_list() == [3, 4]
-    with pytest.raises(UserError, match="which column of uir.txt is the query"):
+    with pytest.raises(UserError, match=r"which column of uir\.txt is the query"):
         prepare(path, header=False)
     path.write_text("ann x y\nbob y\n")
     data = prepare(path, grade="none", split=(1, 0, 0))  # names none

@@ -107,6 +107,30 @@ def test_tables_in_memory_give_the_same(patients: pl.DataFrame) -> None:
     assert prepared(patients.lazy()).fingerprint == expected
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow", "dat", "memory"])
+def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> None:
+    """Lines are numbered in a column of their own, which takes no name from the input."""
+    table = pl.DataFrame(
+        {"__line__": [i + 0.5 for i in range(30)], "y": [i % 2 for i in range(30)]}
+    )
+    path = tmp_path / f"t.{kind}"
+    match kind:
+        case "csv":
+            table.write_csv(path)
+        case "jsonl":
+            table.write_ndjson(path)
+        case "parquet":
+            table.write_parquet(path)
+        case "arrow":
+            table.write_ipc(path)
+        case "dat":
+            head = "@relation r\n@attribute __line__ real\n@attribute y {0, 1}\n@data\n"
+            path.write_text(head + table.write_csv(include_header=False))
+    data = prepare(path if path.exists() else table, format="features", grade="y", split=(1, 0, 0))
+    assert data.columns == Columns(("__line__",), {})
+    assert data.graded("train").numbers[:, 0].tolist() == table["__line__"].to_list()
+
+
 def test_several_files_are_one_table(patients: pl.DataFrame, tmp_path: Path) -> None:
     patients[:11].write_csv(tmp_path / "a.csv")
     patients[11:].write_parquet(tmp_path / "b.parquet")
@@ -413,7 +437,7 @@ def test_arrays_by_split_as_medmnist_writes_them(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- images
 
 
-def write_images(home: Path, mode: str = "RGB") -> Path:
+def write_images(home: Path, mode: str = "RGB", kind: str = "png") -> Path:
     """Ten images of each grade; the blue of an image, or its grey, tells its grade and number."""
     from PIL import Image
 
@@ -422,7 +446,7 @@ def write_images(home: Path, mode: str = "RGB") -> Path:
         for number in range(10):
             value = 80 * grade + number
             colour = (0, 0, value) if mode == "RGB" else value
-            Image.new(mode, (9, 7), colour).save(home / str(grade) / f"{number}.png")
+            Image.new(mode, (9, 7), colour).save(home / str(grade) / f"{number}.{kind}")
     return home
 
 
@@ -662,6 +686,28 @@ def test_images_by_a_glob_have_the_keys_of_their_folder(
     (home / "1").rename(tmp_path / "1")  # one folder is left, and the keys are as they were
     left = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1)).keys
     assert left.to_list() == [f"2/{number}.png" for number in range(10)]
+
+
+@pytest.mark.parametrize("kind", ["tga", "PCX", "jp2"])
+def test_every_format_of_pillow_is_found_by_a_glob(kind: str, tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes", kind=kind)
+    every = read_rows(home, None, image_shape=(5, 6, 3))
+    found = read_rows(f"{home}/*/*.{kind}", None, image_shape=(5, 6, 3))
+    assert found.keys.to_list() == every.keys.to_list()
+    assert torch.equal(found.rows.images, every.rows.images)  # type: ignore[arg-type]
+
+
+def test_other_files_of_a_glob_are_what_they_are_in_the_folder(tmp_path: Path) -> None:
+    home = write_images(tmp_path / "eyes")
+    (home / "0" / "Thumbs.db").write_bytes(b"\0")
+    (home / "0" / "notes.txt").write_text("a,b\n1,2\n")
+    (home / "1" / ".DS_Store").write_bytes(b"\0")
+    whole = prepare(home, format="features", image_size=4)
+    assert whole.summary["dropped"][0]["first"] == ["eyes/0/notes.txt"]
+    for glob in (f"{home}/*/*", f"{home}/**"):
+        found = prepare(glob, format="features", image_size=4)
+        assert found.summary["dropped"] == whole.summary["dropped"]
+        assert found.fingerprint == whole.fingerprint
 
 
 def test_a_bad_image_of_a_glob_is_a_bad_row(tmp_path: Path, reading: Reading) -> None:

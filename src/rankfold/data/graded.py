@@ -139,13 +139,19 @@ def _inputs(items: Sequence[tuple[int | None, Any]]) -> Iterator[tuple[int | Non
 
 
 def _named(value: Any) -> Iterator[tuple[Path | None, Any]]:
-    """What an item names, each after the home of image files; of all else it is None."""
+    """What an item names, each after the home of image files; of all else it is None.
+
+    Where one file of a glob is an image, the others are taken for what they are in its folder.
+    """
     if not isinstance(value, str | Path):
         yield None, value
         return
     files = expand([value])
-    home = home_of(value)
-    yield from ((home if pictures.is_picture(file) else None, file) for file in files)
+    if any(map(pictures.is_picture, files)):
+        home = home_of(value)
+        yield from ((home, file) for file in files if not pictures.is_reserved(file))
+    else:
+        yield from ((None, file) for file in files)
 
 
 def _some(rows: RawRows, bad: BadRows) -> RawRows:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GREY = ("1", "L", "LA", "La")  # modes of Pillow
 DEEP = ("I", "F")  # of 32 bits: nobody says which value is white
 SCALED = ("PNG", "PPM")  # whose mode I holds 16 bits: 65,535 is white
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
+USUAL = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 RESERVED = "Thumbs.db"  # written by file managers, as are hidden files
 
 
@@ -44,7 +44,7 @@ class Album(NamedTuple):
 
 def album_of(folder: Path) -> Album:
     """All files of a folder, in the order of their names."""
-    files = (file for file in folder.rglob("*") if file.is_file() and file.name != RESERVED)
+    files = (file for file in folder.rglob("*") if file.is_file() and not is_reserved(file))
     return Album(folder.name or str(folder), folder, sorted(files))
 
 
@@ -60,7 +60,21 @@ def album_of_files(files: Sequence[Path], homes: Sequence[Path]) -> Album:
 
 def is_picture(path: Path) -> bool:
     """Whether a path is that of an image, by its name; a folder is none."""
-    return path.suffix.lower() in SUFFIXES and not path.is_dir()
+    suffix = path.suffix.lower()
+    return not path.is_dir() and (suffix in USUAL or _is_read_by_pillow(suffix))
+
+
+def is_reserved(path: Path) -> bool:
+    """Whether a file belongs to a file manager; hidden ones are told when images are read."""
+    return path.name == RESERVED
+
+
+def _is_read_by_pillow(suffix: str) -> bool:
+    try:
+        from PIL import Image
+    except ImportError:
+        return False
+    return Image.registered_extensions().get(suffix) in Image.OPEN
 
 
 class Pictures(NamedTuple):

@@ -182,12 +182,6 @@ def _checked(plan: Preparation) -> Preparation:
         raise UserError(f"the image size is {plan.image_size}", hint=hint)
     _check_kind(plan)
     _check_tables(plan)
-    named = _named_columns(plan)
-    if plan.format == "adjacency" and named:
-        raise UserError(
-            f"adjacency files take no --{OPTIONS[named[0]]}",
-            hint="they have no columns: leave it out, or say --format table",
-        )
     return plan
 
 
@@ -211,6 +205,9 @@ def _check_kind(plan: Preparation) -> None:
             option = OPTIONS.get(name, name.replace("_", "-"))
             hint = "leave it out" if name in FOR_PAIRS else "it is for --format features"
             raise UserError(f"{rows} take no --{option}", hint=hint)
+    if plan.format == "adjacency" and (named := _named_columns(plan)):
+        hint = "they have no columns: leave it out, or say --format table"
+        raise UserError(f"adjacency files take no --{OPTIONS[named[0]]}", hint=hint)
 
 
 def _check_tables(plan: Preparation) -> None:
