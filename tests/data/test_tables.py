@@ -149,6 +149,34 @@ def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> No
     assert read(tmp_path / "t.txt", reading) == [("ann", "x", 1.0), ("bob", "y", 2.0)]
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "columns"),
+    [
+        ("a.csv", ["bmi (kg, m);age;city", "1;2;x", "", "2;3;y"], ["bmi (kg, m)", "age", "city"]),
+        ("a.csv", ["bmi (kg, m);age", "22,5;2,1", "22;3"], ["bmi (kg, m)", "age"]),
+        ("a.tsv", ["a\tb;c;d", "1;2;3"], ["a\tb", "c", "d"]),
+        ("a.csv", ["a,b|c", "1,x|y", "2,z"], ["a", "b|c"]),  # both would do, then one
+        ("a.csv", ["a,b;c,d", "1,x;y", "2,x,3"], ["a", "b;c", "d"]),  # neither would
+        (
+            "a.csv",
+            ["id,title,genres", "1,Title,A|B|C", "2,Of, two,A|B|C"],
+            ["id", "title", "genres"],
+        ),
+        ("a.csv", ["a,b", "1,2,", "3,4"], ["a", "b"]),
+        ("a.csv", ['a,"b; c"', '1,"x', 'y, z; ""w"", v"', "2,q"], ["a", "b; c"]),
+        ("a.csv", ["m, n;b", '1;"x', 'y, z"', '2;"open, '], ["m, n", "b"]),
+        ("a.csv", ["m, n;b"], ["m", "n;b"]),  # one line tells nothing
+        ("a.txt", ["a,b,c;d", "1;2", "3;4"], ["a", "b", "c;d"]),  # by the first line, as ever
+    ],
+)
+def test_the_mark_that_parts_columns_is_steady(
+    name: str, lines: list[str], columns: list[str], tmp_path: Path, reading: Reading
+) -> None:
+    path = tmp_path / name
+    path.write_text("\n".join(lines) + "\n")
+    assert tables.read_columns(path, reading).columns[1:] == columns
+
+
 def test_keys_of_one_column_may_have_spaces(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.csv").write_text("query\nann lee\nbob\n")
     assert read_keys(tmp_path / "t.csv", None, reading).to_list() == ["ann lee", "bob"]

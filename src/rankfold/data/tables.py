@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ ARROW = (".arrow", ".ipc", ".feather")
 BOM = "\ufeff"
 SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
 NONE = "none"  # a column name that means: do not use one
+LINES_COMPARED = 10  # to find the mark between columns
 TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
 
 
@@ -300,17 +302,23 @@ def _separator(path: Path) -> str:
     """What parts the columns: known from the name, else the commonest mark of the first line.
 
     What is in quotes does not count, and a space parts nothing where there is another mark: names
-    of columns have spaces in them.
+    of columns have spaces in them. They may have commas too, so that a mark that is known from the
+    name gives way where the first lines do not have it equally often, and have another one so.
     """
-    first = next((text for _, text in lines(path) if text.strip()), "")
-    bare = _QUOTED.sub("", first)
+    filled = (text for _, text in lines(path) if text.strip())
+    first = "\n".join(islice(filled, LINES_COMPARED))
+    bare = _QUOTED.sub("", first).split("\n")
+    counts = {mark: [line.count(mark) for line in bare] for mark in ",\t;| "}
     usual = SEPARATORS.get(base_suffix(path), "")
-    if usual and usual in bare:
-        return usual
-    return max(",\t;| ", key=lambda mark: (mark != " " and mark in bare, bare.count(mark)))
+    if usual and counts[usual][0]:
+        steady = [mark for mark in ",\t;|" if counts[mark][0] and len(set(counts[mark])) == 1]
+        if usual in steady or not steady:
+            return usual
+        return max(steady, key=lambda mark: counts[mark][0])
+    return max(counts, key=lambda mark: (mark != " " and counts[mark][0] > 0, counts[mark][0]))
 
 
-_QUOTED = re.compile(r'(?<![^,\t;| ])"[^"]*"')  # at the beginning of a field
+_QUOTED = re.compile(r'(?<![^,\t;| \n])"(?:[^"]|"")*+(?:"|$)')  # at the beginning of a field
 
 
 # ---------------------------------------------------------------------------------- columns
