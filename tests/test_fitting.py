@@ -47,6 +47,17 @@ def test_the_best_step_on_validation_is_kept(data: Dataset) -> None:
     assert kept["ndcg@10"] == pytest.approx(max(scores), abs=1e-6)
 
 
+@pytest.mark.parametrize("home", ["/sys", "file"])
+def test_a_place_that_cannot_be_written_to_is_told_before_the_fit(
+    home: str, data: Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    steps: list[Step] = []
+    with pytest.raises(UserError, match=home):
+        rf.fit("ials", data, out=tmp_path / home / "m", report=lambda _, step: steps.append(step))
+    assert not steps
+
+
 def test_fits_better_than_popularity(data: Dataset) -> None:
     scores = {
         name: rf.evaluate(rf.fit(name, data), data, metrics=["ndcg@10"])["ndcg@10"]

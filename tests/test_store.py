@@ -610,6 +610,27 @@ def test_a_folder_that_is_not_ours_to_write_is_refused_before_the_work(
         store.check_writable(folder.with_name("new"), "model")
 
 
+def test_a_place_that_takes_no_file_is_refused_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root is told that all is his: only trying shows that /sys, say, takes nothing."""
+    before = snapshot(folder.parent)
+    store.check_writable(folder, "model")
+    store.check_home(folder.with_name("new.parquet"))
+    assert snapshot(folder.parent) == before
+    real = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & os.O_CREAT or flags & getattr(os, "O_TMPFILE", 0):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return real(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for path in (folder, folder.with_name("new")):
+        with pytest.raises(UserError, match=f"cannot write {path}: {os.strerror(errno.EPERM)}"):
+            store.check_writable(path, "model")
+
+
 @pytest.fixture
 def bound() -> Iterator[Path]:
     """A folder of somebody whom permissions bind, unlike root."""

@@ -173,7 +173,7 @@ def _told(bad: BadRows) -> dict[str, Any]:
 def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"cannot write {out}, a folder", hint="name a file")
-    store.check_home(out.absolute().parent)
+    store.check_home(out)
     if out.suffix != ".parquet":
         raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
 

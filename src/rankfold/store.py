@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -131,8 +132,8 @@ def held(folder: Path) -> Iterator[None]:
 
 def check_writable(path: Path, kind: str) -> None:
     """A UserError if ``write`` must not replace ``path``; worth asking before long work."""
+    check_home(path)
     with _writing(path):
-        check_home(path if path.is_dir() else path.absolute().parent)
         if (path / MANIFEST).exists():
             _check_replaceable(path, kind)
         elif path.exists() and not (path.is_dir() and all(map(_is_ours, path.iterdir()))):
@@ -142,14 +143,18 @@ def check_writable(path: Path, kind: str) -> None:
             )
 
 
-def check_home(folder: Path) -> None:
-    """A UserError if nothing can be put into a folder."""
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}", hint="create it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{folder} is not yours to write into", hint="choose another folder, or ask for it"
-        )
+def check_home(path: Path) -> None:
+    """A UserError if nothing can be put at ``path``: a new file or folder, or a folder to fill."""
+    with _writing(path):
+        folder = path if path.is_dir() else path.absolute().parent
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}", hint="create it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{folder} is not yours to write into", hint="choose another folder, or ask for it"
+            )
+        with TemporaryFile(prefix=".writing-probe_", dir=folder):
+            pass  # only doing it tells: root may write anywhere, but not into /sys
 
 
 def _check_replaceable(path: Path, kind: str) -> None:
