@@ -192,6 +192,7 @@ def matched(grader: Grader, data: Dataset, rows: Graded) -> Graded:
             f"the data has {theirs}, but the model was fitted on {ours}",
             hint="was the model fitted on other data?",
         )
+    _check_columns(data, data.columns, grader.columns)
     return _recolumned(rows, data.columns, grader.columns)
 
 
@@ -209,7 +210,7 @@ def _regraded(grader: Grader, data: Dataset, rows: Graded) -> Graded:
     return Graded(rows.numbers, rows.categories, rows.images, places[rows.grades])
 
 
-def _recolumned(rows: Graded, theirs: Columns, ours: Columns) -> Graded:
+def _check_columns(data: Dataset, theirs: Columns, ours: Columns) -> None:
     wanted, there = (*ours.numbers, *ours.levels), (*theirs.numbers, *theirs.levels)
     missing = [
         name
@@ -219,10 +220,16 @@ def _recolumned(rows: Graded, theirs: Columns, ours: Columns) -> Graded:
     ]
     if missing:
         kind = "of another kind" if missing[0] in there else "not in the data"
+        told = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]
+        why = next((entry["why"] for entry in told if entry["column"] == missing[0]), None)
         raise UserError(
             f"the model was fitted with a column {missing[0]!r}, which is {kind}",
-            hint=f"it takes {', '.join(wanted)}",
+            hint=f"it takes {', '.join(wanted)}" if why is None else f"prepare says: {why}",
         )
+
+
+def _recolumned(rows: Graded, theirs: Columns, ours: Columns) -> Graded:
+    """The rows with the columns of the model, which are all there."""
     numbers = rows.numbers[:, [theirs.numbers.index(name) for name in ours.numbers]]
     columns = [
         _relevelled(rows.categories[:, list(theirs.levels).index(name)], theirs.levels[name], own)

@@ -146,6 +146,10 @@ def test_a_column_of_text_without_a_value_says_nothing() -> None:
         (["1"] * 9 + ["x"], None),  # a tenth is a level
         (["1", "2.5", "inf"], "its numbers are text"),
         (["1", "2", "nan"], None),  # codes
+        (["22,5", "3", "-,5"], "'22,5' is no number: decimals have a point, thousands no mark"),
+        (["1"] * 10 + ["x", "2,5"], "'2,5' is no number: decimals have a point, thousands no mark"),
+        (["2,5"] * 9 + ["x"], None),
+        (["a,5", "1,2,3", "4,5"], None),  # words, and lists
         (["x", None], None),
         ([None], None),
         ([1.5, 2.5], None),

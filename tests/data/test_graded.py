@@ -214,6 +214,14 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
         assert place == "left_out" or why.keys() == {"dose"}
 
 
+def test_decimal_commas_are_told(tmp_path: Path) -> None:
+    lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
+    (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
+    data = prepare(tmp_path / "t.csv", format="features", grade="y")
+    why = "'0,0' (t.csv:2) is no number: decimals have a point, thousands no mark"
+    assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
+
+
 def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame) -> None:
     rows = patients.with_columns(seen=pl.when(pl.int_range(30) % 2 == 0).then(1.0))
     data = prepared(rows, split=(1.0, 0.0, 0.0))
@@ -589,6 +597,23 @@ def test_a_table_in_memory_is_as_its_file(
 def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
     with pytest.raises(UserError, match="no columns 'age', 'sex', which the model"):
         read_rows(patients.drop("age", "sex"), Columns(("age",), {"sex": ("m",)}))
+
+
+@pytest.mark.parametrize(
+    ("ages", "found", "hint"),
+    [
+        (["1", "NA", "n. d.", "4"], r"'n\. d\.' \(new\.csv:4\)", "correct this row, or leave"),
+        (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 rows like it, or leave"),
+        (["x", "y"], r"'x' \(new\.csv:2\)", "those that the model was fitted on"),
+    ],
+)
+def test_a_word_among_the_numbers_of_new_rows_is_told_with_its_place(
+    ages: list[str], found: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "new.csv").write_text("\n".join(["sex,age", *(f"m,{age}" for age in ages)]))
+    with pytest.raises(UserError, match=f"column 'age' of new.csv holds {found}, but") as caught:
+        read_rows(tmp_path / "new.csv", Columns(("age",), {}))
+    assert hint in caught.value.hint
 
 
 def test_bad_lines_of_new_rows_are_refused_or_noted(tmp_path: Path, reading: Reading) -> None:

@@ -23,13 +23,14 @@ from rankfold.data.matching import merge
 from rankfold.data.pairs import canonical
 from rankfold.data.reading import LINE, BadRows, Reading, expand
 from rankfold.data.tables import collect, is_text, keys_of, listing, read_columns
-from rankfold.errors import UserError
+from rankfold.errors import UserError, counted
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any letters
 TRUTH = {"false": "0", "true": "1"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 NEARLY_ALL = 0.9
+DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 FEATURES = "features"
 ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
 
@@ -260,11 +261,15 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     if column.dtype != pl.String:
         return None
     numbers, wrong = _parsed(column)
-    if numbers.count() <= NEARLY_ALL * (numbers.count() + int(wrong.sum())):
+    commas = wrong & column.str.strip_chars().str.contains(DECIMAL_COMMA).fill_null(value=False)
+    n_nearly = numbers.count() + int(commas.sum())
+    if n_nearly <= NEARLY_ALL * (numbers.count() + int(wrong.sum())):
         return None
-    if (place := wrong.arg_max()) is not None and wrong[place]:
+    first = commas if commas.any() else wrong
+    if (place := first.arg_max()) is not None and first[place]:
         where = "" if places is None else f" ({places[place]})"
-        return f"{column[place]!r}{where} is no number"
+        told = f"{column[place]!r}{where} is no number"
+        return f"{told}: decimals have a point, thousands no mark" if commas.any() else told
     measured = numbers.filter(numbers.is_finite()) % 1 != 0  # codes are whole
     return "its numbers are text" if measured.any() else None
 
@@ -323,14 +328,14 @@ def _where(good: pl.Series, values: pl.Series) -> pl.Series:
 def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
     found = to_numbers(_column(values, name, table))
     if found is None:
-        raise _mistyped(values[name], table, "numbers")
+        raise _mistyped(values, name, table, "numbers")
     return torch.from_numpy(found.fill_null(float("nan")).to_numpy(writable=True))
 
 
 def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:
     found = to_text(_column(values, name, table))
     if found is None:
-        raise _mistyped(values[name], table, "text")
+        raise _mistyped(values, name, table, "text")
     if values[name].dtype not in TEXT:
         found = found.replace(_spellings(levels))
     known = pl.Series(levels, dtype=pl.String)
@@ -353,10 +358,20 @@ def _column(values: pl.DataFrame, name: str, table: str) -> pl.Series:
     return values[name]
 
 
-def _mistyped(column: pl.Series, table: str, wanted: str) -> UserError:
-    is_text = column.dtype in TEXT  # then some of it is wrong
-    found = repr(column.filter(_parsed(column)[1])[0]) if is_text else str(column.dtype)
+def _mistyped(values: pl.DataFrame, name: str, table: str, wanted: str) -> UserError:
+    """For a column of another type or, where it is text, with values that are no numbers."""
+    column = values[name]
+    found, hint = str(column.dtype), "the columns have to be those that the model was fitted on"
+    if column.dtype in TEXT:
+        wrong = _parsed(column)[1]
+        place, n = wrong.arg_max(), int(wrong.sum())
+        assert place is not None  # or all of it were numbers
+        where = f" ({values[LINE][place]})" if LINE in values.columns else ""
+        found = f"{column[place]!r}{where}"
+        if n < len(column):
+            rows = "this row" if n == 1 else f"it and {counted(n - 1, 'row')} like it"
+            hint = f"correct {rows}, or leave the value empty: then it is missing"
     return UserError(
-        f"column {column.name!r} of {table} holds {found}, but the model was fitted with {wanted}",
-        hint="the columns have to be those that the model was fitted on",
+        f"column {name!r} of {table} holds {found}, but the model was fitted with {wanted}",
+        hint=hint,
     )
