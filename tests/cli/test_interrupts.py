@@ -46,8 +46,6 @@ def start(*words: object, cwd: Path, code: str = "", at_import: str = "-") -> su
     [
         ("typer", ("prepare", "no.csv", "--out", "new")),
         ("polars", ("prepare", "no.csv", "--out", "new")),
-        ("numpy", ("evaluate", "no", "no")),
-        ("torch", ("evaluate", "no", "no")),
         ("torch.nn", ("fit", "ials", "no", "--out", "new")),
     ],
 )
@@ -62,12 +60,12 @@ def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) 
     ("words", "seconds"),
     [
         (("fit", "ials", "data", "--out", "new", "--set", "sweeps=1000000", "--patience", 10**6), s)
-        for s in (0.002, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+        for s in (0.002, 0.05, 0.2, 1.0)
     ]
     + [
         (words, s)
         for words in (("prepare", "ratings.csv", "--out", "new"), ("evaluate", "model", "data"))
-        for s in (0.02, 0.1, 0.3)
+        for s in (0.02, 0.3)
     ],
 )
 def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None:
