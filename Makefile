@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/rankfold demo --out demo
 
 test: $(VENV)/.dev lint browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Chromium for the tests of the page, from apt: as root, or where sudo asks for no password.
 browser:

@@ -15,8 +15,6 @@ from selenium.webdriver.common.keys import Keys
 
 import rankfold as rf
 
-pytestmark = pytest.mark.xdist_group("browser")  # one browser and one server for all of them
-
 SCRIPT = "<script>document.title = 'taken'</script>"
 PICTURE = '"><img src=x onerror="document.title = 1">'
 ODD = [SCRIPT, PICTURE, "a&b=c?d#e/f%20g", "a, b", "ключ ‮right to left", "w" * 300, "constructor"]
