@@ -26,7 +26,6 @@ import torch
 from graded_quality import METRICS, RATES, SEEDS, TRIALS, Row
 from text_peers import environment
 
-from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Dataset
 
 HOME = Path(__file__).parent.resolve()
@@ -117,7 +116,7 @@ def main() -> None:
 def study(name: str, data_name: str, ask: Callable[[Row], Row], out: Path) -> None:
     """Tune one peer on one set, then test."""
     path = out / f"{name}-{data_name}.json"
-    found: Row = json.loads(path.read_text()) if path.exists() else {"trials": [], "tests": {}}
+    found = ours.begun(path, data_name)
     data = ours.load(data_name)
     tried = ours.splits_for_tuning(data)
     for trial in trials(name, data_name)[len(found["trials"]) :]:
@@ -170,8 +169,7 @@ def fitted(
     figures = ask({"data": str(path), "settings": settings, "seed": seed, "out": str(out)})
     scores, n = torch.from_numpy(np.load(out)).double(), len(data.candidates)
     out.unlink()
-    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
-    return {**values, "seconds": round(figures["cpu_seconds"], 1)}
+    return {**ours.measured(scores, rows, n), "seconds": round(figures["cpu_seconds"], 1)}
 
 
 def write(path: Path, data: Dataset, asked: Any) -> None:

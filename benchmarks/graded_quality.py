@@ -2,29 +2,32 @@
 
     python benchmarks/graded_quality.py export [--data DIR]         both sets, prepared, as arrays
     python benchmarks/graded_quality.py run [--data-sets ...] [--methods ...] [--jobs N] [--out DIR]
+    python benchmarks/graded_quality.py untuned [--data-sets ...] [--methods ...] [--jobs N]
     python benchmarks/graded_quality.py table
-    python benchmarks/graded_quality.py thresholds [--data-sets ...] [--methods ...] [--jobs N]
 
 Every method has the same encoder, loop and batch size, and as many random settings (``TRIALS``),
-drawn from its space by the same seed. A setting is scored after its last epoch by TPR at the rate
-in question: on fars on the validation rows, on retinamnist by cross-validation over train and
-validation, whose 120 rows alone would tell little. The best is fitted again on train and validation
-with five seeds and scored on test. A method that takes the rate as a setting is tuned and fitted
-for each rate; of another, the trials are shared and the choice is made for each rate.
+drawn from its space by the same seed; the first is its defaults, with one dropout for all. A
+setting is scored after its last epoch by TPR at the rate in question: on fars on the validation
+rows, on retinamnist by cross-validation over train and validation, whose 120 rows alone would tell
+little. The best is fitted again on train and validation with five seeds and scored on test. A
+method that takes the rate as a setting is tuned and fitted for each rate; of another, the trials
+are shared and the choice is made for each rate.
 
-``run`` needs torch and numpy alone; each figure is kept at once, what is there is not run again.
-``thresholds`` fits what was chosen for the lowest rate once more: where on the scale of grades a
+``untuned`` is what ``fit`` gives a person who says nothing but the rate: the defaults, the epoch
+that validation chose. Both need torch and numpy alone; each figure is kept at once, what is there
+is not run again. ``table`` also says, for the lowest rate, at which threshold of the grades a
 method finds what it finds.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,7 @@ from torch import Tensor
 from rankfold import config as settings_of
 from rankfold.comm import Alone
 from rankfold.methods import METHODS
-from rankfold.metrics.graded import graded_mean, parse_graded, passed_by_grade, values_of
+from rankfold.metrics.graded import graded_mean, graded_values, parse_graded
 from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 HOME = Path(__file__).parent
@@ -49,6 +52,7 @@ METRICS = tuple(f"{name}@fpr={rate}" for name in ("tpr", "tpr-closest") for rate
 METRICS += ("pauc@fpr=0.1", "auc", "order")
 Row = dict[str, Any]
 
+FIRST = {"dropout": 0.1}  # where a setting says nothing: one for all, whatever the default is
 COMMON = {"lr": (0.0005, 0.001, 0.002, 0.004, 0.008), "dropout": (0.0, 0.1, 0.3, 0.5)}
 COMMON |= {"weight_decay": (1e-4, 1e-2)}
 OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # what a method has besides
@@ -75,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("task", choices=["export", "run", "table", "thresholds"])
+    parser.add_argument("task", choices=["export", "run", "untuned", "table"])
     parser.add_argument("--data", type=Path, default=SHARED, help="where fars is")
     parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
     parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
@@ -88,14 +92,6 @@ def main() -> None:
             export(name, args.data)
     elif args.task == "table":
         print(table(args.out))
-    elif args.task == "thresholds":
-        units = [(d, m, args.device, args.out) for d in args.data_sets for m in args.methods]
-        with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-            path = args.out / "thresholds.json"
-            found = json.loads(path.read_text()) if path.exists() else {}
-            for key, values in pool.imap_unordered(at_thresholds, units):
-                found[key] = values
-                keep(path, dict(sorted(found.items())))
     else:
         units = [
             (data, name, rate, args.device, args.out)
@@ -104,7 +100,7 @@ def main() -> None:
             for rate in (RATES if name in TAKES_RATE else (None,))
         ]
         with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-            for _ in pool.imap_unordered(unit, units):
+            for _ in pool.imap_unordered(unit if args.task == "run" else untuned, units):
                 pass
 
 
@@ -149,6 +145,15 @@ def load(name: str) -> Dataset:
     return Dataset("graded", train, validation, test, keys, grades, columns=Columns(names, levels))
 
 
+def fingerprint(name: str) -> str:
+    """Of the rows of all splits."""
+    found, hashed = np.load(ARRAYS / f"{name}.npz", allow_pickle=False), hashlib.sha256()
+    for key in sorted(found):
+        hashed.update(f"{key} {found[key].dtype} {found[key].shape}".encode())
+        hashed.update(found[key].tobytes())
+    return hashed.hexdigest()[:16]
+
+
 def splits_for_tuning(data: Dataset) -> list[Dataset]:
     """Where settings are tried: on validation, or in folds where that is small."""
     if len(data.graded("validation")) > 2000:
@@ -177,7 +182,7 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
     data_name, name, rate, device, out = job
     torch.set_num_threads(1)
     path = out / f"{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
-    found: Row = json.loads(path.read_text()) if path.exists() else {"trials": [], "tests": {}}
+    found = begun(path, data_name)
     data = load(data_name)
     tried = splits_for_tuning(data)
     for trial in trials(data_name, name):
@@ -208,28 +213,38 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
 
 
-def at_thresholds(job: tuple[str, str, str, Path]) -> tuple[str, Row]:
-    """TPR at the lowest rate, threshold by threshold, of the settings that were chosen for it."""
-    data_name, name, device, out = job
+def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
+    """Defaults, and the epoch that validation chose; on test."""
+    import rankfold as rf
+
+    data_name, name, rate, device, out = job
     torch.set_num_threads(1)
-    rate = RATES[0]
-    path = out / f"{name}-{data_name}{f'-{rate}' if name in TAKES_RATE else ''}.json"
-    kept = json.loads(path.read_text())["tests"][str(rate)]
-    data = load(data_name)
-    whole = replace(data, train=data.graded("train").join(data.graded("validation")))
-    rows, values = data.graded("test"), []
-    for seed in range(SEEDS):
-        given = rate if name in TAKES_RATE else None
-        scores, _ = scored(name, whole, kept["settings"], given, seed, device, "test")
-        passed = passed_by_grade(scores, rows.grades, len(data.candidates))
-        (found,) = values_of(passed, [parse_graded(f"tpr@fpr={rate}")])
-        values.append([round(float(value), 4) for value in found])
-    mean = np.array(values).mean(axis=0)
-    before = float(np.mean([row[f"tpr@fpr={rate}"] for row in kept["seeds"]]))
-    print(
-        data_name, name, mean.round(3), round(float(mean.mean()), 4), round(before, 4), flush=True
-    )
-    return f"{data_name}, {name}", {"rate": rate, "seeds": values, "mean": mean.round(4).tolist()}
+    path = out / f"untuned-{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
+    found, data = begun(path, data_name), load(data_name)
+    rows = data.graded("test")
+    given: Row = {"device": device} if rate is None else {"device": device, "fpr": rate}
+    seeds = found["tests"].setdefault("untuned", {"seeds": []})["seeds"]
+    for seed in range(len(seeds), SEEDS):
+        began = time.perf_counter()
+        grader = rf.fit(name, data, seed=seed, **given)
+        assert isinstance(grader, rf.Grader)
+        seconds = round(time.perf_counter() - began, 1)
+        figures = measured(grader.score(rows), rows, len(data.candidates))
+        chosen = {key: grader.model.notes[key] for key in ("metric", "chosen")}
+        seeds.append({**figures, **chosen, "seconds": seconds})
+        keep(path, found)
+        print(data_name, name, rate, seed, figures, chosen, flush=True)
+
+
+def begun(path: Path, data_name: str) -> Row:
+    """What an earlier run left, if it was of the same rows; else nothing yet."""
+    rows = fingerprint(data_name)
+    if not path.exists():
+        return {"rows": rows, "trials": [], "tests": {}}
+    found: Row = json.loads(path.read_text())
+    if found.get("rows") != rows:
+        raise SystemExit(f"{path} is of other rows than export wrote: remove it to begin anew")
+    return found
 
 
 def trials(data_name: str, name: str) -> list[Row]:
@@ -253,24 +268,23 @@ def fitted(
     name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
 ) -> Row:
     """The metrics of the last epoch on a split, and the seconds of training."""
-    scores, seconds = scored(name, data, trial, rate, seed, device, split)
-    rows: Graded = data.graded(split)  # type: ignore[arg-type]
-    n = len(data.candidates)
-    values = {m: graded_mean(scores, rows.grades, n, parse_graded(m)) for m in METRICS}
-    return {**values, "seconds": round(seconds, 1)}
-
-
-def scored(
-    name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
-) -> tuple[Tensor, float]:
-    """The scores of a split by the last epoch, and the seconds of training."""
     method = METHODS[name.removesuffix("-paper")]
-    given = trial if rate is None else {**trial, "fpr": rate}
+    given = {**FIRST, **trial} if rate is None else {**FIRST, **trial, "fpr": rate}
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
     run = Run(torch.Generator().manual_seed(seed), torch.device(device), Alone())
     model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
     assert method.score_rows is not None
-    return method.score_rows(model, data.graded(split)), seconds  # type: ignore[arg-type]
+    rows: Graded = data.graded(split)  # type: ignore[arg-type]
+    scores = method.score_rows(model, rows)
+    return {**measured(scores, rows, len(data.candidates)), "seconds": round(seconds, 1)}
+
+
+def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:
+    """All metrics, and the TPR at each threshold for the lowest rate."""
+    given = scores, rows.grades, n_grades
+    values: Row = {name: graded_mean(*given, parse_graded(name)) for name in METRICS}
+    at = graded_values(*given, parse_graded(METRICS[0]))
+    return {**values, "thresholds": [round(float(value), 4) for value in at]}
 
 
 def names_of(config: Any) -> set[str]:
@@ -297,30 +311,53 @@ def keep(path: Path, found: Row) -> None:
 
 
 def table(out: Path) -> str:
-    """Means over seeds and their 95 % intervals, best first at the lowest rate."""
+    """Means over seeds and their 95 % intervals, best first at the lowest rate; then thresholds."""
     lines = []
     for data in OF_DATA:
         rows = []
-        for name in (*NAMES, *PEERS):
-            cells = [cell(out, data, name, rate) for rate in RATES]
+        for name in (*NAMES, *PEERS, *(f"untuned-{name}" for name in NAMES)):
+            kept = [tests(out, data, name, rate) for rate in RATES]
+            cells = [interval(seeds, rate) for seeds, rate in zip(kept, RATES, strict=True)]
             if any(cells):
-                rows.append((cells[0] or (0.0, 0.0), name, cells))
-        lines += [f"{data}: TPR at FPR", "", "| method | " + " | ".join(map(str, RATES)) + " |"]
-        lines.append("|---" * (len(RATES) + 1) + "|")
-        for _, name, cells in sorted(rows, reverse=True):
+                rows.append((cells[0] or (0.0, 0.0), name, cells, by_threshold(kept[0])))
+        rows.sort(key=lambda row: row[0], reverse=True)
+        lines += [f"{data}: TPR at FPR", "", *head("method", RATES)]
+        for _, name, cells, _ in rows:
             shown = [f"{c[0]:.3f} ± {c[1]:.3f}" if c else "" for c in cells]
             lines.append(f"| {name} | " + " | ".join(shown) + " |")
+        n_thresholds = max((len(means) for *_, means in rows), default=0)
+        lines += ["", f"{data}: TPR at an FPR of {RATES[0]}, by threshold", ""]
+        lines += head("method", range(1, n_thresholds + 1))
+        for _, name, _, means in rows:
+            lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in means) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
-def cell(out: Path, data: str, name: str, rate: float) -> tuple[float, float] | None:
-    path = out / f"{name}-{data}{f'-{rate}' if name in TAKES_RATE else ''}.json"
-    found = json.loads(path.read_text())["tests"].get(str(rate)) if path.exists() else None
-    if not found or len(found["seeds"]) < SEEDS:
+def head(first: str, others: Iterable[Any]) -> list[str]:
+    names = [first, *map(str, others)]
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+
+
+def tests(out: Path, data: str, name: str, rate: float) -> list[Row]:
+    """What a method's fits of all seeds have on test, where they are done."""
+    takes_rate = name.removeprefix("untuned-") in TAKES_RATE
+    path = out / f"{name}-{data}{f'-{rate}' if takes_rate else ''}.json"
+    kept = json.loads(path.read_text())["tests"] if path.exists() else {}
+    found = kept.get("untuned" if name.startswith("untuned-") else str(rate), {"seeds": []})
+    return found["seeds"] if len(found["seeds"]) == SEEDS else []
+
+
+def interval(rows: list[Row], rate: float) -> tuple[float, float] | None:
+    if not rows:
         return None
-    values = np.array([row[f"tpr@fpr={rate}"] for row in found["seeds"]])
+    values = np.array([row[f"tpr@fpr={rate}"] for row in rows])
     return float(values.mean()), float(STUDENT * values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def by_threshold(rows: list[Row]) -> list[float]:
+    known = [row["thresholds"] for row in rows if "thresholds" in row]
+    return np.mean(known, axis=0).tolist() if known else []
 
 
 STUDENT = 2.776  # 97.5 % of Student's t with 4 degrees of freedom
