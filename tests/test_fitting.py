@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 import torch
+from linear_grades import COLUMNS, NAMES, random_rows
 
 import rankfold as rf
 from rankfold import fitting
@@ -20,7 +21,7 @@ from rankfold.errors import UserError
 from rankfold.interrupts import interrupt
 from rankfold.training import checkpoint
 from rankfold.training.course import Course
-from rankfold.types import Dataset, Model, Step
+from rankfold.types import Dataset, Graded, Model, Step, Vocabulary
 
 
 def blocks(seed: int = 0, m: int = 120, n: int = 60) -> pl.DataFrame:
@@ -392,3 +393,33 @@ def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> 
     with pytest.raises(UserError, match="was finished on other data"):
         rf.fit("bpr", rf.prepare(blocks(1)), out=out, resume=True, **options)
     assert (out / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "negatives", "metric"),
+    [
+        ("cba", {}, 1000, "pauc@fpr=0.02"),
+        ("cba", {}, 200, "pauc@fpr=0.05"),  # ten of them
+        ("cba", {}, 20, "pauc@fpr=0.1"),
+        ("cba", {"fpr": 0.2}, 1000, "pauc@fpr=0.4"),
+        ("cba", {"fpr": 0.6}, 1000, "auc"),
+        ("eban", {"fpr": 0.05}, 1000, "pauc@fpr=0.1"),
+        ("ce", {}, 1000, "pauc@fpr=0.1"),
+        ("cba", {"metric": "tpr@fpr=.3"}, 1000, "tpr@fpr=.3"),
+    ],
+)
+def test_the_usual_metric_is_around_the_rate_that_a_method_aims_at(
+    method: str, given: dict[str, Any], negatives: int, metric: str
+) -> None:
+    train = random_rows(0)
+    counts = torch.tensor([50, negatives, 30])  # of no grade, and none of the lowest there is
+    grades = torch.tensor([-1, 1, 2]).repeat_interleave(counts)
+    rows = random_rows(1, len(grades))
+    held_out = Graded(rows.numbers, rows.categories, None, grades)
+    keys = Vocabulary.numbered(len(train) + len(held_out))
+    data = Dataset(
+        "graded", train, held_out, None, keys, Vocabulary.numbered(3, NAMES), columns=COLUMNS
+    )
+    assert fitting.plan(method, data, dict(given)).metric == metric
+    short = rf.fit(method, data, epochs=1, width=4, **given)
+    assert short.model.notes["metric"] == metric

@@ -53,6 +53,7 @@ USUAL: dict[Kind, tuple[str, int]] = {  # metric and patience, by the kind of da
     "texts": ("ndcg@10", 3),
     "graded": ("pauc@fpr=0.1", 10**9),  # a schedule runs to its end: the best epoch is kept
 }
+ENOUGH = 10  # negatives below the rate of the usual metric, of the lowest threshold
 Report = Callable[[Course, Step], None]
 """Told after each step; the course's last entry is that of the step, if it is a whole one."""
 
@@ -70,7 +71,7 @@ class Fitting:
     out: str | Path | None = None  # the model's folder; without it there are no checkpoints
     resume: bool = False  # go on from the checkpoint beside ``out``, if there is one
     refit: bool = False  # fit the chosen number of steps again, on train and validation
-    metric: str | None = None  # the validation score; None: that of ``USUAL``
+    metric: str | None = None  # the validation score; None: of ``USUAL``, or around ``fpr``
     patience: int | None = None  # steps without a better score before stopping; None: likewise
     validation_queries: int = 10_000  # at most so many, drawn by the seed
     checkpoint_seconds: float = 30.0  # between two checkpoints
@@ -188,6 +189,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
         )
     check_pairs(job.data)
     _check_metric(job)
+    job = replace(job, how=replace(how, metric=_metric(job)))
     if job.out is not None and comm.rank == 0:
         store.check_writable(job.out, "model")
         store.check_writable(checkpoint.path_of(job.out), "checkpoint")
@@ -217,6 +219,20 @@ def _checked(how: Fitting) -> Fitting:
         raise UserError(f"seed is {how.seed}", hint="it is 0 or more, below 2**63")
     _device(how.device)
     return how
+
+
+def _metric(job: Job) -> str:
+    """What was asked for; else the usual, of a method that aims at a rate up to twice that rate.
+
+    It is wider where validation has few negatives: the highest of these say little.
+    """
+    aim = getattr(job.settings, "fpr", None)
+    if job.how.metric is not None or aim is None or job.data.validation is None:
+        return job.metric
+    known = job.comm.gather(job.data.graded("validation").grades)
+    negatives = int((known == known[known >= 0].amin()).sum())
+    rate = max(2 * aim, min(parse_graded(job.metric).fpr or 1.0, ENOUGH / negatives))
+    return f"pauc@fpr={rate:.3g}" if rate < 1 else "auc"
 
 
 def _check_metric(job: Job) -> None:

@@ -35,7 +35,10 @@ def command(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1."),
+        typer.Option(
+            help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1, where the "
+            "method aims at a rate up to twice that."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the search, and of every fit.")] = 0,
     space: Annotated[
