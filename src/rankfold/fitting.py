@@ -173,7 +173,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
         )
     settings, own = config.build(method.config, options), as_data(data, comm)
     job = Job(name, method, settings, own, how, comm, data)
-    names = ("device", "resume", "memory_budget", "candidate_memory")
+    names = ("device", "resume", "metric", "memory_budget", "candidate_memory")
     alike = {name: getattr(how, name) for name in names}
     alike["out"] = None if job.out is None else str(job.out.absolute())
     comm.agree({**store.versions(), **job.identity(), **alike})
