@@ -14,9 +14,9 @@ method that takes the rate as a setting is tuned and fitted for each rate; of an
 are shared and the choice is made for each rate.
 
 ``untuned`` is what ``fit`` gives a person who says nothing but the rate: the defaults, the epoch
-that validation chose. Both need torch and numpy alone; each figure is kept at once, what is there
-is not run again. ``table`` also says, for the lowest rate, at which threshold of the grades a
-method finds what it finds.
+that validation chose. ``run`` needs torch and numpy alone; of both each figure is kept at once, and
+what is there is not run again. ``table`` also says, for the lowest rate, at which threshold of the
+grades a method finds what it finds.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def main() -> None:
             (data, name, rate, args.device, args.out)
             for data in args.data_sets
             for name in args.methods
+            if args.task == "run" or name not in FIXED  # which are settings of another method
             for rate in (RATES if name in TAKES_RATE else (None,))
         ]
         with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
@@ -181,7 +182,7 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
     """Tune one method on one set, for one rate or for all; then test."""
     data_name, name, rate, device, out = job
     torch.set_num_threads(1)
-    path = out / f"{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
+    path = result(out, data_name, name, rate)
     found = begun(path, data_name)
     data = load(data_name)
     tried = splits_for_tuning(data)
@@ -219,7 +220,7 @@ def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
 
     data_name, name, rate, device, out = job
     torch.set_num_threads(1)
-    path = out / f"untuned-{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
+    path = result(out, data_name, f"untuned-{name}", rate)
     found, data = begun(path, data_name), load(data_name)
     rows = data.graded("test")
     given: Row = {"device": device} if rate is None else {"device": device, "fpr": rate}
@@ -234,6 +235,10 @@ def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
         seeds.append({**figures, **chosen, "seconds": seconds})
         keep(path, found)
         print(data_name, name, rate, seed, figures, chosen, flush=True)
+
+
+def result(out: Path, data_name: str, name: str, rate: float | None) -> Path:
+    return out / f"{name}-{data_name}{'' if rate is None else f'-{rate}'}.json"
 
 
 def begun(path: Path, data_name: str) -> Row:
@@ -329,7 +334,8 @@ def table(out: Path) -> str:
         lines += ["", f"{data}: TPR at an FPR of {RATES[0]}, by threshold", ""]
         lines += head("method", range(1, n_thresholds + 1))
         for _, name, _, means in rows:
-            lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in means) + " |")
+            if means:
+                lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in means) + " |")
         lines.append("")
     return "\n".join(lines)
 
@@ -342,7 +348,7 @@ def head(first: str, others: Iterable[Any]) -> list[str]:
 def tests(out: Path, data: str, name: str, rate: float) -> list[Row]:
     """What a method's fits of all seeds have on test, where they are done."""
     takes_rate = name.removeprefix("untuned-") in TAKES_RATE
-    path = out / f"{name}-{data}{f'-{rate}' if takes_rate else ''}.json"
+    path = result(out, data, name, rate if takes_rate else None)
     kept = json.loads(path.read_text())["tests"] if path.exists() else {}
     found = kept.get("untuned" if name.startswith("untuned-") else str(rate), {"seeds": []})
     return found["seeds"] if len(found["seeds"]) == SEEDS else []

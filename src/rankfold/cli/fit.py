@@ -42,8 +42,8 @@ def command(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1, where the "
-            "method aims at a rate up to twice that."
+            help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1; of a method "
+            "with a setting fpr, pauc up to twice that."
         ),
     ] = None,
     patience: Annotated[
