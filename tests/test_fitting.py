@@ -17,10 +17,12 @@ from linear_grades import COLUMNS, NAMES, random_rows
 
 import rankfold as rf
 from rankfold import fitting
+from rankfold.cli.fit import describe_choice
 from rankfold.errors import UserError
+from rankfold.fitting import TELLING
 from rankfold.interrupts import interrupt
 from rankfold.training import checkpoint
-from rankfold.training.course import Course
+from rankfold.training.course import Course, validated
 from rankfold.types import Dataset, Graded, Model, Step, Vocabulary
 
 
@@ -83,6 +85,41 @@ def test_stops_after_patience_steps_without_a_better_score() -> None:
     assert (course.number, course.score, steps) == (2, 0.3, 5)
     course, steps = course_of([0.1, 0.3, 0.2, 0.3, 0.1, 0.9], patience=4)
     assert (course.number, course.score, steps) == (6, 0.9, 6)
+
+
+def test_the_last_is_kept_where_scores_do_not_choose() -> None:
+    course = Course(is_chosen=False)
+    for number, score in enumerate([0.1, 0.9, 0.3], 1):
+        step = Step(number, 0.0, 0.0, None, dict, final=number == 3)
+        course.note(step, score)
+        assert course.is_over(step, patience=1) == step.final  # a worse one does not end it
+    assert (course.number, course.score) == (3, 0.3)
+    notes = {"history": course.history, "chosen": course.number}
+    assert validated(notes) == 0.3
+    assert validated({**notes, "chosen": 2}) == 0.9
+    assert validated({"history": [], "chosen": 4, "score": 0.7}) == 0.7
+
+
+@pytest.mark.parametrize("rows", [TELLING - 1, TELLING])
+def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path) -> None:
+    held_out = random_rows(1, rows + 20)
+    held_out.grades[:20] = -1  # of no grade: they say nothing
+    keys, names = Vocabulary.numbered(300 + len(held_out)), Vocabulary.numbered(3, NAMES)
+    train = random_rows(0, 300)  # grades by chance: no epoch is better than another
+    data = Dataset("graded", train, held_out, None, keys, names, columns=COLUMNS)
+    options: dict[str, Any] = {"epochs": 8, "width": 4, "lr": 0.05, "metric": "auc"}
+    for more in ({}, {"patience": 8}):
+        notes = rf.fit("ce", data, out=tmp_path / "model", **options, **more).model.notes
+        scores = {entry["step"]: entry["score"] for entry in notes["history"]}
+        best = max(scores, key=lambda step: scores[step])
+        assert best < 8  # or this test says nothing
+        chosen = rows == TELLING or bool(more)
+        assert (notes["chosen"], notes["is_chosen"]) == (best if chosen else 8, chosen)
+        assert validated(notes) == scores[notes["chosen"]]
+        said = describe_choice(notes, {}, "auc")
+        assert said.startswith(f"step {notes['chosen']}, ")
+        assert f"{validated(notes):.4f}" in said
+        assert ("few rows to choose by" in said) == (not chosen)
 
 
 def test_refit_runs_the_chosen_steps_on_train_and_validation(data: Dataset) -> None:

@@ -53,6 +53,7 @@ USUAL: dict[Kind, tuple[str, int]] = {  # metric and patience, by the kind of da
     "texts": ("ndcg@10", 3),
     "graded": ("pauc@fpr=0.1", 10**9),  # a schedule runs to its end: the best epoch is kept
 }
+TELLING = 125  # rows of validation that it takes to choose an epoch by
 ENOUGH = 10  # negatives below the rate of the usual metric, of the lowest threshold
 Report = Callable[[Course, Step], None]
 """Told after each step; the course's last entry is that of the step, if it is a whole one."""
@@ -93,6 +94,7 @@ class Job:
     how: Fitting
     comm: Comm
     given: Any  # what the data was given as: from it, all of it can be had
+    is_chosen: bool = True  # the step to keep, by its validation score; else it is the last
 
     @property
     def out(self) -> Path | None:
@@ -147,6 +149,7 @@ def _fit(job: Job) -> Ranker | Grader:
     if found is None and job.how.resume and job.out is not None and job.out.exists():
         return _finished(job, job.out)
     course = Course() if found is None else found.course
+    course.is_chosen = job.is_chosen
     state = None if found is None else found.state
     if course.phase == "fit":
         if state is None or not state.get("over", False):
@@ -189,7 +192,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
         )
     check_pairs(job.data)
     _check_metric(job)
-    job = replace(job, how=replace(how, metric=_metric(job)))
+    job = replace(job, how=replace(how, metric=_metric(job)), is_chosen=_is_telling(job))
     if job.out is not None and comm.rank == 0:
         store.check_writable(job.out, "model")
         store.check_writable(checkpoint.path_of(job.out), "checkpoint")
@@ -233,6 +236,18 @@ def _metric(job: Job) -> str:
     negatives = int((known == known[known >= 0].amin()).sum())
     rate = max(2 * aim, min(parse_graded(job.metric).fpr or 1.0, ENOUGH / negatives))
     return f"pauc@fpr={rate:.3g}" if rate < 1 else "auc"
+
+
+def _is_telling(job: Job) -> bool:
+    """Whether validation says which step to keep: of graded rows it takes some of them to.
+
+    By fewer, a chance epoch would be kept, from before the schedule has come to its end. Who asks
+    for patience, asks for a choice.
+    """
+    if job.data.kind != "graded" or job.data.validation is None or job.how.patience is not None:
+        return True
+    grades = job.data.graded("validation").grades
+    return standing(int((grades >= 0).sum()), job.comm)[1] >= TELLING
 
 
 def _check_metric(job: Job) -> None:
@@ -467,6 +482,7 @@ def _finish(job: Job, course: Course) -> Ranker | Grader:
         **course.model.notes,
         "history": course.history,
         "chosen": course.number,
+        "is_chosen": job.is_chosen,
         "refit": course.phase == "refit",
         "seed": job.how.seed,
         "metric": job.metric,

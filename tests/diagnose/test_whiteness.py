@@ -98,7 +98,7 @@ def test_a_stride_joins_increments() -> None:
     ("options", "word"),
     [
         ({"window": 10, "lags": 10}, "window is 10, lags is 10"),
-        ({"epochs": 1}, "training makes 1 increments, fewer than a window of 100"),
+        ({"epochs": 1}, "training makes 7 increments, fewer than a window of 100"),
         ({"rows": 0}, "rows is 0"),
     ],
 )

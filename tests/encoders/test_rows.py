@@ -11,6 +11,7 @@ from torch import nn
 import rankfold as rf
 from rankfold.encoders.rows import (
     ROW_ENCODERS,
+    Convolution,
     Inputs,
     Scaling,
     Shape,
@@ -135,6 +136,59 @@ def test_pictures_are_learnt(channels: int) -> None:
     data = prepared(pictures(channels=channels))
     found = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
     assert rf.evaluate(found, data, metrics=["order"], samples=10)["order"] > 0.95
+
+
+def test_a_convolution_is_three_products_of_patches_each_halved() -> None:
+    rows, rng = pictures(5), torch.Generator().manual_seed(1)
+    module = Convolution(Shape.of(rows, None), 6, 0.3, rng)
+    images = torch.randn(5, 3, 12, 10, generator=rng)
+    found = images
+    for layer in module.layers:
+        assert isinstance(layer, nn.Conv2d)
+        assert layer.bias is not None
+        with torch.no_grad():
+            layer.bias.uniform_(-1, 1, generator=rng)
+        height, width = found.shape[2:]
+        weight = layer.weight.detach().flatten(1)
+        patches = nn.functional.unfold(found, 3, padding=1)  # [n, channels x 9, pixels]
+        sums = (weight @ patches + layer.bias.detach()[:, None]).clamp(min=0)
+        rounded_up = nn.functional.pad(
+            sums.unflatten(2, (height, width)), (0, width % 2, 0, height % 2)
+        )
+        squares = rounded_up.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
+        found = squares.amax(dim=(3, 5))
+        assert found.shape[2:] == (-(-height // 2), -(-width // 2))
+    expected = module.last(found.mean(dim=(2, 3))).relu()
+    inputs = Inputs(torch.empty(5, 0), torch.empty(5, 0, dtype=torch.int64), images)
+    torch.testing.assert_close(module(inputs, None), expected)
+    assert float(expected.detach().abs().max()) > 0
+    alone = inputs._replace(images=images[2:3])  # no other row has a part in it
+    torch.testing.assert_close(module(alone, None), expected[2:3])
+
+
+def test_how_rich_in_contrast_an_image_is_is_not_lost() -> None:
+    rows, rng = pictures(8), torch.Generator().manual_seed(1)
+    module = Convolution(Shape.of(rows, None), 6, 0.0, rng)
+    images = torch.randn(8, 3, 12, 10, generator=rng)
+    inputs = Inputs(torch.empty(8, 0), torch.empty(8, 0, dtype=torch.int64), images)
+    pale = inputs._replace(images=images / 4)
+    found, of_pale = (module(some, None).detach().norm(dim=1) for some in (inputs, pale))
+    torch.testing.assert_close(of_pale, found / 4)  # biases begin at 0
+
+
+def test_a_model_whose_encoder_is_of_another_make_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = pictures()
+    found = rf.fit("ce", prepared(rows), epochs=1, batch_size=8)
+    assert isinstance(found, rf.Grader)
+    monkeypatch.setattr("rankfold.encoders.rows.CHANNELS", (4, 8, 16))
+    with pytest.raises(rf.UserError, match="encoder=convolution is not what goes by that name"):
+        found.score(rows)
+    del found.model.tensors["encoder.layers.0.bias"]  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    with pytest.raises(rf.UserError, match="encoder=convolution is not what goes by that name"):
+        found.score(rows)
 
 
 def test_auto_reads_both_images_and_columns(tmp_path: object) -> None:

@@ -65,6 +65,13 @@ def last(steps: Iterator[Step]) -> Step:
     return step
 
 
+def test_a_state_with_other_parameters_is_refused() -> None:
+    state = last(train(task(numbers()), Plain(epochs=1), run())).state()
+    state["module.bias"] = state.pop("module.weight")
+    with pytest.raises(UserError, match="other parameters: it was made by another version"):
+        last(train(task(numbers()), Plain(epochs=2), run(state)))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -76,7 +83,7 @@ def last(steps: Iterator[Step]) -> Step:
     ],
 )
 def test_it_finds_the_minimum(settings: dict[str, Any]) -> None:
-    settings = {"lr": 0.05, "epochs": 300, "weight_decay": 0.0, "batch_size": 10, **settings}
+    settings = {"lr": 0.05, "epochs": 300, "weight_decay": 0.0, **settings}
     module = numbers()
     step = last(train(task(module, 10), Plain(**settings), run()))
     assert step.final
@@ -123,7 +130,7 @@ def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
     dense, sparse = numbers(), nn.Embedding(4, 1, _weight=torch.zeros(4, 1), sparse=True)
     for module in (dense, sparse):
         module.weight.data[:] = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
-        config = Plain(weight_decay=0.1, epochs=3, batch_size=10)
+        config = Plain(weight_decay=0.1, epochs=3)
         list(train(task(module, 10), config, run()))  # every row is touched in every batch
     assert torch.allclose(dense.weight, sparse.weight)
 

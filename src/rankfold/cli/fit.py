@@ -129,7 +129,9 @@ def command(
 
 def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:
     """What was kept, and why, for people."""
-    scores = [entry["score"] for entry in notes["history"] if "score" in entry]
+    from rankfold.training.course import validated
+
+    score = validated(notes)
     if "chosen_by" in notes:
         names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
         chosen = ", ".join(f"{name} {config[name]:g}" for name in names)
@@ -140,8 +142,9 @@ def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric:
         chosen = ", ".join(f"{name} {value:g}" for name, value in best.items() if name != "score")
         tried = f"{len(notes['mixes'])} mixes, validation {metric} {best['score']:.4f}"
         return f"chosen from {tried}: {chosen}"
-    if scores:
-        return f"step {notes['chosen']}, validation {metric} {max(scores):.4f}"
+    if score is not None:
+        few = "" if notes.get("is_chosen", True) else ", the last: few rows to choose by"
+        return f"step {notes['chosen']}{few}, validation {metric} {score:.4f}"
     rows = "rows" if "operating_on" in notes else "pairs"
     return f"step {notes['chosen']}, the last: there are no validation {rows} to choose by"
 

@@ -16,9 +16,8 @@ from rankfold.diagnose.watching import Fit, Look, encode, watch
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.cba import score_weights
-from rankfold.methods.graded import Parts, Seen
+from rankfold.methods.graded import Parts, Seen, batches_of
 from rankfold.samplers.queues import Queues
-from rankfold.training.batches import RowBatches
 from rankfold.types import Progress
 
 LEVEL = 0.05  # below it noise is hard to believe in
@@ -47,7 +46,7 @@ class WhitenessConfig:
 
 def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
     """Train, and test the increments d(t) = R(t + stride) - R(t) of the mean rank R."""
-    steps = len(RowBatches(fit.n_rows, fit.config.batch_size)) * fit.config.epochs
+    steps = len(batches_of(fit.n_rows, fit.config)) * fit.config.epochs
     if steps // config.stride < config.window:
         raise UserError(
             f"training makes {steps // config.stride} increments, fewer than a window of "

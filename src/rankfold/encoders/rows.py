@@ -25,8 +25,7 @@ from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, Own
 
 EMBEDDED = 24  # numbers for a category at most
-CHANNELS = (32, 64, 128)  # of the blocks of a convolution
-GROUPS = 8  # of channels that are normalised together
+CHANNELS = (32, 64, 128)  # of the layers of a convolution
 TIMM = "timm:"  # before the name of a backbone
 JOINED = "+"  # between the names of two encoders
 
@@ -194,9 +193,10 @@ class Perceptron(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Three blocks of two convolutions, each of half the size of the one before, then a mean.
+    """Three convolutions, each of half the size of the one before, then a mean.
 
-    Channels are normalised within an image, so that a row's vector does not depend on its batch.
+    Nothing is normalised on the way, neither over a batch, on which a row's vector would depend
+    then, nor within an image, which would lose how bright it is and how rich in contrast.
     """
 
     def __init__(self, shape: Shape, width: int, drop: float, rng: torch.Generator) -> None:
@@ -204,31 +204,27 @@ class Convolution(nn.Module):
         assert shape.image is not None
         self.drop = drop
         before = (shape.image[2], *CHANNELS[:-1])
-        self.blocks = nn.ModuleList(
-            nn.Sequential(*_block(*both, rng)) for both in zip(before, CHANNELS, strict=True)
+        self.layers = nn.ModuleList(
+            _convolution(*both, rng) for both in zip(before, CHANNELS, strict=True)
         )
         self.last = small_linear(CHANNELS[-1], width, rng)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         assert inputs.images is not None
         found = inputs.images
-        for block in self.blocks:
-            found = F.max_pool2d(block(found), 2, ceil_mode=True)
+        for layer in self.layers:
+            found = F.max_pool2d(layer(found).relu(), 2, ceil_mode=True)
         mean = dropped(found.mean(dim=(2, 3)), self.drop, rng, inputs.own)
         vectors: Tensor = self.last(mean).relu()
         return vectors
 
 
-def _block(inputs: int, outputs: int, rng: torch.Generator) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for size in (inputs, outputs):
-        layer = nn.utils.skip_init(nn.Conv2d, size, outputs, 3, padding=1, bias=False)
-        with torch.no_grad():
-            layer.weight.copy_(
-                torch.randn(layer.weight.shape, generator=rng) * (9 * size / 2) ** -0.5
-            )
-        layers += [layer, nn.GroupNorm(GROUPS, outputs), nn.ReLU()]
-    return layers
+def _convolution(inputs: int, outputs: int, rng: torch.Generator) -> nn.Conv2d:
+    """Of 3 x 3 pixels; what is random of a size that a ReLU lets pass as large as it came."""
+    layer: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, inputs, outputs, 3, padding=1)
+    start = torch.randn(layer.weight.shape, generator=rng) * (9 * inputs / 2) ** -0.5
+    layer.load_state_dict({"weight": start, "bias": torch.zeros(outputs)})
+    return layer
 
 
 def _of_inputs(shape: Shape, others: int, width: int, rng: torch.Generator) -> nn.Linear:

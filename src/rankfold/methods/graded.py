@@ -34,6 +34,7 @@ from rankfold.training.batches import RowBatches, share_of
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, seeded, train
 from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
 
+STEPS, SMALLEST, LARGEST = 16, 32, 256  # batches of an epoch at least, rows of a usual batch
 BLOCK = 4096  # rows scored at a time, at most
 ALIKE = 16  # rows, of which products are rounded alike
 BLOCK_BYTES = 2**28  # of what the first layer makes of images
@@ -46,7 +47,7 @@ class GradedConfig(Training):
 
     width: int = 64  # of the vectors before the head
     epochs: int = 30
-    batch_size: int = 256
+    batch_size: int | None = None  # None: 32 to 256, by the number of rows
     lr: float = 0.002
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     weight_decay: float = 1e-4
@@ -217,14 +218,23 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     def export() -> Model:
         tensors = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
         notes = {"shape": asdict(shape), "grades": n_grades}
-        settings = {**asdict(config), "encoder": encoder}
+        settings = {**asdict(config), "encoder": encoder, "batch_size": batches.batch_size}
         notes["image_shape"] = None if shape.image is None else list(shape.image)
         return Model(name, settings, tensors, notes)
 
-    batches = RowBatches(len(rows), config.batch_size)
+    batches = batches_of(len(rows), config)
     how: dict[str, Any] = {"draws_elsewhere": not is_ours(encoder)}
     how["count"] = 1 / comm.size  # every process has all losses
     return train(Task(module, batches, losses, export, rule.memory, **how), config, run)
+
+
+def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
+    """Of the size that was asked for; else of a power of 2, ``STEPS`` of them in an epoch.
+
+    Of few rows large batches would make too few steps, and small ones many that are all chance.
+    """
+    usual = 2 ** (max(1, n_rows // STEPS).bit_length() - 1)
+    return RowBatches(n_rows, config.batch_size or max(SMALLEST, min(LARGEST, usual)))
 
 
 def check_grades(grades: Tensor, n_grades: int) -> None:
@@ -248,13 +258,25 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
     config = GradedConfig(width=model.config["width"], dropout=model.config["dropout"])
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     module = Grading(shape, model.config["encoder"], config, head, rng).to(device)
-    module.load_state_dict({name: model.tensors[name] for name in module.state_dict()})
+    _load(module, model)
     scores = []
     for some in torch.arange(len(rows)).split(block_rows(shape)):
         alike = torch.cat([some, some[-1:].expand(-len(some) % ALIKE)])
         outputs = module.head(module.vectors(rows.select(alike).to(device)))
         scores.append(recipe.score(outputs, n_grades)[: len(some)])
     return torch.cat(scores).cpu()
+
+
+def _load(module: Grading, model: Model) -> None:
+    """The model's parameters; a UserError where its encoder is of another make."""
+    wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    found = {name: model.tensors[name] for name in wanted if name in model.tensors}
+    if {name: tensor.shape for name, tensor in found.items()} != wanted:
+        raise UserError(
+            f"the model's encoder={module.name} is not what goes by that name here",
+            hint="fit it anew, or with the version of rankfold, or the encoder, that it is of",
+        )
+    module.load_state_dict(found)
 
 
 def block_rows(shape: Shape) -> int:

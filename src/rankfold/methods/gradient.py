@@ -30,6 +30,7 @@ TOWER = "tower."  # before the names of the candidates' tower in a model
 class Encoding(Training):
     """How vectors and scores are made."""
 
+    batch_size: int = 2048
     encoder: Kind = "tables"  # towers: with side features, if there are any
     similarity: Literal["dot", "cosine"] = "dot"
     temperature: float = 1.0  # scores are divided by it

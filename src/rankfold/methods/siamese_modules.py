@@ -136,7 +136,6 @@ def training(stage: Stage, config: ModulesConfig) -> Training:
     return Training(
         width=config.width,
         epochs=stage.epochs,
-        batch_size=batch_size(stage, config),
         lr=config.lr or LR if first or not config.classifier_lr else config.classifier_lr,
         optimiser="row-adam",
         weight_decay=0.0,

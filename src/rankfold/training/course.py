@@ -10,14 +10,18 @@ from rankfold.types import Model, Step
 
 
 def validated(notes: Mapping[str, Any]) -> float | None:
-    """The validation score that a kept model was chosen by: of a step, or of its own choice."""
-    scores = [step["score"] for step in notes.get("history", ()) if "score" in step]
-    return max(scores, default=notes.get("score"))
+    """The validation score of a kept model: that of its step, or what it chose itself by."""
+    steps = [step for step in notes.get("history", ()) if "score" in step]
+    scores: dict[int, float] = {step["step"]: step["score"] for step in steps}
+    return scores.get(notes.get("chosen", 0), notes.get("score"))
 
 
 @dataclass(slots=True)
 class Course:
-    """One phase of a fit so far. The model of the best score is kept; without scores, the last."""
+    """One phase of a fit so far. The model of the best score is kept; without scores, the last.
+
+    Where the scores say too little to choose by, it is the last one, too.
+    """
 
     phase: str = "fit"  # fit, or refit on train and validation
     steps: int | None = None  # at most so many; None: as many as the method makes
@@ -28,6 +32,7 @@ class Course:
     settings: dict[str, Any] = field(default_factory=dict)  # chosen by the fit, for the refit
     notes: dict[str, Any] = field(default_factory=dict)  # of the fit's model, likewise
     in_passes: bool = False  # the steps lead to one model, rather than having one each
+    is_chosen: bool = True  # by the scores, where there are any
 
     def note(self, step: Step, score: float | None) -> None:
         """Enter a step and, if it was scored, its score."""
@@ -39,7 +44,7 @@ class Course:
         }
         self.history.append(entry if score is None else {**entry, "score": score})
         self.in_passes = self.in_passes or step.model is None
-        if score is None or self.score is None or score > self.score:
+        if score is None or self.score is None or score > self.score or not self.is_chosen:
             self.number, self.score, self.model = step.number, score, step.model
 
     def is_over(self, step: Step, patience: int) -> bool:

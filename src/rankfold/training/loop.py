@@ -35,7 +35,6 @@ class Training:
 
     width: int = 64
     epochs: int = 50  # at most; validation stops earlier
-    batch_size: int = 2048
     lr: float = 0.01
     optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "row-adam", "sgd"] = "auto"
     weight_decay: float = 1e-5
@@ -47,8 +46,9 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("width", "epochs", "batch_size", "negatives"):
-            if getattr(self, name, 1) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
+            given = getattr(self, name, None)
+            if given is not None and given < 1:
+                raise UserError(f"{name} is {given}", hint="it is at least 1")
         for name in ("lr", "clip", "temperature"):
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
@@ -265,6 +265,11 @@ class Loop:
             )
         self.draws.set_state(state["draws"].cpu())
         module, comm, found = self.task.module, self.run.comm, _below("module", state)
+        if found.keys() != module.state_dict().keys():
+            raise UserError(
+                "the checkpoint has other parameters: it was made by another version",
+                hint="start anew without --resume",
+            )
         for name, tensor in module.state_dict().items():
             found[name] = own_rows(found[name], tensor, comm)
         module.load_state_dict(found)
