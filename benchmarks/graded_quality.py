@@ -14,9 +14,9 @@ method that takes the rate as a setting is tuned and fitted for each rate; of an
 are shared and the choice is made for each rate.
 
 ``untuned`` is what ``fit`` gives a person who says nothing but the rate: the defaults, the epoch
-that validation chose. ``run`` needs torch and numpy alone; of both each figure is kept at once, and
-what is there is not run again. ``table`` also says, for the lowest rate, at which threshold of the
-grades a method finds what it finds.
+that validation chose, or the last where it has few rows. ``run`` needs torch and numpy alone; of
+both each figure is kept at once, and what is there is not run again. ``table`` also says, for the
+lowest rate, at which threshold of the grades a method finds what it finds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # what a method has besides
     "eban": {"dual_lr": (1e-3, 1e-2, 1e-1)},
 }
 FIXED: dict[str, Row] = {
-    "cba-paper": {"ranks": "likeness", "cache_weights": "equal", "classes": 0.0},
+    "cba-paper": {"ranks": "likeness", "cache_weights": "equal", "classes": 0.0, "average": 0.0},
 }
 NAMES = ("cba", "cba-paper", "ce", "focal", "soft-label", "nnrank", "fh", "fh-auc", "ddag", "eban")
 NAMES += ("pauc",)

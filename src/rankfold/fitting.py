@@ -51,7 +51,7 @@ from rankfold.types import (
 USUAL: dict[Kind, tuple[str, int]] = {  # metric and patience, by the kind of data
     "interactions": ("ndcg@10", 3),
     "texts": ("ndcg@10", 3),
-    "graded": ("pauc@fpr=0.1", 10**9),  # a schedule runs to its end: the best epoch is kept
+    "graded": ("pauc@fpr=0.1", 10**9),  # a schedule runs to its end, then one epoch is kept
 }
 TELLING = 125  # rows of validation that it takes to choose an epoch by
 ENOUGH = 10  # negatives below the rate of the usual metric, of the lowest threshold
