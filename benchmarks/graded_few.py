@@ -1,7 +1,7 @@
 """What settings of a grader are worth on few rows, judged by rows that no table's test has.
 
     python benchmarks/graded_few.py retinamnist --methods cba ce --set batch_size=64
-    python benchmarks/graded_few.py fars --rows 1000 --methods cba --set batch_size=64 average=0
+    python benchmarks/graded_few.py fars --rows 1000 --methods cba --set batch_size=64
 
 Each fit has ``--rows`` rows (0: all that there are), a tenth of which is its validation, and is
 judged by others: of retinamnist a third of train and validation, each third in turn, drawn anew

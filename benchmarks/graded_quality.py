@@ -63,7 +63,7 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # what a method has besides
     "eban": {"dual_lr": (1e-3, 1e-2, 1e-1)},
 }
 FIXED: dict[str, Row] = {
-    "cba-paper": {"ranks": "likeness", "cache_weights": "equal", "classes": 0.0, "average": 0.0},
+    "cba-paper": {"ranks": "likeness", "cache_weights": "equal", "classes": 0.0},
 }
 NAMES = ("cba", "cba-paper", "ce", "focal", "soft-label", "nnrank", "fh", "fh-auc", "ddag", "eban")
 NAMES += ("pauc",)

@@ -77,7 +77,6 @@ NONSENSE: dict[str, list[Any]] = {
     "centroid_weight": [-0.1, 1.1, float("nan")],
     "popularity_weight": [-0.1, 1.1, float("nan")],
     "members": [0],
-    "average": [-0.1, float("nan"), float("inf")],
     "dropout": [-0.1, 1.0, float("nan")],
     "flips": ["maybe"],
     "fpr": [0.0, 1.0, float("nan")],

@@ -65,45 +65,6 @@ def last(steps: Iterator[Step]) -> Step:
     return step
 
 
-@pytest.mark.parametrize("epochs", [0.5, 2.0])
-def test_the_model_has_the_mean_of_the_latest_weights_and_training_goes_on_without(
-    epochs: float,
-) -> None:
-    plain, mine = numbers(), numbers()
-    each = [state["module.weight"].clone() for state in states(task(plain))]  # after every batch
-    steps = list(train(replace(task(mine), average=epochs), Plain(epochs=3), run()))
-    assert torch.equal(mine.weight, plain.weight)
-    mean, horizon = torch.zeros_like(each[0]), max(1.0, epochs * 4)
-    for number, weight in enumerate(each, 1):
-        mean += (weight - mean) / min(number, horizon)
-        if number % 4 == 0:
-            model = steps[number // 4 - 1].model
-            assert model is not None
-            torch.testing.assert_close(model.tensors["queries"], mean)
-    assert not torch.equal(mean, each[-1])
-
-
-def states(task: Task) -> Iterator[dict[str, Tensor]]:
-    """What is kept after each batch of three epochs."""
-    loop_ = loop.Loop(task, Plain(epochs=3), run())
-    for _ in range(3):
-        seed = loop.seed_of(loop_.run, f"order of epoch {loop_.epoch}")
-        order = task.batches.order(torch.Generator().manual_seed(seed))
-        for place in range(len(task.batches)):
-            loop_.learn(task.batches.take(order, place))
-            loop_.place += 1
-            yield loop_.state()
-        loop_.epoch, loop_.place = loop_.epoch + 1, 0
-
-
-def test_a_state_without_the_mean_is_refused() -> None:
-    averaged = replace(task(numbers()), average=1.0)
-    state = last(train(averaged, Plain(epochs=1), run())).state()
-    del state["average.weight"]
-    with pytest.raises(UserError, match="other parameters: it was made by another version"):
-        last(train(replace(task(numbers()), average=1.0), Plain(epochs=2), run(state)))
-
-
 def test_a_state_with_other_parameters_is_refused() -> None:
     state = last(train(task(numbers()), Plain(epochs=1), run())).state()
     state["module.bias"] = state.pop("module.weight")

@@ -33,7 +33,6 @@ class CbaConfig(GradedConfig):
     """What counts are the negatives around the tolerated rate."""
 
     dropout: float = 0.3  # more than others have: the highest negatives are soon known by heart
-    average: float = 1.0  # what the highest negatives score moves from one step to the next
     fpr: float = 0.01  # beta: the false-positive rate that is tolerated
     sigma: float | None = None  # of the Gaussian around it, a share of the negatives; None: usual
     cache: int = 512  # vectors kept of each grade, or as many as it has rows

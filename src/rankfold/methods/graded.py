@@ -58,7 +58,6 @@ class GradedConfig(Training):
         "auto"  # linear, mlp, convolution, timm:NAME, two with + between; auto: what suits
     )
     dropout: float = 0.1  # of the numbers between layers
-    average: float = 0.0  # epochs whose weights are averaged for the model; 0: the last weights
     flips: Literal["none", "one", "both"] = "none"  # axes along which images may be mirrored
 
     def __post_init__(self) -> None:
@@ -73,7 +72,7 @@ class GradedConfig(Training):
             given = getattr(self, name, None)
             if given is not None and not 0 < given < float("inf"):
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is more than 0")
-        for name in ("classes", "focus", "average"):
+        for name in ("classes", "focus"):
             if not 0 <= getattr(self, name, 0.0) < float("inf"):
                 raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
         if getattr(self, "cache", 1) < 1:
@@ -225,7 +224,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
     batches = batches_of(len(rows), config)
     how: dict[str, Any] = {"draws_elsewhere": not is_ours(encoder)}
-    how |= {"count": 1 / comm.size, "average": config.average}  # every process has all losses
+    how["count"] = 1 / comm.size  # every process has all losses
     return train(Task(module, batches, losses, export, rule.memory, **how), config, run)
 
 

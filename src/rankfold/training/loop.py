@@ -9,7 +9,7 @@ the bit, on a CPU with the same number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from rankfold.errors import UserError
 from rankfold.training import optimisers
-from rankfold.training.averaging import Average
 from rankfold.training.batches import Batches
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.training.sharing import UNDIVIDED, Sides, own_rows, sum_gradients
@@ -98,7 +97,6 @@ class Task:
     met: Callable[[], Tensor | None] = everything  # candidates in the last batch, on all processes
     divided: tuple[str, ...] = ()  # names in the memory's state of tables of which each has a share
     draws_elsewhere: bool = False  # the module is not ours: it may draw from torch's own generator
-    average: float = 0.0  # epochs whose mean state is exported; 0: the state after the last step
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
@@ -127,8 +125,6 @@ class Loop:
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
         decay = config.weight_decay
         self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
-        horizon = task.average * len(task.batches)
-        self.average = Average(task.module, horizon) if horizon > 0 else None
         self.epoch, self.place = 0, 0  # epochs done, batches of the next one done
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # of the processes, for a pause after this batch
@@ -151,8 +147,7 @@ class Loop:
                 self.seconds += perf_counter() - began
                 yield self.pause()
                 began = perf_counter()
-        with nullcontext() if self.average is None else self.average.in_place():
-            model = self.task.export()
+        model = self.task.export()
         self.seconds += perf_counter() - began
         self.epoch, self.place = self.epoch + 1, 0
         loss, seconds = self.total / max(self.weight, 1.0), self.seconds
@@ -184,8 +179,6 @@ class Loop:
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        if self.average is not None:
-            self.average.follow(self.epoch * len(self.task.batches) + self.place + 1)
         self.unseen.append((whole.detach() / weight, weight.detach()))
 
     def losses(self, batch: Any) -> Tensor:
@@ -259,7 +252,6 @@ class Loop:
             **_under("module", self.task.module.state_dict()),
             **_under("optimiser", optimisers.state(self.optimisers)),
             **_under("memory", self.task.memory.state()),
-            **_under("average", {} if self.average is None else self.average.state()),
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -273,9 +265,7 @@ class Loop:
             )
         self.draws.set_state(state["draws"].cpu())
         module, comm, found = self.task.module, self.run.comm, _below("module", state)
-        means, average = _below("average", state), self.average
-        wanted = set() if average is None else average.state().keys()
-        if found.keys() != module.state_dict().keys() or means.keys() != wanted:
+        if found.keys() != module.state_dict().keys():
             raise UserError(
                 "the checkpoint has other parameters: it was made by another version",
                 hint="start anew without --resume",
@@ -285,8 +275,6 @@ class Loop:
         module.load_state_dict(found)
         optimisers.load(self.optimisers, _below("optimiser", state), comm)
         self.task.memory.load(_below("memory", state))
-        if average is not None:
-            average.load(means)
 
 
 @contextmanager
