@@ -119,6 +119,7 @@ def study(name: str, data_name: str, ask: Callable[[Row], Row], out: Path) -> No
     found = ours.begun(path, data_name)
     data = ours.load(data_name)
     tried = ours.splits_for_tuning(data)
+    ours.check_splits(found, len(tried), path)
     for trial in trials(name, data_name)[len(found["trials"]) :]:
         scored = [
             fitted(ask, f"{data_name}-{place}-validation", one, "validation", trial, 0)
@@ -169,7 +170,8 @@ def fitted(
     figures = ask({"data": str(path), "settings": settings, "seed": seed, "out": str(out)})
     scores, n = torch.from_numpy(np.load(out)).double(), len(data.candidates)
     out.unlink()
-    return {**ours.measured(scores, rows, n), "seconds": round(figures["cpu_seconds"], 1)}
+    figure = ours.tested if split == "test" else ours.measured
+    return {**figure(scores, rows, n), "seconds": round(figures["cpu_seconds"], 1)}
 
 
 def write(path: Path, data: Dataset, asked: Any) -> None:

@@ -8,10 +8,10 @@
 Every method has the same encoder, loop and batch size, and as many random settings (``TRIALS``),
 drawn from its space by the same seed; the first is its defaults, with one dropout for all. A
 setting is scored after its last epoch by TPR at the rate in question: on fars on the validation
-rows, on retinamnist by cross-validation over train and validation, whose 120 rows alone would tell
-little. The best is fitted again on train and validation with five seeds and scored on test. A
-method that takes the rate as a setting is tuned and fitted for each rate; of another, the trials
-are shared and the choice is made for each rate.
+rows, on retinamnist by cross-validation over train and validation, in thirds that are drawn four
+times, for 120 rows, or 400 once, would tell little. The best is fitted again on train and
+validation with five seeds and scored on test. A method that takes the rate as a setting is tuned
+and fitted for each rate; of another, the trials are shared and the choice is made for each rate.
 
 ``untuned`` is what ``fit`` gives a person who says nothing but the rate: the defaults, the epoch
 that validation chose, or the last where it has few rows. ``run`` needs torch and numpy alone; of
@@ -29,6 +29,7 @@ import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ from torch import Tensor
 from rankfold import config as settings_of
 from rankfold.comm import Alone
 from rankfold.methods import METHODS
-from rankfold.metrics.graded import graded_mean, graded_values, parse_graded
+from rankfold.metrics.graded import (
+    graded_mean,
+    graded_values,
+    parse_graded,
+    passed_by_grade,
+    values_of,
+)
 from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 HOME = Path(__file__).parent
@@ -47,7 +54,8 @@ ARRAYS, OUT = HOME / "scratch" / "graded", HOME / "results" / "graded"
 FOLDERS, SHARED = HOME / "scratch" / "data", HOME.parent.parent / "shared" / "data"
 SPLITS = ("train", "validation", "test")
 RATES = (0.01, 0.05, 0.1)
-TRIALS, SEEDS, FOLDS = 12, 5, 3
+TRIALS, SEEDS, FOLDS, PARTITIONS = 12, 5, 3, 4
+SAMPLES = 400  # of the test rows, to see how much they are chance
 METRICS = tuple(f"{name}@fpr={rate}" for name in ("tpr", "tpr-closest") for rate in RATES)
 METRICS += ("pauc@fpr=0.1", "auc", "order")
 Row = dict[str, Any]
@@ -160,19 +168,24 @@ def splits_for_tuning(data: Dataset) -> list[Dataset]:
     if len(data.graded("validation")) > 2000:
         return [data]
     rows = data.graded("train").join(data.graded("validation"))
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    found = []
+    for partition in range(PARTITIONS):
+        places = thirds(rows.grades, partition)
+        parts = [rows.select((places == fold).nonzero().flatten()) for fold in range(FOLDS)]
+        for fold, part in enumerate(parts):
+            first, *others = parts[:fold] + parts[fold + 1 :]
+            found.append(replace(data, train=reduce(Graded.join, others, first), validation=part))
+    return found
+
+
+def thirds(grades: Tensor, partition: int) -> Tensor:
+    """A fold for each row, each grade spread evenly over them; [n]."""
+    order = torch.randperm(len(grades), generator=torch.Generator().manual_seed(partition))
     places = torch.zeros_like(order)
-    for grade in range(len(data.candidates)):  # each grade spread evenly over the folds
-        mine = order[rows.grades[order] == grade]
+    for grade in grades.unique().tolist():
+        mine = order[grades[order] == grade]
         places[mine] = torch.arange(len(mine)) % FOLDS
-    return [
-        replace(
-            data,
-            train=rows.select((places != fold).nonzero().flatten()),
-            validation=rows.select((places == fold).nonzero().flatten()),
-        )
-        for fold in range(FOLDS)
-    ]
+    return places
 
 
 # ---------------------------------------------------------------------------------- study
@@ -186,6 +199,7 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
     found = begun(path, data_name)
     data = load(data_name)
     tried = splits_for_tuning(data)
+    check_splits(found, len(tried), path)
     for trial in trials(data_name, name):
         if any(trial == known["settings"] for known in found["trials"]):
             continue
@@ -230,7 +244,7 @@ def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
         grader = rf.fit(name, data, seed=seed, **given)
         assert isinstance(grader, rf.Grader)
         seconds = round(time.perf_counter() - began, 1)
-        figures = measured(grader.score(rows), rows, len(data.candidates))
+        figures = tested(grader.score(rows), rows, len(data.candidates))
         chosen = {key: grader.model.notes[key] for key in ("metric", "chosen")}
         seeds.append({**figures, **chosen, "seconds": seconds})
         keep(path, found)
@@ -250,6 +264,13 @@ def begun(path: Path, data_name: str) -> Row:
     if found.get("rows") != rows:
         raise SystemExit(f"{path} is of other rows than export wrote: remove it to begin anew")
     return found
+
+
+def check_splits(found: Row, n: int, path: Path) -> None:
+    """Trials of an earlier run must have been on as many splits; they are counted from now on."""
+    if found["trials"] and found.get("splits", 1) != n:
+        raise SystemExit(f"{path} has trials on other splits: remove it to begin anew")
+    found["splits"] = n
 
 
 def trials(data_name: str, name: str) -> list[Row]:
@@ -281,7 +302,8 @@ def fitted(
     assert method.score_rows is not None
     rows: Graded = data.graded(split)  # type: ignore[arg-type]
     scores = method.score_rows(model, rows)
-    return {**measured(scores, rows, len(data.candidates)), "seconds": round(seconds, 1)}
+    figure = tested if split == "test" else measured
+    return {**figure(scores, rows, len(data.candidates)), "seconds": round(seconds, 1)}
 
 
 def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:
@@ -290,6 +312,23 @@ def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:
     values: Row = {name: graded_mean(*given, parse_graded(name)) for name in METRICS}
     at = graded_values(*given, parse_graded(METRICS[0]))
     return {**values, "thresholds": [round(float(value), 4) for value in at]}
+
+
+def tested(scores: Tensor, rows: Graded, n_grades: int) -> Row:
+    """The same, and how much of it may be due to the rows that the test happens to have."""
+    given = scores, rows, n_grades
+    return {**measured(*given), "rows_error": errors_of_rows(*given)}
+
+
+def errors_of_rows(scores: Tensor, rows: Graded, n_grades: int) -> dict[str, float]:
+    """Standard errors of TPR over rows, by a bootstrap."""
+    specs = [parse_graded(name) for name in METRICS[: len(RATES)]]
+    rng, values = torch.Generator().manual_seed(0), []
+    for _ in range(SAMPLES):
+        some = torch.randint(len(scores), (len(scores),), generator=rng)
+        passed = passed_by_grade(scores[some], rows.grades[some], n_grades)
+        values.append([float(value.nanmean()) for value in values_of(passed, specs)])
+    return dict(zip(map(str, specs), np.std(values, axis=0, ddof=1).round(4).tolist(), strict=True))
 
 
 def names_of(config: Any) -> set[str]:
@@ -316,7 +355,11 @@ def keep(path: Path, found: Row) -> None:
 
 
 def table(out: Path) -> str:
-    """Means over seeds and their 95 % intervals, best first at the lowest rate; then thresholds."""
+    """Means over seeds, best first at the lowest rate; then thresholds.
+
+    Behind a mean its 95 % interval over seeds and, in brackets, over other rows that the test might
+    have had, where that was measured.
+    """
     lines = []
     for data in OF_DATA:
         rows = []
@@ -324,11 +367,11 @@ def table(out: Path) -> str:
             kept = [tests(out, data, name, rate) for rate in RATES]
             cells = [interval(seeds, rate) for seeds, rate in zip(kept, RATES, strict=True)]
             if any(cells):
-                rows.append((cells[0] or (0.0, 0.0), name, cells, by_threshold(kept[0])))
-        rows.sort(key=lambda row: row[0], reverse=True)
+                rows.append((cells[0] or (0.0,), name, cells, by_threshold(kept[0])))
+        rows.sort(key=lambda row: row[0][0], reverse=True)
         lines += [f"{data}: TPR at FPR", "", *head("method", RATES)]
         for _, name, cells, _ in rows:
-            shown = [f"{c[0]:.3f} ± {c[1]:.3f}" if c else "" for c in cells]
+            shown = ["" if cell is None else written(*cell) for cell in cells]
             lines.append(f"| {name} | " + " | ".join(shown) + " |")
         n_thresholds = max((len(means) for *_, means in rows), default=0)
         lines += ["", f"{data}: TPR at an FPR of {RATES[0]}, by threshold", ""]
@@ -354,11 +397,21 @@ def tests(out: Path, data: str, name: str, rate: float) -> list[Row]:
     return found["seeds"] if len(found["seeds"]) == SEEDS else []
 
 
-def interval(rows: list[Row], rate: float) -> tuple[float, float] | None:
+def written(mean: float, over_seeds: float, over_rows: float | None) -> str:
+    brackets = "" if over_rows is None else f" ({over_rows:.3f})"
+    return f"{mean:.3f} ± {over_seeds:.3f}{brackets}"
+
+
+def interval(rows: list[Row], rate: float) -> tuple[float, float, float | None] | None:
+    """The mean, and half of its intervals: over seeds, and over test rows of a single fit."""
     if not rows:
         return None
-    values = np.array([row[f"tpr@fpr={rate}"] for row in rows])
-    return float(values.mean()), float(STUDENT * values.std(ddof=1) / math.sqrt(len(values)))
+    name = f"tpr@fpr={rate}"
+    values = np.array([row[name] for row in rows])
+    over_seeds = float(STUDENT * values.std(ddof=1) / math.sqrt(len(values)))
+    errors = [row["rows_error"][name] for row in rows if "rows_error" in row]
+    over_rows = NORMAL * float(np.mean(errors)) if len(errors) == len(rows) else None
+    return float(values.mean()), over_seeds, over_rows
 
 
 def by_threshold(rows: list[Row]) -> list[float]:
@@ -366,6 +419,7 @@ def by_threshold(rows: list[Row]) -> list[float]:
     return np.mean(known, axis=0).tolist() if known else []
 
 
+NORMAL = 1.960  # 97.5 % of a normal distribution
 STUDENT = 2.776  # 97.5 % of Student's t with 4 degrees of freedom
 
 if __name__ == "__main__":
