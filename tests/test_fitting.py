@@ -94,10 +94,18 @@ def test_the_last_is_kept_where_scores_do_not_choose() -> None:
         course.note(step, score)
         assert course.is_over(step, patience=1) == step.final  # a worse one does not end it
     assert (course.number, course.score) == (3, 0.3)
-    notes = {"history": course.history, "chosen": course.number}
+    notes = {"history": course.history, "is_chosen": False}
     assert validated(notes) == 0.3
-    assert validated({**notes, "chosen": 2}) == 0.9
-    assert validated({"history": [], "chosen": 4, "score": 0.7}) == 0.7
+    assert validated({**notes, "is_chosen": True}) == validated({"history": course.history}) == 0.9
+    assert validated({"history": [], "is_chosen": False, "score": 0.7}) == 0.7
+
+
+def test_a_refit_in_passes_has_the_score_of_its_fit(data: Dataset) -> None:
+    notes = rf.fit("puresvd", data, refit=True, width=16).model.notes
+    scores = [entry["score"] for entry in notes["history"] if "score" in entry]
+    assert len(scores) == 1
+    assert validated(notes) == scores[0]
+    assert f"{scores[0]:.4f}" in describe_choice(notes, {}, "ndcg@10")
 
 
 @pytest.mark.parametrize("rows", [TELLING - 1, TELLING])
@@ -120,6 +128,9 @@ def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path
         assert said.startswith(f"step {notes['chosen']}, ")
         assert f"{validated(notes):.4f}" in said
         assert ("few rows to choose by" in said) == (not chosen)
+    if rows < TELLING:
+        with pytest.raises(UserError, match="was finished with is_chosen = True"):
+            rf.fit("ce", data, out=tmp_path / "model", resume=True, **options)
 
 
 def test_refit_runs_the_chosen_steps_on_train_and_validation(data: Dataset) -> None:

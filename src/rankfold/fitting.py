@@ -73,7 +73,8 @@ class Fitting:
     resume: bool = False  # go on from the checkpoint beside ``out``, if there is one
     refit: bool = False  # fit the chosen number of steps again, on train and validation
     metric: str | None = None  # the validation score; None: of ``USUAL``, or around ``fpr``
-    patience: int | None = None  # steps without a better score before stopping; None: likewise
+    patience: int | None = None  # steps without a better score before stopping; None: likewise,
+    # and where graded rows are too few to choose by, the last step is kept
     validation_queries: int = 10_000  # at most so many, drawn by the seed
     checkpoint_seconds: float = 30.0  # between two checkpoints
     seconds: float | None = None  # after these end at the first step that leaves a model to keep
@@ -241,8 +242,8 @@ def _metric(job: Job) -> str:
 def _is_telling(job: Job) -> bool:
     """Whether validation says which step to keep: of graded rows it takes some of them to.
 
-    By fewer, a chance epoch would be kept, from before the schedule has come to its end. Who asks
-    for patience, asks for a choice.
+    By fewer, an epoch would be kept by chance, most likely from before the schedule has come to its
+    end. Who asks for patience, asks for a choice.
     """
     if job.data.kind != "graded" or job.data.validation is None or job.how.patience is not None:
         return True
@@ -275,11 +276,19 @@ def _finished(job: Job, path: Path) -> Ranker | Grader:
     """The model that is there already, if it is the one that is wanted."""
     ranker = load(path)
     model, how = ranker.model, job.how
-    there = {**model.notes, **model.config, "method": model.method, **model.notes.get("asked", {})}
-    given = {key: value for key, value in asdict(job.settings).items() if value is not None}
+    there = {
+        "is_chosen": True,
+        **model.notes,
+        **model.config,
+        "method": model.method,
+        **model.notes.get("asked", {}),
+    }
+    asked = asdict(job.settings)
+    if "asked" not in model.notes:  # what was left to the method is not known any more
+        asked = {key: value for key, value in asked.items() if value is not None}
     refit = how.refit and job.data.validation is not None
-    wanted = {"method": job.name, **given, "seed": how.seed, "refit": refit}
-    wanted |= {"metric": job.metric, "data": job.data.fingerprint}
+    wanted = {"method": job.name, **asked, "seed": how.seed, "refit": refit}
+    wanted |= {"metric": job.metric, "data": job.data.fingerprint, "is_chosen": job.is_chosen}
     for name, value in wanted.items():
         if there.get(name) != value:
             what = "on other data" if name == "data" else f"with {name} = {there.get(name)}"

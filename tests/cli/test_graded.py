@@ -71,6 +71,20 @@ def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_p
     assert [entry["column"] for entry in summary["left_out"]] == ["sex", "site"]
 
 
+def test_fit_and_info_say_which_epoch_was_kept(
+    rankfold: Command, words: tuple[object, ...], tmp_path: Path
+) -> None:
+    data, model = tmp_path / "d", tmp_path / "m"
+    rankfold(*words, "--out", data, "--split", "0.6,0.2,0.2")
+    few = ("--set", "epochs=3", "--set", "width=4")
+    done = rankfold("fit", "ce", data, "--out", model, *few)
+    assert "step 3, the last: few rows to choose by, validation pauc" in " ".join(done.err.split())
+    assert "last, not chosen on validation: step 3, score" in rankfold("info", model).out
+    done = rankfold("fit", "ce", data, "--out", model, "--patience", "3", *few)
+    assert "few rows" not in done.err
+    assert "best on validation: step" in rankfold("info", model).out
+
+
 def test_strict_refuses_bad_rows(
     rankfold: Command, words: tuple[object, ...], tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ NAMES = ["none", "mild", "grave"]
 SPLITS = ("train", "validation", "test")
 PLAIN = {"optimiser": "sgd", "lr": 0.02}
 """For images: of many weights some have gradients that are all but rounding, where Adam's steps
-are as long as elsewhere (one of 147,456 differed by 1.6e-5)."""
+are as long as elsewhere (one of 147,456, of a larger encoder, differed by 1.6e-5)."""
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "cba": ("cba", {"dropout": 0.3, "cache": 16}),
     "cba likeness": ("cba", {"dropout": 0.3, "cache": 16, "ranks": "likeness", "classes": 0.0}),

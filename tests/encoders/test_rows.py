@@ -246,6 +246,22 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
         rf.load(f"{tmp_path}/model").score(table())
 
 
+def test_a_module_of_ones_own_that_learns_its_shapes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.layer = nn.LazyLinear(width)
+
+        def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
+            found: torch.Tensor = self.layer(inputs.numbers)
+            return found
+
+    monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
+    found = rf.fit("ce", prepared(table()), encoder="mine", epochs=1)
+    assert isinstance(found, rf.Grader)
+    assert found.score(table()).isfinite().all()
+
+
 def test_a_module_of_ones_own_that_drops_and_normalises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

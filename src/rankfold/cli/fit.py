@@ -48,7 +48,10 @@ def command(
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Steps without a better score; 3 or, for graded rows, as many as come."),
+        typer.Option(
+            help="Steps without a better score; 3 or, for graded rows, as many as come, of which "
+            "the last is kept where fewer than 125 rows of validation could choose one."
+        ),
     ] = None,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints.")] = 30.0,

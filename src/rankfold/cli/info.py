@@ -210,8 +210,9 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     if notes.get("path"):
         out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points of its path")
     if scores:
-        best = max(scores, key=lambda entry: float(entry["score"]))
-        out.print(f"  best on validation: step {best['step']}, score {best['score']:.4f}")
+        last, best = scores[-1], max(scores, key=lambda entry: float(entry["score"]))
+        kept, what = (best, "best") if notes.get("is_chosen", True) else (last, "last, not chosen")
+        out.print(f"  {what} on validation: step {kept['step']}, score {kept['score']:.4f}")
 
 
 def _describe_growth(notes: Mapping[str, Any], what: str, out: Console) -> None:

@@ -229,9 +229,9 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
-    """Of the size that was asked for; else of a power of 2, ``STEPS`` of them in an epoch.
+    """Of the size that was asked for; else of a power of 2, ``STEPS`` of them in an epoch or more.
 
-    Of few rows large batches would make too few steps, and small ones many that are all chance.
+    Of few rows large batches make too few steps; of many rows small ones take longer for nothing.
     """
     usual = 2 ** (max(1, n_rows // STEPS).bit_length() - 1)
     return RowBatches(n_rows, config.batch_size or max(SMALLEST, min(LARGEST, usual)))
@@ -269,14 +269,13 @@ def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
 
 def _load(module: Grading, model: Model) -> None:
     """The model's parameters; a UserError where its encoder is of another make."""
-    wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    found = {name: model.tensors[name] for name in wanted if name in model.tensors}
-    if {name: tensor.shape for name, tensor in found.items()} != wanted:
+    try:
+        module.load_state_dict({name: model.tensors[name] for name in module.state_dict()})
+    except (KeyError, RuntimeError) as error:  # a name, a shape
         raise UserError(
             f"the model's encoder={module.name} is not what goes by that name here",
             hint="fit it anew, or with the version of rankfold, or the encoder, that it is of",
-        )
-    module.load_state_dict(found)
+        ) from error
 
 
 def block_rows(shape: Shape) -> int:

@@ -291,7 +291,7 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
-    """What was kept of how good it is: the score on validation that it was chosen by."""
+    """What was kept of how good it is: its score on validation."""
     score = validated(notes)
     if score is None or "metric" not in notes:
         return {}

@@ -10,10 +10,14 @@ from rankfold.types import Model, Step
 
 
 def validated(notes: Mapping[str, Any]) -> float | None:
-    """The validation score of a kept model: that of its step, or what it chose itself by."""
-    steps = [step for step in notes.get("history", ()) if "score" in step]
-    scores: dict[int, float] = {step["step"]: step["score"] for step in steps}
-    return scores.get(notes.get("chosen", 0), notes.get("score"))
+    """The validation score of a kept model: of its step, or the one that it chose itself by.
+
+    Of a refit, which is not scored, that of the fit before it.
+    """
+    scores = [step["score"] for step in notes.get("history", ()) if "score" in step]
+    if scores and not notes.get("is_chosen", True):
+        return float(scores[-1])
+    return max(scores, default=notes.get("score"))
 
 
 @dataclass(slots=True)

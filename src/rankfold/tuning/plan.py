@@ -119,6 +119,7 @@ class Search:
         fixed = {name: getattr(self.job.settings, name) for name in sorted(self.how.fixed)}
         own: dict[str, Any] = {"method": self.job.name, "data": self.job.data.fingerprint}
         own |= {"metric": self.job.metric, "seed": self.how.seed, "fixed": fixed, "space": space}
+        own |= {} if self.job.is_chosen else {"epoch": "last"}
         found: dict[str, Any] = json.loads(json.dumps(own))  # as it is read again
         return found
 
