@@ -79,10 +79,10 @@ def test_fit_and_info_say_which_epoch_was_kept(
     few = ("--set", "epochs=3", "--set", "width=4")
     done = rankfold("fit", "ce", data, "--out", model, *few)
     assert "step 3, the last: few rows to choose by, validation pauc" in " ".join(done.err.split())
-    assert "last, not chosen on validation: step 3, score" in rankfold("info", model).out
+    assert "last, not chosen on validation: step 3, score" in rankfold("info", model).err
     done = rankfold("fit", "ce", data, "--out", model, "--patience", "3", *few)
     assert "few rows" not in done.err
-    assert "best on validation: step" in rankfold("info", model).out
+    assert "best on validation: step" in rankfold("info", model).err
 
 
 def test_strict_refuses_bad_rows(
