@@ -322,13 +322,14 @@ def tested(scores: Tensor, rows: Graded, n_grades: int) -> Row:
 
 def errors_of_rows(scores: Tensor, rows: Graded, n_grades: int) -> dict[str, float]:
     """Standard errors of TPR over rows, by a bootstrap."""
-    specs = [parse_graded(name) for name in METRICS[: len(RATES)]]
-    rng, values = torch.Generator().manual_seed(0), []
+    names = METRICS[: len(RATES)]
+    specs, rng, values = [parse_graded(name) for name in names], torch.Generator(), []
+    rng.manual_seed(0)
     for _ in range(SAMPLES):
         some = torch.randint(len(scores), (len(scores),), generator=rng)
         passed = passed_by_grade(scores[some], rows.grades[some], n_grades)
         values.append([float(value.nanmean()) for value in values_of(passed, specs)])
-    return dict(zip(map(str, specs), np.std(values, axis=0, ddof=1).round(4).tolist(), strict=True))
+    return dict(zip(names, np.std(values, axis=0, ddof=1).round(4).tolist(), strict=True))
 
 
 def names_of(config: Any) -> set[str]:
