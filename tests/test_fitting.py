@@ -129,7 +129,7 @@ def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path
         assert f"{validated(notes):.4f}" in said
         assert ("few rows to choose by" in said) == (not chosen)
     if rows < TELLING:
-        with pytest.raises(UserError, match="was finished with is_chosen = True"):
+        with pytest.raises(UserError, match="was finished with another patience"):
             rf.fit("ce", data, out=tmp_path / "model", resume=True, **options)
 
 

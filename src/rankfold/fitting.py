@@ -291,7 +291,8 @@ def _finished(job: Job, path: Path) -> Ranker | Grader:
     wanted |= {"metric": job.metric, "data": job.data.fingerprint, "is_chosen": job.is_chosen}
     for name, value in wanted.items():
         if there.get(name) != value:
-            what = "on other data" if name == "data" else f"with {name} = {there.get(name)}"
+            said = {"data": "on other data", "is_chosen": "with another patience"}
+            what = said.get(name, f"with {name} = {there.get(name)}")
             raise UserError(
                 f"{path} was finished {what}: there is nothing to resume",
                 hint="leave --resume out to replace it, or name another folder",
