@@ -30,7 +30,7 @@ from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Dataset, Graded, Run
 
 JUDGED = ("tpr@fpr=0.01", "tpr@fpr=0.05", "tpr@fpr=0.1", "pauc@fpr=0.1", "auc")
-FOLDS, TENTH = 3, 10
+TENTH = 10  # of the rows are a fit's own validation: one of so many parts
 ENOUGH, WIDEST = 10, 0.1  # of the usual metric: rankfold.fitting, which needs more than torch
 Job = tuple[str, int, str, dict[str, Any], str, int]
 
@@ -111,26 +111,16 @@ def divided(data_set: str, rows: int, number: int) -> Dataset:
         rng = torch.Generator().manual_seed(partition)
     else:
         every = data.graded("train").join(data.graded("validation"))
-        rng = torch.Generator().manual_seed(1000 + number // FOLDS)
-        thirds = spread(every.grades, FOLDS, rng)
-        judges = every.select((thirds == number % FOLDS).nonzero().flatten())
-        known = every.select((thirds != number % FOLDS).nonzero().flatten())
+        rng = torch.Generator().manual_seed(1000 + number // ours.FOLDS)
+        thirds = ours.spread(every.grades, ours.FOLDS, rng)
+        judges = every.select((thirds == number % ours.FOLDS).nonzero().flatten())
+        known = every.select((thirds != number % ours.FOLDS).nonzero().flatten())
     if 0 < rows < len(known):
         known = known.select(torch.randperm(len(known), generator=rng)[:rows])
-    tenths = spread(known.grades, TENTH, rng)
+    tenths = ours.spread(known.grades, TENTH, rng)
     parts = (known.select(some.nonzero().flatten()) for some in (tenths > 0, tenths == 0))
     train, validation = parts
     return replace(data, train=train, validation=validation, test=judges)
-
-
-def spread(grades: Tensor, parts: int, rng: torch.Generator) -> Tensor:
-    """A part for each row, so that each grade is spread evenly over them; [n]."""
-    order, found = torch.randperm(len(grades), generator=rng), torch.zeros_like(grades)
-    for grade in grades.unique().tolist():
-        mine = order[grades[order] == grade]
-        first = int(torch.randint(parts, (1,), generator=rng))
-        found[mine] = (torch.arange(len(mine)) + first) % parts
-    return found
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def splits_for_tuning(data: Dataset) -> list[Dataset]:
     rows = data.graded("train").join(data.graded("validation"))
     found = []
     for partition in range(PARTITIONS):
-        places = thirds(rows.grades, partition)
+        places = spread(rows.grades, FOLDS, torch.Generator().manual_seed(partition))
         parts = [rows.select((places == fold).nonzero().flatten()) for fold in range(FOLDS)]
         for fold, part in enumerate(parts):
             first, *others = parts[:fold] + parts[fold + 1 :]
@@ -178,14 +178,14 @@ def splits_for_tuning(data: Dataset) -> list[Dataset]:
     return found
 
 
-def thirds(grades: Tensor, partition: int) -> Tensor:
-    """A fold for each row, each grade spread evenly over them; [n]."""
-    order = torch.randperm(len(grades), generator=torch.Generator().manual_seed(partition))
-    places = torch.zeros_like(order)
+def spread(grades: Tensor, parts: int, rng: torch.Generator) -> Tensor:
+    """A part for each row, so that each grade is spread evenly over them; [n]."""
+    order = torch.randperm(len(grades), generator=rng)
+    found = torch.zeros_like(order)
     for grade in grades.unique().tolist():
         mine = order[grades[order] == grade]
-        places[mine] = torch.arange(len(mine)) % FOLDS
-    return places
+        found[mine] = torch.arange(len(mine)) % parts
+    return found
 
 
 # ---------------------------------------------------------------------------------- study
