@@ -50,7 +50,7 @@ def command(
         int | None,
         typer.Option(
             help="Steps without a better score; 3 or, for graded rows, as many as come, of which "
-            "the last is kept where fewer than 125 rows of validation could choose one."
+            "the last is kept where validation has too few rows to choose one by."
         ),
     ] = None,
     validation_queries: Annotated[int, typer.Option(help="Score at most so many.")] = 10_000,
