@@ -1,12 +1,13 @@
 """How well others find the worst at few false alarms, each tuned as ``graded_quality.py`` tunes.
 
-    python benchmarks/graded_peers.py [--data-sets ...] [--peers ...]
+    python benchmarks/graded_peers.py [--data-sets ...] [--peers ...] [--jobs N] [--device D]
 
 The arrays, the number of settings tried, the rows they are tried on, the five fits again on train
 and validation, the metrics and the layout of the results are those of ``graded_quality.py``, whose
 ``table`` shows both. A peer's space is its own; the first setting is its default. The trials are
 shared by the rates and the choice is made for each. Each peer is a process of its own environment,
-with one thread; ``seconds`` are CPU seconds of its fits. A run that was ended goes on where it was.
+or of a ``--python`` that has it already, with one thread; ``--jobs`` of them fit side by side.
+``seconds`` are CPU seconds of its fits. A run that was ended goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import argparse
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import graded_quality as ours
 import numpy as np
 import torch
 from graded_quality import METRICS, RATES, SEEDS, TRIALS, Row
-from text_peers import environment
 
 from rankfold.types import Dataset
 
@@ -104,16 +108,28 @@ def main() -> None:
     )
     parser.add_argument("--data-sets", nargs="+", default=[*ours.OF_DATA], choices=[*ours.OF_DATA])
     parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS])
+    parser.add_argument("--jobs", type=int, default=1, help="fits at a time")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--python", type=Path, help="that has the peer; default: one of its own")
     parser.add_argument("--out", type=Path, default=ours.OUT)
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in args.peers:
-        with Asked(PEERS[name].folder) as ask:
+        with ExitStack() as stack:
+            python = args.python or environment(PEERS[name].folder)
+            peers = [Asked(PEERS[name].folder, python, args.device) for _ in range(args.jobs)]
+            ask = Several([stack.enter_context(peer) for peer in peers])
             for data_name in args.data_sets:
                 study(name, data_name, ask, args.out)
 
 
-def study(name: str, data_name: str, ask: Callable[[Row], Row], out: Path) -> None:
+def environment(folder: str) -> Path:
+    from text_peers import environment  # needs more than torch and numpy
+
+    return environment(folder)
+
+
+def study(name: str, data_name: str, ask: Several, out: Path) -> None:
     """Tune one peer on one set, then test."""
     path = out / f"{name}-{data_name}.json"
     found = ours.begun(path, data_name)
@@ -121,28 +137,29 @@ def study(name: str, data_name: str, ask: Callable[[Row], Row], out: Path) -> No
     tried = ours.splits_for_tuning(data)
     ours.check_splits(found, len(tried), path)
     for trial in trials(name, data_name)[len(found["trials"]) :]:
-        scored = [
-            fitted(ask, f"{data_name}-{place}-validation", one, "validation", trial, 0)
+        jobs = [
+            (f"{data_name}-{place}-validation", one, "validation", trial, 0)
             for place, one in enumerate(tried)
         ]
-        means = {m: float(np.mean([row[m] for row in scored])) for m in METRICS}
+        scored = ask.each(fitted, jobs)
         seconds = round(sum(row["seconds"] for row in scored), 1)
-        found["trials"].append({"settings": trial, "seconds": seconds, **means})
+        found["trials"].append({"settings": trial, "seconds": seconds, **ours.averaged(scored)})
         ours.keep(path, found)
-        print(data_name, name, trial, {m: round(means[m], 4) for m in METRICS[:3]}, flush=True)
+        shown = {m: round(found["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
+        print(data_name, name, trial, shown, flush=True)
     whole = replace(data, train=data.graded("train").join(data.graded("validation")))
     for wanted in RATES:
-        best = max(found["trials"], key=lambda row: row[f"tpr@fpr={wanted}"])["settings"]
-        kept = found["tests"].setdefault(str(wanted), {"settings": best, "seeds": []})
-        for seed in range(len(kept["seeds"]), SEEDS):
-            same = [t for t in found["tests"].values() if t["settings"] == best]
-            done = next((t["seeds"][seed] for t in same if len(t["seeds"]) > seed), None)
-            if not PEERS[name].draws and kept["seeds"]:
-                done = kept["seeds"][0]
-            row = done or fitted(ask, f"{data_name}-test", whole, "test", best, seed)
-            kept["seeds"].append(row)
+        best = max(found["trials"], key=lambda row: row[ours.at(wanted)])["settings"]
+        if str(wanted) not in found["tests"]:
+            same = [t["seeds"] for t in found["tests"].values() if t["settings"] == best]
+            seeds = range(SEEDS if PEERS[name].draws else 1)
+            jobs = [(f"{data_name}-test", whole, "test", best, seed) for seed in seeds]
+            rows = same[0] if same else ask.each(fitted, jobs)
+            rows = rows if PEERS[name].draws else rows[:1] * SEEDS
+            found["tests"][str(wanted)] = {"settings": best, "seeds": rows}
             ours.keep(path, found)
-        mean = np.mean([row[f"tpr@fpr={wanted}"] for row in kept["seeds"]])
+        kept = found["tests"][str(wanted)]
+        mean = np.mean([row[ours.at(wanted)] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
 
 
@@ -159,11 +176,9 @@ def trials(name: str, data_name: str) -> list[Row]:
     return found
 
 
-def fitted(
-    ask: Callable[[Row], Row], part: str, data: Dataset, split: str, settings: Row, seed: int
-) -> Row:
+def fitted(ask: Asked, part: str, data: Dataset, split: str, settings: Row, seed: int) -> Row:
     """The metrics of a peer on a split, and its CPU seconds."""
-    path, out = PARTS / f"{part}.npz", PARTS / f"scores-{os.getpid()}.npy"
+    path, out = PARTS / f"{part}.npz", PARTS / f"scores-{ask.process.pid}.npy"
     rows: Any = data.graded(split)  # type: ignore[arg-type]
     if not path.exists():
         write(path, data, rows)
@@ -186,19 +201,44 @@ def write(path: Path, data: Dataset, asked: Any) -> None:
     kept["levels"] = np.array([len(v) for v in data.columns.levels.values()], dtype=np.int64)
     kept["n_grades"] = np.array(len(data.candidates))
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{os.getpid()}-{path.name}")
+    partial = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
     np.savez(partial, **kept)
     partial.replace(path)
+
+
+class Several:
+    """A peer's processes, for fits side by side."""
+
+    def __init__(self, peers: list[Asked]) -> None:
+        self.free: SimpleQueue[Asked] = SimpleQueue()
+        for peer in peers:
+            self.free.put(peer)
+        self.threads = len(peers)
+
+    def each(self, function: Callable[..., Row], jobs: list[tuple[Any, ...]]) -> list[Row]:
+        """``function(one of the processes, *job)`` of each job, in order."""
+
+        def done(job: tuple[Any, ...]) -> Row:
+            peer = self.free.get()
+            try:
+                return function(peer, *job)
+            finally:
+                self.free.put(peer)
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(done, jobs))
 
 
 class Asked:
     """A peer's process: a job goes in, its answer comes back."""
 
-    def __init__(self, folder: str) -> None:
-        words = [str(environment(folder).absolute()), str(HOME / "peers" / folder / "fit.py")]
+    def __init__(self, folder: str, python: Path, device: str) -> None:
+        words = [str(python.absolute()), str(HOME / "peers" / folder / "fit.py")]
         single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        env = {**os.environ, **single, "PYTHONPATH": str(HOME.parent / "src")}
+        found = [str(HOME.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(found)}
         pipe = subprocess.PIPE
+        self.device = device
         self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
 
     def __enter__(self) -> Asked:
@@ -207,7 +247,7 @@ class Asked:
     def __call__(self, job: Row) -> Row:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.write(json.dumps({**job, "device": self.device}) + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith("{"):  # a peer may print what it likes besides

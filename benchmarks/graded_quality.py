@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
@@ -205,16 +207,14 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
             continue
         began = time.perf_counter()
         parts = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
-        means = {m: float(np.mean([row[m] for row in parts])) for m in METRICS}
         seconds = round(time.perf_counter() - began, 1)
-        found["trials"].append({"settings": trial, "seconds": seconds, **means})
+        found["trials"].append({"settings": trial, "seconds": seconds, **averaged(parts)})
         keep(path, found)
-        print(
-            data_name, name, rate, trial, {m: round(means[m], 4) for m in METRICS[:3]}, flush=True
-        )
+        shown = {m: round(found["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
+        print(data_name, name, rate, trial, shown, flush=True)
     whole = replace(data, train=data.graded("train").join(data.graded("validation")))
     for wanted in RATES if rate is None else (rate,):
-        best = max(found["trials"], key=lambda row: row[f"tpr@fpr={wanted}"])["settings"]
+        best = max(found["trials"], key=lambda row: row[at(wanted)])["settings"]
         kept = found["tests"].get(str(wanted))
         if kept is None or kept["settings"] != best:
             kept = found["tests"][str(wanted)] = {"settings": best, "seeds": []}
@@ -224,7 +224,7 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
             row = done or fitted(name, whole, best, rate, seed, device, "test")
             kept["seeds"].append(row)
             keep(path, found)
-        mean = np.mean([row[f"tpr@fpr={wanted}"] for row in kept["seeds"]])
+        mean = np.mean([row[at(wanted)] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
 
 
@@ -266,6 +266,15 @@ def begun(path: Path, data_name: str) -> Row:
     return found
 
 
+def averaged(parts: list[Row]) -> Row:
+    """The mean of each metric over splits and, of several, the TPR that each has at each rate."""
+    means: Row = {m: float(np.mean([row[m] for row in parts])) for m in METRICS}
+    if len(parts) > 1:
+        shown = METRICS[: len(RATES)]
+        means["by_split"] = {m: [round(row[m], 4) for row in parts] for m in shown}
+    return means
+
+
 def check_splits(found: Row, n: int, path: Path) -> None:
     """Trials of an earlier run must have been on as many splits; they are counted from now on."""
     if found["trials"] and found.get("splits", 1) != n:
@@ -274,11 +283,11 @@ def check_splits(found: Row, n: int, path: Path) -> None:
 
 
 def trials(data_name: str, name: str) -> list[Row]:
-    """The settings to try, the first the defaults; equal draws for what methods share."""
+    """The settings to try, the first the defaults; no two alike, equal draws of what is shared."""
     fixed, own = OF_DATA[data_name]
     rng = np.random.default_rng(0)
     found = [{**fixed, **FIXED.get(name, {})}]
-    for number in range(1, TRIALS):
+    for number in itertools.count(1):
         drawn = {
             key: values[rng.integers(len(values))] for key, values in {**COMMON, **own}.items()
         }
@@ -286,8 +295,12 @@ def trials(data_name: str, name: str) -> list[Row]:
         extra = {
             key: values[seed.integers(len(values))] for key, values in OWN.get(name, {}).items()
         }
-        found.append({**fixed, **FIXED.get(name, {}), **drawn, **extra})
-    return found
+        trial = {**found[0], **drawn, **extra}
+        if trial not in found:
+            found.append(trial)
+        if len(found) == TRIALS:
+            return found
+    raise AssertionError
 
 
 def fitted(
@@ -348,7 +361,9 @@ def last(steps: Iterator[Any]) -> tuple[Model, float]:
 def keep(path: Path, found: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".writing")
-    partial.write_text(json.dumps(found, indent=1) + "\n")
+    text = json.dumps(found, indent=1)
+    text = re.sub(r"\[[^][{}]*\]", lambda few: f"[{' '.join(few[0][1:-1].split())}]", text)
+    partial.write_text(text + "\n")
     partial.replace(path)
 
 
@@ -356,7 +371,7 @@ def keep(path: Path, found: Row) -> None:
 
 
 def table(out: Path) -> str:
-    """Means over seeds, best first at the lowest rate; then thresholds.
+    """Means over seeds, best first at the lowest rate; then thresholds, and splits where several.
 
     Behind a mean its 95 % interval over seeds and, in brackets, over other rows that the test might
     have had, where that was measured.
@@ -380,8 +395,35 @@ def table(out: Path) -> str:
         for _, name, _, means in rows:
             if means:
                 lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in means) + " |")
-        lines.append("")
+        lines += ["", *by_splits(out, data)]
     return "\n".join(lines)
+
+
+def by_splits(out: Path, data: str) -> list[str]:
+    """Of the settings tried first, and of the best: means over splits, and standard errors."""
+    lines = []
+    for name in (*NAMES, *PEERS):
+        firsts, bests = [], []
+        for rate in RATES:
+            path, metric = result(out, data, name, rate if name in TAKES_RATE else None), at(rate)
+            found = json.loads(path.read_text())["trials"] if path.exists() else []
+            known = [row["by_split"][metric] for row in found if "by_split" in row]
+            if len(known) == TRIALS:
+                firsts.append(over_splits(known[0]))
+                bests.append(over_splits(max(known, key=np.mean)))
+        if bests:
+            lines.append(f"| {name} | " + " | ".join(firsts + bests) + " |")
+    columns = [f"{which}, {rate}" for which in ("first", "best") for rate in RATES]
+    title = f"{data}: TPR at FPR by cross-validation, of the first settings and of the best"
+    return [title, "", *head("method", columns), *lines, ""] if lines else []
+
+
+def over_splits(values: list[float]) -> str:
+    return f"{np.mean(values):.3f} ({np.std(values, ddof=1) / math.sqrt(len(values)):.3f})"
+
+
+def at(rate: float) -> str:
+    return f"tpr@fpr={rate}"
 
 
 def head(first: str, others: Iterable[Any]) -> list[str]:
@@ -407,7 +449,7 @@ def interval(rows: list[Row], rate: float) -> tuple[float, float, float | None] 
     """The mean, and half of its intervals: over seeds, and over test rows of a single fit."""
     if not rows:
         return None
-    name = f"tpr@fpr={rate}"
+    name = at(rate)
     values = np.array([row[name] for row in rows])
     over_seeds = float(STUDENT * values.std(ddof=1) / math.sqrt(len(values)))
     errors = [row["rows_error"][name] for row in rows if "rows_error" in row]

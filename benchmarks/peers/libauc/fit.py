@@ -2,11 +2,12 @@
 
     PYTHONPATH=src python benchmarks/peers/libauc/fit.py < jobs
 
-A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed`` and ``out``, which
-gets the scores of the asked rows. The encoder, its start, the flips and the course of the learning
-rate are rankfold's; an output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score
-is the sum of the sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and
-``gamma``) or SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA
+where there is one: their losses go there unasked) and ``out``, which gets the scores of the asked
+rows. The encoder, its start, the flips and the course of the learning rate are rankfold's; an
+output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score is the sum of the
+sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or
+SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
 
 ``batches`` is ``tri`` for their TriSampler, half of a task's rows positive, or ``rows`` for a
 permutation, where a batch in which a task has one side alone leaves that task out (their losses
@@ -47,7 +48,6 @@ from rankfold.types import Graded  # noqa: E402
 
 OPTIMISERS = {"SOPAs": SOPAs, "SOPA": SOPA}
 OF_LOSS = ("margin", "Lambda", "gamma", "beta", "eta")
-CPU = torch.device("cpu")
 
 
 def main() -> None:
@@ -59,16 +59,17 @@ def main() -> None:
 def answer(job: dict[str, Any]) -> dict[str, float]:
     found = np.load(job["data"], allow_pickle=False)
     rows, asked, n_grades = part(found, "train"), part(found, "asked"), int(found["n_grades"])
+    device = torch.device(job["device"])
     levels = tuple(found["levels"].tolist())
     image = None if rows.images is None else tuple(rows.images.shape[1:])
     shape = Shape(rows.numbers.shape[1], levels, image)
     began = process_time()
-    module = fitted(rows, n_grades, shape, job["settings"], job["seed"])
+    module = fitted(rows.to(device), n_grades, shape, job["settings"], job["seed"])
     seconds = process_time() - began
     with torch.no_grad():
-        parts = [asked.select(some) for some in torch.arange(len(asked)).split(BLOCK)]
+        parts = [asked.select(some).to(device) for some in torch.arange(len(asked)).split(BLOCK)]
         outputs = torch.cat([module.head(module.vectors(some)) for some in parts])
-    np.save(Path(job["out"]), by_thresholds(outputs, n_grades).numpy())
+    np.save(Path(job["out"]), by_thresholds(outputs, n_grades).cpu().numpy())
     return {"cpu_seconds": seconds}
 
 
@@ -82,22 +83,23 @@ def fitted(
 ) -> Grading:
     """The module after the last epoch."""
     own = GradedConfig(dropout=settings["dropout"], flips=settings["flips"])
-    rng, tasks = torch.Generator().manual_seed(seed), n_grades - 1
+    rng, tasks, device = torch.Generator().manual_seed(seed), n_grades - 1, rows.grades.device
+    draws = rng if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
     np.random.seed(seed)  # what their sampler draws from
     encoder, _ = find_encoder("auto", shape)
     module = Grading(shape, encoder, own, small_linear(own.width, tasks, rng), rng)
-    module.scaling.fit(rows)
+    module.to(device).scaling.fit(rows)
     labels = above(rows.grades, n_grades).T.long()
     given = {key: settings[key] for key in OF_LOSS if key in settings}
     if settings["mode"] == "SOPA":
         given["pos_len"] = int(labels.sum())
-    loss = MultiLabelpAUCLoss(settings["mode"], tasks, CPU, data_len=len(rows), **given)
+    loss = MultiLabelpAUCLoss(settings["mode"], tasks, device, data_len=len(rows), **given)
     optimiser = OPTIMISERS[settings["mode"]](
         module.parameters(),
         lr=settings["lr"],
         mode="adam",
         weight_decay=settings["weight_decay"],
-        device=CPU,
+        device=device,
     )
     done, epochs = 0.0, settings["epochs"]
     drawn = batches(labels, settings, seed, rng)
@@ -107,11 +109,12 @@ def fitted(
             factor = rate(SCHEDULES["cosine"], done, epochs, own.warmup)
             optimiser.param_groups[0]["lr"] = settings["lr"] * factor
             done += 1 / len(epoch)
+            some = some.to(device)
             sides = labels[some].float().mean(dim=0)
             both = ((sides > 0) & (sides < 1)).nonzero().flatten()
             if not len(both):
                 continue
-            chances = module.head(module.vectors(rows.select(some), rng)).sigmoid()
+            chances = module.head(module.vectors(rows.select(some), draws)).sigmoid()
             value = loss(chances, labels[some], some, both)
             optimiser.zero_grad()
             value.backward()
@@ -128,7 +131,9 @@ def batches(
         while True:
             yield list(torch.randperm(len(labels), generator=rng).split(size))
     each = size // labels.shape[1]
-    sampler = TriSampler(None, each, sampling_rate=0.5, labels=labels.numpy(), random_seed=seed)
+    sampler = TriSampler(
+        None, each, sampling_rate=0.5, labels=labels.cpu().numpy(), random_seed=seed
+    )
     while True:
         drawn = torch.tensor([row for row, _ in sampler])
         yield list(drawn.split(each * labels.shape[1]))
