@@ -7,7 +7,8 @@ and validation, the metrics and the layout of the results are those of ``graded_
 ``table`` shows both. A peer's space is its own; the first setting is its default. The trials are
 shared by the rates and the choice is made for each. Each peer is a process of its own environment,
 or of a ``--python`` that has it already, with one thread; ``--jobs`` of them fit side by side.
-``seconds`` are CPU seconds of its fits. A run that was ended goes on where it was.
+``seconds`` are CPU seconds of its fits. A run that was ended goes on where it was. Of retinamnist,
+first and chosen settings are judged by thirds drawn anew at the end, as ``again`` does it there.
 """
 
 from __future__ import annotations
@@ -161,6 +162,12 @@ def study(name: str, data_name: str, ask: Several, out: Path) -> None:
         kept = found["tests"][str(wanted)]
         mean = np.mean([row[ours.at(wanted)] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
+    for settings in ours.to_judge(found) if len(tried) > 1 else []:
+        jobs = [
+            (f"{data_name}-anew-{place}", one, "validation", settings, place)
+            for place, one in enumerate(ours.splits_anew(data))
+        ]
+        ours.add_judged(path, found, settings, ask.each(fitted, jobs))
 
 
 def trials(name: str, data_name: str) -> list[Row]:

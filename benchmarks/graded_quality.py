@@ -3,7 +3,9 @@
     python benchmarks/graded_quality.py export [--data DIR]         both sets, prepared, as arrays
     python benchmarks/graded_quality.py run [--data-sets ...] [--methods ...] [--jobs N] [--out DIR]
     python benchmarks/graded_quality.py untuned [--data-sets ...] [--methods ...] [--jobs N]
+    python benchmarks/graded_quality.py again [--methods ...] [--jobs N]
     python benchmarks/graded_quality.py table
+    python benchmarks/graded_quality.py paired --data-sets retinamnist --methods cba ce [--jobs N]
 
 Every method has the same encoder, loop and batch size, and as many random settings (``TRIALS``),
 drawn from its space by the same seed; the first is its defaults, with one dropout for all. A
@@ -16,7 +18,12 @@ and fitted for each rate; of another, the trials are shared and the choice is ma
 ``untuned`` is what ``fit`` gives a person who says nothing but the rate: the defaults, the epoch
 that validation chose, or the last where it has few rows. ``run`` needs torch and numpy alone; of
 both each figure is kept at once, and what is there is not run again. ``table`` also says, for the
-lowest rate, at which threshold of the grades a method finds what it finds.
+lowest rate, at which threshold of the grades a method finds what it finds. ``again`` judges the
+first setting and the chosen ones by thirds of retinamnist's train and validation that are drawn
+anew, with a seed for each: divisions that chose nothing, though of the same rows, and more rows
+than the test has. ``paired`` fits what was
+chosen for the lowest rate once more, and says by how much methods differ from the first one named
+on test rows drawn anew, the same for all: whether the test could tell them apart.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +63,7 @@ ARRAYS, OUT = HOME / "scratch" / "graded", HOME / "results" / "graded"
 FOLDERS, SHARED = HOME / "scratch" / "data", HOME.parent.parent / "shared" / "data"
 SPLITS = ("train", "validation", "test")
 RATES = (0.01, 0.05, 0.1)
-TRIALS, SEEDS, FOLDS, PARTITIONS = 12, 5, 3, 4
+TRIALS, SEEDS, FOLDS, PARTITIONS, ANEW = 12, 5, 3, 4, 8
 SAMPLES = 400  # of the test rows, to see how much they are chance
 METRICS = tuple(f"{name}@fpr={rate}" for name in ("tpr", "tpr-closest") for rate in RATES)
 METRICS += ("pauc@fpr=0.1", "auc", "order")
@@ -89,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("task", choices=["export", "run", "untuned", "table"])
+    parser.add_argument("task", choices=["export", "run", "untuned", "again", "table", "paired"])
     parser.add_argument("--data", type=Path, default=SHARED, help="where fars is")
     parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
     parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
@@ -102,6 +109,11 @@ def main() -> None:
             export(name, args.data)
     elif args.task == "table":
         print(table(args.out))
+    elif args.task == "again":
+        again(args.methods, args.device, args.out, args.jobs)
+    elif args.task == "paired":
+        for name in args.data_sets:
+            print(paired(name, args.methods, args.device, args.out, args.jobs), flush=True)
     else:
         units = [
             (data, name, rate, args.device, args.out)
@@ -166,12 +178,21 @@ def fingerprint(name: str) -> str:
 
 
 def splits_for_tuning(data: Dataset) -> list[Dataset]:
-    """Where settings are tried: on validation, or in folds where that is small."""
+    """Where settings are tried: on validation, or in thirds where that is small."""
     if len(data.graded("validation")) > 2000:
         return [data]
-    rows = data.graded("train").join(data.graded("validation"))
-    found = []
-    for partition in range(PARTITIONS):
+    return thirds(data, range(PARTITIONS))
+
+
+def splits_anew(data: Dataset) -> list[Dataset]:
+    """Thirds of the same rows by which no setting was chosen."""
+    return thirds(data, range(PARTITIONS, PARTITIONS + ANEW))
+
+
+def thirds(data: Dataset, partitions: Iterable[int]) -> list[Dataset]:
+    """Train and validation as parts, of which each validates in turn; drawn again and again."""
+    rows, found = data.graded("train").join(data.graded("validation")), []
+    for partition in partitions:
         places = spread(rows.grades, FOLDS, torch.Generator().manual_seed(partition))
         parts = [rows.select((places == fold).nonzero().flatten()) for fold in range(FOLDS)]
         for fold, part in enumerate(parts):
@@ -228,6 +249,51 @@ def unit(job: tuple[str, str, float | None, str, Path]) -> None:
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
 
 
+def again(names: list[str], device: str, out: Path, jobs: int) -> None:
+    """What first and chosen settings have on thirds of retinamnist that chose nothing."""
+    data, waiting = "retinamnist", []
+    for name in names:
+        for rate in RATES if name in TAKES_RATE else (None,):
+            for settings in to_judge(begun(result(out, data, name, rate), data)):
+                splits = range(ANEW * FOLDS)
+                waiting.append([(data, name, settings, rate, n, device) for n in splits])
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        done = pool.imap(judged, itertools.chain(*waiting), chunksize=1)
+        for (_, name, settings, rate, *_), *_ in waiting:
+            parts = list(itertools.islice(done, ANEW * FOLDS))
+            path = result(out, data, name, rate)
+            add_judged(path, begun(path, data), settings, parts)
+
+
+def to_judge(found: Row) -> list[Row]:
+    """The first setting and those chosen, each once, but those that were judged before."""
+    some, known = [found["trials"][0], *found["tests"].values()], found.get("again", [])
+    left: list[Row] = []
+    for settings in (row["settings"] for row in some):
+        if settings not in left and all(row["settings"] != settings for row in known):
+            left.append(settings)
+    return left
+
+
+def add_judged(path: Path, found: Row, settings: Row, parts: list[Row]) -> None:
+    found.setdefault("again", []).append({"settings": settings, **averaged(parts)})
+    keep(path, found)
+    shown = {m: round(found["again"][-1][m], 4) for m in METRICS[: len(RATES)]}
+    print(path.stem, settings, shown, flush=True)
+
+
+def judged(job: tuple[str, str, Row, float | None, int, str]) -> Row:
+    data, name, settings, rate, number, device = job
+    torch.set_num_threads(1)
+    part = kept_splits(data)[number]
+    return fitted(name, part, settings, rate, number, device, "validation")
+
+
+@cache
+def kept_splits(data_name: str) -> list[Dataset]:
+    return splits_anew(load(data_name))
+
+
 def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
     """Defaults, and the epoch that validation chose; on test."""
     import rankfold as rf
@@ -267,11 +333,14 @@ def begun(path: Path, data_name: str) -> Row:
 
 
 def averaged(parts: list[Row]) -> Row:
-    """The mean of each metric over splits and, of several, the TPR that each has at each rate."""
+    """Means over splits and, of several, the TPR of each at each rate, and of thresholds."""
     means: Row = {m: float(np.mean([row[m] for row in parts])) for m in METRICS}
     if len(parts) > 1:
         shown = METRICS[: len(RATES)]
         means["by_split"] = {m: [round(row[m], 4) for row in parts] for m in shown}
+        means["thresholds"] = (
+            np.mean([row["thresholds"] for row in parts], axis=0).round(4).tolist()
+        )
     return means
 
 
@@ -307,16 +376,22 @@ def fitted(
     name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
 ) -> Row:
     """The metrics of the last epoch on a split, and the seconds of training."""
+    scores, seconds = scored(name, data, trial, rate, seed, device, split)
+    figure, rows = (tested if split == "test" else measured), data.graded(split)  # type: ignore[arg-type]
+    return {**figure(scores, rows, len(data.candidates)), "seconds": round(seconds, 1)}
+
+
+def scored(
+    name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
+) -> tuple[Tensor, float]:
+    """A score for each row of a split by the last epoch, and the seconds of training."""
     method = METHODS[name.removesuffix("-paper")]
     given = {**FIRST, **trial} if rate is None else {**FIRST, **trial, "fpr": rate}
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
     run = Run(torch.Generator().manual_seed(seed), torch.device(device), Alone())
     model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
     assert method.score_rows is not None
-    rows: Graded = data.graded(split)  # type: ignore[arg-type]
-    scores = method.score_rows(model, rows)
-    figure = tested if split == "test" else measured
-    return {**figure(scores, rows, len(data.candidates)), "seconds": round(seconds, 1)}
+    return method.score_rows(model, data.graded(split)), seconds  # type: ignore[arg-type]
 
 
 def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:
@@ -400,30 +475,83 @@ def table(out: Path) -> str:
 
 
 def by_splits(out: Path, data: str) -> list[str]:
-    """Of the settings tried first, and of the best: means over splits, and standard errors."""
-    lines = []
+    """Means over splits that chose nothing, of the first setting and of the chosen ones.
+
+    A sign where the difference to the first method, split by split, is above two standard errors.
+    """
+    lines: list[str] = []
+    first: list[Any] = []
     for name in (*NAMES, *PEERS):
-        firsts, bests = [], []
-        for rate in RATES:
-            path, metric = result(out, data, name, rate if name in TAKES_RATE else None), at(rate)
-            found = json.loads(path.read_text())["trials"] if path.exists() else []
-            known = [row["by_split"][metric] for row in found if "by_split" in row]
-            if len(known) == TRIALS:
-                firsts.append(over_splits(known[0]))
-                bests.append(over_splits(max(known, key=np.mean)))
-        if bests:
-            lines.append(f"| {name} | " + " | ".join(firsts + bests) + " |")
-    columns = [f"{which}, {rate}" for which in ("first", "best") for rate in RATES]
-    title = f"{data}: TPR at FPR by cross-validation, of the first settings and of the best"
+        values = [again_at(out, data, name, rate, w) for w in ("first", "chosen") for rate in RATES]
+        if all(value is not None for value in values):
+            first = first or values
+            cells = [compared(*both) for both in zip(values, first, strict=True)]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    columns = [f"{which}, {rate}" for which in ("first", "chosen") for rate in RATES]
+    title = f"{data}: TPR at FPR by thirds drawn anew, of the first setting and of the chosen"
     return [title, "", *head("method", columns), *lines, ""] if lines else []
 
 
-def over_splits(values: list[float]) -> str:
-    return f"{np.mean(values):.3f} ({np.std(values, ddof=1) / math.sqrt(len(values)):.3f})"
+def again_at(out: Path, data: str, name: str, rate: float, which: str) -> Any:
+    """The TPR of each split that chose nothing; None where that was not measured."""
+    path = result(out, data, name, rate if name in TAKES_RATE else None)
+    found = json.loads(path.read_text()) if path.exists() else {}
+    if "again" not in found or str(rate) not in found["tests"]:
+        return None
+    meant = (found["trials"][0] if which == "first" else found["tests"][str(rate)])["settings"]
+    rows = [row for row in found["again"] if row["settings"] == meant]
+    return np.array(rows[0]["by_split"][at(rate)]) if rows else None
+
+
+def compared(values: Any, others: Any) -> str:
+    def error(of: Any) -> float:
+        return float(of.std(ddof=1) / math.sqrt(len(of)))
+
+    apart = values - others
+    far = abs(apart.mean()) > 2 * error(apart)
+    sign = ("+" if apart.mean() > 0 else "-") if far else ""
+    return f"{values.mean():.3f} ({error(values):.3f}) {sign}".strip()
 
 
 def at(rate: float) -> str:
     return f"tpr@fpr={rate}"
+
+
+def paired(data_name: str, names: list[str], device: str, out: Path, jobs: int) -> str:
+    """How methods differ from the first: means over seeds, 95 % intervals over test rows."""
+    every = [(data_name, name, seed, device, out) for name in names for seed in range(SEEDS)]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        scores = torch.stack(pool.map(chosen, every, chunksize=1)).unflatten(0, (-1, SEEDS))
+    data = load(data_name)
+    grades, n_grades = data.graded("test").grades, len(data.candidates)
+    spec, rng, found = parse_graded(at(RATES[0])), torch.Generator().manual_seed(0), []
+    for number in range(SAMPLES + 1):
+        some = torch.randint(len(grades), grades.shape, generator=rng)
+        some = some if number else torch.arange(len(grades))  # first the rows as they are
+        means = [
+            np.mean([graded_mean(one[some], grades[some], n_grades, spec) for one in mine])
+            for mine in scores
+        ]
+        found.append(means)
+    values = np.array(found)
+    apart = values - values[:, :1]
+    low, high = np.nanquantile(apart[1:], (0.025, 0.975), axis=0)
+    lines = [f"{data_name}: TPR at an FPR of {RATES[0]}, and less that of {names[0]}", ""]
+    lines += head("method", ["", "difference", "95 % of other rows"])
+    for place, name in enumerate(names):
+        ends = f"{low[place]:+.3f} to {high[place]:+.3f}"
+        lines.append(f"| {name} | {values[0, place]:.3f} | {apart[0, place]:+.3f} | {ends} |")
+    return "\n".join([*lines, ""])
+
+
+def chosen(job: tuple[str, str, int, str, Path]) -> Tensor:
+    """What the setting that was chosen for the lowest rate gives the rows of test."""
+    data_name, name, seed, device, out = job
+    torch.set_num_threads(1)
+    data, rate = load(data_name), RATES[0] if name in TAKES_RATE else None
+    settings = begun(result(out, data_name, name, rate), data_name)["tests"][str(RATES[0])]
+    whole = replace(data, train=data.graded("train").join(data.graded("validation")))
+    return scored(name, whole, settings["settings"], rate, seed, device, "test")[0]
 
 
 def head(first: str, others: Iterable[Any]) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -16,6 +16,18 @@ from rankfold import comm
 from rankfold.types import Comm
 
 TIMEOUT = 180.0  # seconds for all of it
+SOME = 4  # with two ranks, one in so many: what three find, whose shares are not alike, says more
+
+
+def names(fits: Iterable[str], size: int) -> list[str]:
+    """Which fits so many ranks make."""
+    return list(fits)[:: SOME if size == 2 else 1]
+
+
+def cases(fits: Iterable[str], among: Collection[str] = ()) -> list[tuple[str, int]]:
+    """The fits of two ranks and of three; of some of them, where they are named."""
+    every = [(name, size) for size in (2, 3) for name in names(fits, size)]
+    return [(name, size) for name, size in every if not among or name in among]
 
 
 class Failed:

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import together
+from ranks import cases, names, together
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -64,14 +64,14 @@ def everything(comm: Comm, home: Path) -> dict[str, Any]:
     shards.CHUNK, shards.AT_ONCE, pairs.ENTRIES = 32, {"cpu": 50}, {"cpu": 1}  # several of each
     stopped = begin if comm.size == 2 else go_on
     return {
-        "fits": {name: fitted(comm, home / "data", *fit) for name, fit in FITS.items()},
+        "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in names(FITS, comm.size)},
         "few candidates": fitted(
             comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
         ),
         "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 200}),
         "weights": by_weights(comm, home / "data"),
         "error": refusal(comm, home / "data"),
-        "watched": {name: watched(comm, home / "data", name) for name in WATCHED},
+        "watched": {n: watched(comm, home / "data", n) for n in names(WATCHED, comm.size)},
         "undivided": watched(comm, home / "data", "ials", memory=2**34),
         "kept": kept(comm, home / f"kept-{comm.size}"),
         "stopped": stopped(comm, home),
@@ -113,8 +113,8 @@ Ranks = dict[int, list[dict[str, Any]]]
 
 @each_size
 def test_every_method_finds_what_one_process_finds(size: int, home: Path, ranks: Ranks) -> None:
-    for name, fit in FITS.items():
-        expected = fitted(ALONE, home / "data", *fit)
+    for name in names(FITS, size):
+        expected = fitted(ALONE, home / "data", *FITS[name])
         agrees(name, [rank["fits"][name] for rank in ranks[size]], expected)
 
 
@@ -216,8 +216,9 @@ def watched(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str
 
 @each_size
 def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> None:
-    alone = {name: watched(ALONE, home / "data", name) for name in WATCHED}
+    alone = {name: watched(ALONE, home / "data", name) for name in names(WATCHED, size)}
     for rank in ranks[size]:
+        assert rank["watched"].keys() == alone.keys()
         for name, found in rank["watched"].items():
             assert found["losses"] == pytest.approx(alone[name]["losses"], rel=1e-5), name
         largest = max(found["largest"] for found in rank["watched"].values())
@@ -225,8 +226,7 @@ def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> No
         assert rank["undivided"]["largest"] >= N
 
 
-@each_size
-@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize(("name", "size"), cases(WATCHED))
 def test_a_sweep_sends_what_the_documents_say(name: str, size: int, ranks: Ranks) -> None:
     steps = WATCHED[name].get("steps", 2)
     tables = {"rgx": steps + 45, "rgx-sampled": steps + 67}.get(name, 3 * steps + 4)

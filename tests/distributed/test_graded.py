@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import together
+from ranks import cases, names, together
 from torch import Tensor, nn
 
 import rankfold as rf
@@ -109,7 +109,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared; in one go, for processes take long to start."""
     loop.TICK = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in FITS}
+    found: dict[str, Any] = {name: after(comm, data, name) for name in names(FITS, comm.size)}
     found["refused"] = refused(comm, data)
     found["held"] = {name: held(comm, data / name) for name in ("table", "images")}
     if comm.size == 2:
@@ -138,8 +138,7 @@ def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
     return {"loss": step.loss, "state": state, "sent": sent, "batch": config.batch_size}
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(("name", "size"), cases(FITS))
 def test_parameters_are_those_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
@@ -154,8 +153,7 @@ def test_parameters_are_those_of_one_process(
             torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", ["cba", "ce", "pauc", "images"])
+@pytest.mark.parametrize(("name", "size"), cases(FITS, ["cba", "ce", "pauc", "images"]))
 def test_what_a_step_sends_is_the_formula(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import torch
 from planted import dense, groups
-from ranks import together
+from ranks import cases, names, together
 from torch import Tensor
 
 import rankfold as rf
@@ -94,7 +94,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared; in one go, for processes take long to start."""
     loop.TICK = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in FITS}
+    found: dict[str, Any] = {name: after(comm, data, name) for name in names(FITS, comm.size)}
     found["batches"] = batches(comm, data)
     if comm.size == 2:
         return found | {"gone on": [go_on(comm, data, out / name) for name in ("3", "1")]}
@@ -125,8 +125,7 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     return {"loss": step.loss, "state": state, "sent": sent, "met": numbers}
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(("name", "size"), cases(FITS))
 def test_parameters_are_those_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
@@ -197,13 +196,15 @@ def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list
     return [*sums.values(), 4 * met * WIDTH]
 
 
-@pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("bpr", "bpr sharded", "bce", "bce towers"),
-        *("ssl-pop", "ssl-pop sparse", "xir", "softmax"),
-    ],
+    ("name", "size"),
+    cases(
+        FITS,
+        [
+            *("bpr", "bpr sharded", "bce", "bce towers"),
+            *("ssl-pop", "ssl-pop sparse", "xir", "softmax"),
+        ],
+    ),
 )
 def test_what_a_step_sends_is_the_formula(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]

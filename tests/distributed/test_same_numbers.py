@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import together
+from ranks import names, together
 from torch import Tensor
 
 import rankfold as rf
@@ -50,7 +50,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
     """The losses, scores, values and points of every fit, and an evaluation by all ranks."""
     found = {"evaluation": evaluated(model, path)}
-    for name, (method, options) in FITS.items():
+    for name in names(FITS, comm.size):
+        method, options = FITS[name]
         ranker = rf.fit(method, path, comm=comm, **options)
         assert isinstance(ranker, Ranker)
         notes, tensors = ranker.model.notes, ranker.model.tensors
@@ -97,7 +98,7 @@ def test_every_method_finds_what_one_process_finds(
     ranks = together(size, everything, data, model)
     for one in ranks:
         assert one["evaluation"] == alone["evaluation"]  # to the bit
-    for name in FITS:
+    for name in names(FITS, size):
         found, expected = ranks[0][name], alone[name]
         assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
         assert found["validation"] == pytest.approx(expected["validation"], abs=1e-4), name

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import together
+from ranks import cases, names, together
 
 import rankfold as rf
 from rankfold.comm import ALONE
@@ -87,9 +87,9 @@ def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared; in one go, for processes take long to start."""
     bags.GATHERED = 40
     found: dict[str, Any] = {"mined": mined(comm, data)}
-    found["models"] = {name: fitted(comm, data, name) for name in WHOLE}
+    found["models"] = {name: fitted(comm, data, name) for name in names(WHOLE, comm.size)}
     loop.TICK = -1.0  # a step after every batch
-    found |= {name: after(comm, data, name) for name in FITS}
+    found |= {name: after(comm, data, name) for name in names(FITS, comm.size)}
     if comm.size == 3:
         return found | {"gone on": [go_on(comm, data, out / name) for name in ("2", "1")]}
     return found | {"left": begin(comm, data, out / str(comm.size))}
@@ -247,8 +247,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
         yield found | {3: together(3, everything, data, out)}
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(("name", "size"), cases(FITS))
 def test_parameters_are_those_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
@@ -268,7 +267,7 @@ def test_each_process_has_its_share_of_the_labels(
     size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     rows = [LABELS * (rank + 1) // size - LABELS * rank // size for rank in range(size)]
-    for name in ("pool", "hardest"):
+    for name in {"pool", "hardest"} & {*names(FITS, size)}:
         kept = [one[name]["lengths"] for one in ranks[size]]
         tables = [key for key in kept[0] if "found" not in key]
         assert len(tables) == 4  # the refinements and what the optimiser keeps of each
@@ -290,8 +289,7 @@ def test_what_is_counted_and_found_is_that_of_one_process(
             torch.testing.assert_close(one["mined"][key], value, **how)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(("name", "size"), cases(WHOLE))
 def test_the_model_is_that_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
@@ -330,8 +328,9 @@ def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
     return gathered, sums
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", ["joint", "few", "learnt", "listed", "refreshed"])
+@pytest.mark.parametrize(
+    ("name", "size"), cases(FITS, ["joint", "few", "learnt", "listed", "refreshed"])
+)
 def test_what_a_step_sends_is_the_formula(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
