@@ -49,7 +49,8 @@ def together(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
 
 def outcomes(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
     """The same, but an error of a rank is its result; None for a rank that was killed."""
-    context, port = get_context("spawn"), free_port()
+    context, port = get_context("forkserver"), free_port()
+    context.set_forkserver_preload(["torch"])  # imported once, run by none before it is forked
     ends, processes = [], []
     for rank in range(size):
         here, there = context.Pipe(duplex=False)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from rankfold import fitting
 from rankfold.cli import COMMANDS
 
 Command = Callable[..., Any]
@@ -262,6 +263,12 @@ def test_demo_shows_lists_compares_and_reports(
 ) -> None:
     quick = {"popularity": {}, "ials": {"width": 4, "sweeps": 1}}
     monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
+    fit = fitting.fit
+
+    def narrow(method: str, *given: Any, **how: Any) -> Any:
+        return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **how)
+
+    monkeypatch.setattr("rankfold.fitting.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
     assert "rg2" in done.err

@@ -35,7 +35,7 @@ from rankfold.training.course import Course
 from rankfold.types import Comm, Model, Run, Step
 
 M, N, WIDTH = 240, 125, 6  # shares of the candidates are not alike, and those of queries below N
-MEMORY = 2000  # bytes
+MEMORY = 2900  # bytes: less than a table of all candidates has
 AT_ONCE = MEMORY // (4 * WIDTH * shards.COPIES)  # candidates are gathered
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "ials": ("ials", {"sweeps": 2, "refit": True, "validation_queries": 30}),

@@ -30,7 +30,7 @@ from rankfold.types import Comm, Run, Step
 STEPS = 20
 COUNTED = 10  # of them, from the second on, for what they send
 WIDTH, BATCH = 6, 32
-SHARDED = {"candidate_memory": 400}  # bytes
+SHARDED = {"candidate_memory": 1000}  # bytes
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "bpr": ("bpr", {"mask": "all", "similarity": "cosine", "temperature": 0.2}),
     "bpr rows": ("bpr", {"optimiser": "row-adam"}),

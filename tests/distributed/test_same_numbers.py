@@ -18,8 +18,8 @@ from rankfold.types import Comm
 
 METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
 SHARDED = {
-    "candidate_memory": 400
-}  # bytes: candidates are divided and gathered half a dozen at a time
+    "candidate_memory": 1100
+}  # bytes: candidates are divided, gathered a dozen or two at a time
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "popularity": ("popularity", {}),
     "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),

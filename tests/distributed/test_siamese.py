@@ -85,7 +85,7 @@ def pairs(marks: torch.Tensor) -> Interactions:
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared; in one go, for processes take long to start."""
-    bags.GATHERED = 40
+    bags.GATHERED = 200
     found: dict[str, Any] = {"mined": mined(comm, data)}
     found["models"] = {name: fitted(comm, data, name) for name in names(WHOLE, comm.size)}
     loop.TICK = -1.0  # a step after every batch
@@ -240,7 +240,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     """What one, two and three processes find; the three go on where the two and the one stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "TICK", loop.TICK)
-        patch.setattr(bags, "GATHERED", 40)
+        patch.setattr(bags, "GATHERED", 200)
         found = {1: [everything(ALONE, data, out)], 2: together(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         (out / "whole").mkdir()
