@@ -117,14 +117,14 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in args.peers:
         with ExitStack() as stack:
-            python = args.python or environment(PEERS[name].folder)
+            python = args.python or own_python(PEERS[name].folder)
             peers = [Asked(PEERS[name].folder, python, args.device) for _ in range(args.jobs)]
             ask = Several([stack.enter_context(peer) for peer in peers])
             for data_name in args.data_sets:
                 study(name, data_name, ask, args.out)
 
 
-def environment(folder: str) -> Path:
+def own_python(folder: str) -> Path:
     from text_peers import environment  # needs more than torch and numpy
 
     return environment(folder)
