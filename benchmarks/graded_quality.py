@@ -23,8 +23,9 @@ first setting and the chosen ones by thirds of retinamnist's train and validatio
 anew, with a seed for each: divisions that chose nothing, though of the same rows, and more rows
 than the test has. ``paired`` fits what was
 chosen for the lowest rate once more, and says by how much methods differ from the first one named
-on test rows drawn anew, the same for all: whether the test could tell them apart. Processes share
-one GPU several times as fast by CUDA's MPS (``nvidia-cuda-mps-control -d``).
+on test rows drawn anew, the same for all: whether the test could tell them apart. Where many
+processes share one GPU, CUDA's MPS helps (``nvidia-cuda-mps-control -d``): a fit of ``cba`` took
+5.7 s among 17 without it and 2.1 s among 18 with it, on two days.
 """
 
 from __future__ import annotations
