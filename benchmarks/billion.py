@@ -37,11 +37,12 @@ import torch
 from torch import Tensor
 
 import rankfold as rf
-from rankfold import fitting, store
 from rankfold.data import folder
 from rankfold.data.prepare import _counts
-from rankfold.methods import rg2
+from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
+from rankfold.storage import folder as store
+from rankfold.tasks import fit
 from rankfold.types import Dataset, Interactions, Vocabulary
 
 HERE = Path(__file__).parent
@@ -189,7 +190,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 # ---------------------------------------------------------------------------------- run
 
 PARTS = {  # of a fit, each less what is in another
-    "check the pairs": (fitting, "check_pairs"),
+    "check the pairs": (fit, "check_pairs"),
     "objective": (rg2, "rg2"),
     "R V": (spectral.Target, "times"),
     "R^T W": (spectral.Target, "normal"),

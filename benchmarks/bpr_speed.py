@@ -24,8 +24,8 @@ import torch
 from quality_peers import HOME, SCRATCH, SHARED, Fit, _start, prepared, save_csr
 
 import rankfold as rf
-from rankfold.evaluation import score
 from rankfold.metrics import parse
+from rankfold.tasks.evaluate import score
 from rankfold.types import Dataset, Model
 
 WIDTH, METRIC = 64, "ndcg@10"
@@ -77,13 +77,13 @@ def epochs(data: Dataset, fit: Fit) -> dict[str, float]:
     few, many = (fit({**job, "iterations": n})["wall_seconds"] for n in (3, 13))
     seconds = {"implicit": (many - few) / 10}
     for size in (2048, 8192, 32768):
-        course = history(data, {"negatives": 1, "batch_size": size, "epochs": 4})
-        seconds[f"rankfold, batches of {size}"] = median(e["seconds"] for e in course[1:])
+        history = history(data, {"negatives": 1, "batch_size": size, "epochs": 4})
+        seconds[f"rankfold, batches of {size}"] = median(e["seconds"] for e in history[1:])
     for negatives, size in ((1, 8192), (200, 2048)):
         settings = {"negatives": negatives, "batch_size": size, "epochs": 4}
-        course = history(data, settings, "sampled-softmax")
+        history = history(data, settings, "sampled-softmax")
         name = f"sampled-softmax, {negatives} negatives, batches of {size}"
-        seconds[name] = median(e["seconds"] for e in course[1:])
+        seconds[name] = median(e["seconds"] for e in history[1:])
     return seconds
 
 

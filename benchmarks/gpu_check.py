@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.kernels.softmax import log_sum_exp, log_sum_exp_plain
 from rankfold.methods import METHODS
 from rankfold.samplers.queues import Queues
@@ -116,7 +116,7 @@ def steps(name: str, data: Dataset, device: str, more: Settings, resume: Any) ->
     run = Run(
         rng=torch.Generator().manual_seed(0),
         device=torch.device(device),
-        comm=Alone(),
+        comm=SingleProcess(),
         resume=resume,
     )
     return method.fit(data, config, run)

@@ -31,11 +31,11 @@ from torch import Tensor
 from torch import distributed as dist
 from torch import multiprocessing as mp
 
-from rankfold.comm import ALONE, Together, connect
+from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses, connect
+from rankfold.distributed.heartbeat import Heartbeat
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.types import Comm, Dataset, Graded, Run, Step, Texts, Vocabulary
-from rankfold.watch import Watch
 
 CLOSE = 1e-3  # relative: sums of another order, over a few epochs
 PICKING = {"bir": 0.05, "xir": 0.05}  # a pick that flips by rounding changes what follows
@@ -63,7 +63,7 @@ def main() -> None:
     if device.type == "cuda":
         print(torch.__version__, torch.cuda.get_device_name(), flush=True)
         good += in_processes(1, nccl)[0]
-    alone, both = everything(ALONE, device), in_processes(2, partial(fits, device))
+    alone, both = everything(SINGLE_PROCESS, device), in_processes(2, partial(fits, device))
     for name, expected in alone.items():
         for found in (one[name] for one in both):
             close = PICKING.get(name.split()[0], CLOSE)
@@ -120,7 +120,7 @@ class _Nobody:
 def nccl() -> list[bool]:
     """Every collective in every type that is sent, on a device, by a group of one."""
     dist.init_process_group("cpu:gloo,cuda:nccl")
-    comm, good = Together(cast(Watch, _Nobody())), []
+    comm, good = TorchProcesses(cast(Heartbeat, _Nobody())), []
     for dtype in DTYPES:
         given = torch.arange(12, device="cuda").reshape(6, 2).to(dtype)
         for name in ("sum", "gather", "collect", "scatter_sum", "broadcast"):
@@ -230,29 +230,29 @@ def loss(name: str, settings: dict[str, Any], data: Dataset, run: Run) -> float 
 
 def validated(name: str, budget: int, comm: Comm, device: torch.device) -> float | str:
     """The score of held pairs after a few sweeps, each of them validated."""
-    fitting, (whole, held) = _fitting(), planted()
+    fit, (whole, held) = _fit_module(), planted()
     start, stop = comm.share(whole.n_queries)
     data = replace(part(whole, comm), validation=held.part(start, stop))
     method = METHODS[name]
     settings = method.config(sweeps=3)
-    how = fitting.Fitting(memory_budget=budget, candidate_memory=400)
-    job = fitting.Job(name, method, settings, data, how, comm, None)
+    how = fit.Fitting(memory_budget=budget, candidate_memory=400)
+    job = fit.Job(name, method, settings, data, how, comm, None)
     run = Run(_seed(), device, comm, memory_budget=budget, candidate_memory=400)
-    validate = fitting._validator(job, data)
+    validate = fit._validator(job, data)
     try:
         return float([validate(step.model) for step in method.fit(data, settings, run)][-1])
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _fitting() -> Any:
+def _fit_module() -> Any:
     """The module; it imports what reads tables and files, of which there are none here."""
     for name in ("polars", "zstandard"):
         if name not in sys.modules and find_spec(name) is None:
             sys.modules[name] = MagicMock(name=name)
-    from rankfold import fitting
+    from rankfold.tasks import fit
 
-    return fitting
+    return fit
 
 
 def length(step: Step, n: int, comm: Comm) -> float:

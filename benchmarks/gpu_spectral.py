@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from rankfold.methods.spectral import factors, fold
+from rankfold.methods.closed_form.spectral import factors, fold
 from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.objectives.rg import rg2, row_sizes, target_line

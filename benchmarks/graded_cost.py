@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 
 from rankfold import config as settings_of
-from rankfold.comm import Alone
-from rankfold.methods import METHODS, cba, graded
+from rankfold.distributed.collectives import SingleProcess
+from rankfold.methods import METHODS
+from rankfold.methods.ordinal import cba, training
 from rankfold.samplers.queues import (
     Entries,
     Queues,
@@ -56,7 +57,7 @@ TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 class BatchAlone(Nothing):
     """Ranks among the negatives of the batch itself: what ``cba`` were without a cache."""
 
-    def __init__(self, parts: graded.Parts) -> None:
+    def __init__(self, parts: training.Parts) -> None:
         self.grades = parts.rows.grades
         numbers = torch.arange(parts.n_grades, device=self.grades.device)
         self.counted = (numbers <= numbers[:-1, None]).float()  # thresholds, grades
@@ -92,9 +93,9 @@ class Steps:
         if kind != "ce":
             given |= {"cache": CACHE, "ranks": kind.split(", ")[1]}
         method = METHODS["ce" if kind == "ce" else "cba"]
-        run = Run(torch.Generator().manual_seed(0), device, Alone())
+        run = Run(torch.Generator().manual_seed(0), device, SingleProcess())
         filled = BatchAlone if kind[:5] == "batch" else cba.filled
-        with patch.object(graded, "train", Loop), patch.object(cba, "filled", filled):
+        with patch.object(training, "train", Loop), patch.object(cba, "filled", filled):
             self.loop: Any = method.fit(data, settings_of.build(method.config, given), run)
         self.batches, self.device = self.loop.task.batches, device
         rng = torch.Generator(device).manual_seed(0)

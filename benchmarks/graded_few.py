@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from rankfold import config as settings_of
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Dataset, Graded, Run
 
 JUDGED = ("tpr@fpr=0.01", "tpr@fpr=0.05", "tpr@fpr=0.1", "pauc@fpr=0.1", "auc")
 TENTH = 10  # of the rows are a fit's own validation: one of so many parts
-ENOUGH, WIDEST = 10, 0.1  # of the usual metric: rankfold.fitting, which needs more than torch
+ENOUGH, WIDEST = 10, 0.1  # of the usual metric: rankfold.tasks.fit, which needs more than torch
 Job = tuple[str, int, str, dict[str, Any], str, int]
 
 
@@ -71,7 +71,7 @@ def fitted(job: Job) -> list[list[float]]:
     torch.set_num_threads(1)
     data, method = divided(data_set, rows, number), METHODS[name]
     config = settings_of.build(method.config, given)
-    run = Run(torch.Generator().manual_seed(number), torch.device(device), Alone())
+    run = Run(torch.Generator().manual_seed(number), torch.device(device), SingleProcess())
     validation, best, chosen = data.graded("validation"), -1.0, []
     metric = usual_metric(config, validation.grades)
     for step in method.fit(data, config, run):

@@ -49,7 +49,7 @@ import torch
 from torch import Tensor
 
 from rankfold import config as settings_of
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import (
     graded_mean,
@@ -392,7 +392,7 @@ def scored(
     method = METHODS[name.removesuffix("-paper")]
     given = {**FIRST, **trial} if rate is None else {**FIRST, **trial, "fpr": rate}
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
-    run = Run(torch.Generator().manual_seed(seed), torch.device(device), Alone())
+    run = Run(torch.Generator().manual_seed(seed), torch.device(device), SingleProcess())
     model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
     assert method.score_rows is not None
     return method.score_rows(model, data.graded(split)), seconds  # type: ignore[arg-type]

@@ -28,12 +28,12 @@ from typing import Any
 import torch
 from quality import DEVICE, Judged, load
 
-from rankfold.answering import Answers
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.training.course import Course
+from rankfold.models.search import Searcher
+from rankfold.training.history import History
 from rankfold.types import Dataset, Model, Run
 
 HOME = Path(__file__).parent
@@ -123,8 +123,8 @@ def study(name: str, method: str, data: Dataset, out: Path, until: float) -> Non
     for seed in SEEDS[len(found["test"]) :]:
         if time.monotonic() > until:
             return
-        course = fit(method, whole, best["chosen"], seed, best["step"], [])
-        found["test"].append(means(whole, course.model))
+        history = fit(method, whole, best["chosen"], seed, best["step"], [])
+        found["test"].append(means(whole, history.model))
         keep(path, found)
     score = f"{mean(one[SELECTED_BY] for one in found['test']):.4f}"
     print(path.stem, best["settings"], f"validation {best['score']:.4f} test {score}", flush=True)
@@ -145,19 +145,19 @@ def trial(
     began = time.time()
     settings = {"width": WIDTH, **LENGTHS.get(method, {"epochs": LENGTH}), **point}
     try:
-        course = fit(method, data, settings, 0, None, [one.get("scores", []) for one in before])
+        history = fit(method, data, settings, 0, None, [one.get("scores", []) for one in before])
     except UserError as error:  # it diverged
         return {"settings": point, "failed": str(error), "score": 0.0, "scores": []}
-    scores = [entry["score"] for entry in course.history if "score" in entry]
-    spent = [entry["seconds"] for entry in course.history]
-    assert course.model is not None
+    scores = [entry["score"] for entry in history.entries if "score" in entry]
+    spent = [entry["seconds"] for entry in history.entries]
+    assert history.model is not None
     return {
         "settings": point,
-        "chosen": dict(course.model.config),
-        "step": course.number,
-        "score": means(data, course.model, "validation")[SELECTED_BY],
+        "chosen": dict(history.model.config),
+        "step": history.number,
+        "score": means(data, history.model, "validation")[SELECTED_BY],
         "scores": scores,
-        "seconds_to_best": sum(spent[: course.number]),
+        "seconds_to_best": sum(spent[: history.number]),
         "seconds": time.time() - began,
     }
 
@@ -177,7 +177,7 @@ def fit(
     seed: int,
     steps: int | None,
     before: list[list[float]],
-) -> Course:
+) -> History:
     """A fit that stops on validation, at a hurdle, or after so many steps."""
     recipe = METHODS[method]
     judged = Judged(data) if data.validation is not None else None
@@ -186,25 +186,25 @@ def fit(
     run = Run(
         rng=torch.Generator().manual_seed(seed),
         device=DEVICE,
-        comm=Alone(),
+        comm=SingleProcess(),
         judge=judged,
         validate=None,
         build_index=Exact,
         memory_budget=2**33 if DEVICE.type == "cuda" else 2**30,
     )
-    course = Course(steps=None if recipe.selects_itself else steps)
+    history = History(steps=None if recipe.self_tuning else steps)
     for step in recipe.fit(data, config, run):
         if not step.whole:
             continue
-        scored = judged is not None and step.model is not None and not recipe.selects_itself
+        scored = judged is not None and step.model is not None and not recipe.self_tuning
         score = means(data, step.model, "validation")[SELECTED_BY] if scored else None
-        course.note(step, score)
-        if course.is_over(step, PATIENCE) or is_behind(step.number, course.score, before):
+        history.note(step, score)
+        if history.is_over(step, PATIENCE) or is_behind(step.number, history.score, before):
             break
-    assert course.model is not None
-    if recipe.settle is not None:
-        course.model = recipe.settle(course.model, data.split("train").to(DEVICE), run)
-    return course
+    assert history.model is not None
+    if recipe.finalize is not None:
+        history.model = recipe.finalize(history.model, data.split("train").to(DEVICE), run)
+    return history
 
 
 def is_behind(number: int, score: float | None, before: list[list[float]]) -> bool:
@@ -218,9 +218,9 @@ def means(data: Dataset, model: Model | None, split: str = "test") -> dict[str, 
     assert model is not None
     judged = Judged(data, split)
     queries = judged.queries
-    answers = Answers(model, data.split("train"), 2**33 if DEVICE.type == "cuda" else 2**30)
+    searcher = Searcher(model, data.split("train"), 2**33 if DEVICE.type == "cuda" else 2**30)
     hidden = judged.hidden(queries).to(DEVICE)
-    ids = answers.of_queries(queries.to(DEVICE), 20, hidden).ids
+    ids = searcher.of_queries(queries.to(DEVICE), 20, hidden).ids
     return {m: float(judged.values(queries, ids, m).double().mean()) for m in SHOWN}
 
 
@@ -245,9 +245,9 @@ def sweep(name: str, method: str, data: Dataset, out: Path, until: float) -> Non
             continue
         settings = {"width": 32, "epochs": 20, "batch_size": batch_size}
         began = time.time()
-        course = fit(method, whole, settings, seed, None, [])
+        history = fit(method, whole, settings, seed, None, [])
         row = {"batch_size": batch_size, "seed": seed}
-        found.append({**row, **means(whole, course.model), "seconds": time.time() - began})
+        found.append({**row, **means(whole, history.model), "seconds": time.time() - began})
         keep(path, found)
         print(name, method, found[-1], flush=True)
 

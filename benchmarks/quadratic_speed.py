@@ -22,7 +22,6 @@ import torch
 from quality_peers import HOME, PEERS, SCRATCH, SHARED, Fit, _start, prepared, save_csr
 
 import rankfold as rf
-from rankfold.evaluation import score
 from rankfold.metrics import parse
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Objective, candidate_half, query_half
@@ -30,6 +29,7 @@ from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import sweep
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.solvers.systems import by_conjugate_gradients
+from rankfold.tasks.evaluate import score
 from rankfold.types import Dataset, Model
 
 WIDTHS = (64, 128, 256)

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.answering import Answers
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, judge, parse
-from rankfold.training.course import Course
+from rankfold.models.search import Searcher
+from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary
 
 HOME = Path(__file__).parent
@@ -139,13 +139,15 @@ class Judged:
 
     def means(self, model: Model) -> dict[str, float]:
         queries = self.queries
-        answers = Answers(model, self.data.split("train"), 2**33)
+        searcher = Searcher(model, self.data.split("train"), 2**33)
         hidden = self.hidden(queries).to(DEVICE)
-        ids = answers.of_queries(queries.to(DEVICE), self.depth, hidden).ids
+        ids = searcher.of_queries(queries.to(DEVICE), self.depth, hidden).ids
         return {m: float(self.values(queries, ids, m).double().mean()) for m in SHOWN}
 
 
-def fit(name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: int | None) -> Course:
+def fit(
+    name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: int | None
+) -> History:
     """A fit that stops on validation, or after so many steps."""
     method = METHODS[GRIDS[name][0]]
     judged = Judged(data) if data.validation is not None else None
@@ -153,22 +155,22 @@ def fit(name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: in
     run = Run(
         rng=torch.Generator().manual_seed(seed),
         device=DEVICE,
-        comm=Alone(),
+        comm=SingleProcess(),
         judge=judged,
         validate=None if judged is None else lambda model: judged.means(model)[SELECTED_BY],
         build_index=Exact,
         memory_budget=2**33 if DEVICE.type == "cuda" else 2**30,
     )
-    course = Course(steps=steps)
+    history = History(steps=steps)
     for step in method.fit(data, config, run):
         scored = run.validate is not None and step.model is not None
-        course.note(step, run.validate(step.model) if scored else None)
-        if course.is_over(step, PATIENCE):
+        history.note(step, run.validate(step.model) if scored else None)
+        if history.is_over(step, PATIENCE):
             break
-    assert course.model is not None
-    if method.settle is not None:
-        course.model = method.settle(course.model, data.split("train").to(DEVICE), run)
-    return course
+    assert history.model is not None
+    if method.finalize is not None:
+        history.model = method.finalize(history.model, data.split("train").to(DEVICE), run)
+    return history
 
 
 def study(name: str, method: str, width: int, out: Path) -> None:
@@ -185,10 +187,10 @@ def study(name: str, method: str, width: int, out: Path) -> None:
         if point in known:
             continue
         began = time.time()
-        course = fit(method, data, {"width": width, **point}, 0, None)
-        entry = {"settings": point, "steps": course.number, "seconds": time.time() - began}
-        entry["chosen"] = dict(course.model.config)  # type: ignore[union-attr]
-        entry |= {SELECTED_BY: course.score or 0.0}
+        history = fit(method, data, {"width": width, **point}, 0, None)
+        entry = {"settings": point, "steps": history.number, "seconds": time.time() - began}
+        entry["chosen"] = dict(history.model.config)  # type: ignore[union-attr]
+        entry |= {SELECTED_BY: history.score or 0.0}
         found["grid"].append(entry)
         keep(path, found, name, method, width)
     best = max(found["grid"], key=lambda entry: entry[SELECTED_BY])
@@ -202,13 +204,11 @@ def study(name: str, method: str, width: int, out: Path) -> None:
     tested = []
     for seed in SEEDS:
         steps = (
-            None
-            if METHODS[GRIDS[method][0]].selects_itself or method == "puresvd"
-            else best["steps"]
+            None if METHODS[GRIDS[method][0]].self_tuning or method == "puresvd" else best["steps"]
         )
-        course = fit(method, whole, best["chosen"], seed, steps)
-        assert course.model is not None
-        tested.append({"seed": seed, **Judged(whole, "test").means(course.model)})
+        history = fit(method, whole, best["chosen"], seed, steps)
+        assert history.model is not None
+        tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
     found["test"] = tested
     found["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
     found["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
@@ -225,9 +225,9 @@ def equal(names: list[str], widths: list[int]) -> None:
         train = data.split("train").union(data.split("validation"))
         chosen = theirs["chosen"]
         settings = {"width": width, "background": chosen["alpha0"], "reg": chosen["reg"]}
-        course = fit("ials", replace(data, train=train, validation=None), settings, 0, 16)
-        assert course.model is not None
-        ours = Judged(replace(data, train=train, validation=None), "test").means(course.model)
+        history = fit("ials", replace(data, train=train, validation=None), settings, 0, 16)
+        assert history.model is not None
+        ours = Judged(replace(data, train=train, validation=None), "test").means(history.model)
         ratio = ours[SELECTED_BY] / theirs["test_mean"][SELECTED_BY]
         found[f"{name}-{width}"] = {**settings, "ours": ours[SELECTED_BY], "ratio": ratio}
         print(name, width, found[f"{name}-{width}"], flush=True)

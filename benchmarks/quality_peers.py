@@ -26,8 +26,8 @@ import torch
 from run import environment
 
 import rankfold as rf
-from rankfold.evaluation import score
 from rankfold.metrics import parse
+from rankfold.tasks.evaluate import score
 from rankfold.types import Dataset, Interactions, Model, SplitName
 
 HOME = Path(__file__).parent

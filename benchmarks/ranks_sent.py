@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from gpu_ranks import in_processes, part
 
-from rankfold.comm import connect
+from rankfold.distributed.collectives import connect
 from rankfold.index.exact import Exact
-from rankfold.methods import METHODS, siamese_modules
+from rankfold.methods import METHODS
+from rankfold.methods.text.siamesexml import modules
 from rankfold.training import loop
 from rankfold.types import Comm, Dataset, Run, Texts, Vocabulary, from_pairs
 
@@ -109,7 +110,7 @@ def of_a_step(case: str, data: Dataset, comm: Comm) -> dict[str, int]:
 
 def noted(seen: list[dict[str, int]]) -> Callable[[], None]:
     """Let each batch enter how much it meets; returns what ends that."""
-    chosen_by_all, pool_around = siamese_modules.chosen_by_all, siamese_modules.pool_around
+    chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
     sum_gradients = loop.sum_gradients
 
     def chosen(batch: Any, comm: Comm) -> Any:
@@ -131,13 +132,13 @@ def noted(seen: list[dict[str, int]]) -> Callable[[], None]:
         seen[-1] |= {"own": own, "tokens": len(table.grad.indices()[0])}
         return None
 
-    siamese_modules.chosen_by_all, siamese_modules.pool_around = chosen, pool
+    modules.chosen_by_all, modules.pool_around = chosen, pool
     loop.sum_gradients = summed
     return partial(_restore, chosen_by_all, pool_around, sum_gradients)
 
 
 def _restore(chosen_by_all: Any, pool_around: Any, sum_gradients: Any) -> None:
-    siamese_modules.chosen_by_all, siamese_modules.pool_around = chosen_by_all, pool_around
+    modules.chosen_by_all, modules.pool_around = chosen_by_all, pool_around
     loop.sum_gradients = sum_gradients
 
 

@@ -39,7 +39,7 @@ from serve_soak import serving
 from torch import Tensor
 
 from rankfold.index.exact import Exact
-from rankfold.ranker import Ranker, load
+from rankfold.models.ranker import Ranker, load
 from rankfold.types import Model, Vocabulary, from_pairs
 
 RESULT = Path(__file__).parent / "results" / "serve_load.json"
@@ -192,7 +192,7 @@ def in_process(ranker: Ranker, rows: Tensor, truth: Tensor) -> dict[str, float]:
 
     def ask(row: Tensor) -> None:
         hidden = ranker.hidden(row, include_seen=False)
-        lists.append(ranker.answers.of_queries(row, K, hidden).ids)
+        lists.append(ranker.searcher.of_queries(row, K, hidden).ids)
 
     ask(rows[:1])
     lists.clear()
@@ -243,8 +243,8 @@ def _recall(lists: Tensor, truth: Tensor) -> float:
 def summarise(found: dict[str, Any]) -> None:
     """What a request costs beyond the search, and beside faiss, in time of the processor.
 
-    Alone is compared with alone; requests of 16 connections, which share searches, with faiss that
-    is given 16 at a time.
+    One connection is compared with one call of faiss; 16 connections, which share searches, with
+    faiss given 16 queries at a time.
     """
     loads = {load["connections"]: load["processor_microseconds"] for load in found["loads"]}
     found["overhead_microseconds"] = round(

@@ -36,8 +36,8 @@ import polars as pl
 import torch
 
 import rankfold as rf
-from rankfold.grader import Grader
-from rankfold.ranker import Ranker
+from rankfold.models.grader import Grader
+from rankfold.models.ranker import Ranker
 
 RESULT = Path(__file__).parent / "results" / "serve_soak.json"
 HOME = Path(__file__).parent / "scratch" / "serve_soak"

@@ -38,7 +38,7 @@ import torch
 from text_scores import count, scores, split_truth
 from torch import Tensor
 
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders.bags import Bags, unit
 from rankfold.encoders.shard import Shard
 from rankfold.index.ann import Approximate
@@ -46,17 +46,17 @@ from rankfold.index.exact import Exact
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
-from rankfold.methods.siamese import prepare, start
-from rankfold.methods.siamese_config import SiameseConfig
-from rankfold.methods.siamese_mix import encode_texts
-from rankfold.methods.siamese_modules import (
+from rankfold.methods.text.siamesexml.config import SiameseConfig
+from rankfold.methods.text.siamesexml.fit import prepare, start
+from rankfold.methods.text.siamesexml.mix import encode_texts
+from rankfold.methods.text.siamesexml.modules import (
     Siamese,
     Stage,
     stages_of,
     task_of,
     training,
 )
-from rankfold.methods.siamese_parts import Parts
+from rankfold.methods.text.siamesexml.parts import Parts
 from rankfold.metrics import METRICS, judge, parse
 from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
@@ -109,7 +109,9 @@ class Place:
     def run(self, judged: Judged | None = None) -> Run:
         rng = torch.Generator().manual_seed(0)
         index = partial(Exact, memory_budget=BUDGET)
-        return Run(rng, self.device, Alone(), judge=judged, build_index=index, memory_budget=BUDGET)
+        return Run(
+            rng, self.device, SingleProcess(), judge=judged, build_index=index, memory_budget=BUDGET
+        )
 
 
 def main() -> None:

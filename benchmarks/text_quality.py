@@ -31,7 +31,7 @@ import torch
 from text_scores import METRICS, Counts, Truth, scores
 
 import rankfold as rf
-from rankfold.training.course import Course
+from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Step, from_pairs
 
 HOME = Path(__file__).parent
@@ -126,8 +126,8 @@ def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
     method, settings = RECIPES[recipe]
     began, ends = time.process_time(), [0.0]
 
-    def note(course: Course, _step: Step) -> None:
-        if course.phase == "fit":
+    def note(history: History, _step: Step) -> None:
+        if history.phase == "fit":
             ends.append(time.process_time())  # the last of them is where the second fit begins
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -139,7 +139,7 @@ def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
     rows = torch.nonzero(data.split("test").counts() > 0).flatten()
     hidden = data.seen("test").select(rows)
     began, wall = time.process_time(), time.perf_counter()
-    ids = ranker.answers.of_queries(rows, 10, hidden).ids
+    ids = ranker.searcher.of_queries(rows, 10, hidden).ids
     spent_searching = time.process_time() - began, time.perf_counter() - wall
     known = data.split("train").union(data.split("validation"))
     return {

@@ -45,7 +45,7 @@ from rankfold.index.ann import LANES, Approximate
 from rankfold.index.exact import Exact
 from rankfold.index.graph import Graph, build_graph
 from rankfold.index.inverted import GROUP_SLACK, promises, with_room
-from rankfold.index.measuring import SAMPLE
+from rankfold.index.measure import SAMPLE
 from rankfold.methods import METHODS
 from rankfold.types import Index
 

@@ -34,12 +34,12 @@ class Browser:
         """Load the page and wait for its first answer."""
         self.address = address or self.address
         self.driver.get(self.address + path)
-        self.settle()
+        self.finalize()
 
     def js(self, script: str, *given: Any) -> Any:
         return self.driver.execute_script(script, *given)
 
-    def settle(self) -> str:
+    def finalize(self) -> str:
         """Wait until the newest question has its answer; ``answered`` or ``failed``."""
         script = "return document.querySelector('#answer').dataset.state"
         return str(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rankfold.data.graded import hashes
-from rankfold.grader import FITTED, Grader
+from rankfold.data.build.graded import hashes
+from rankfold.models.grader import FITTED, Grader
 from rankfold.types import Columns, Dataset, Graded, Method, Model, Run, Step, Vocabulary
 
 NAMES = ["none", "mild", "severe"]

@@ -12,7 +12,7 @@ import polars as pl
 from planted import groups
 
 import rankfold as rf
-from rankfold.serve.guard import Guard
+from rankfold.serve.middleware import Guard
 from rankfold.serve.models import Models
 
 TOPICS = ["red apples", "blue Äther", "green tea"]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.types import FEW, Dataset, Graded, Interactions, Texts, Vocabulary, from_pairs
+from rankfold.types import Dataset, Graded, Interactions, Texts, Vocabulary, from_pairs
+from rankfold.types.vocabulary import FEW_KEYS
 
 
 @st.composite
@@ -162,7 +163,7 @@ def test_few_keys_are_found_as_many_are(
     keys = held if integers else held.cast(pl.String).sort()
     vocabulary = Vocabulary(len(keys), lambda: keys)
     asked = [*wanted, *known]
-    many = vocabulary.find([*asked, *["x"] * FEW])[: len(asked)]
+    many = vocabulary.find([*asked, *["x"] * FEW_KEYS])[: len(asked)]
     assert vocabulary.find(asked).tolist() == many.tolist()
     assert vocabulary.find(asked).dtype == many.dtype
 

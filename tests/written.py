@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.types import Dataset, Interactions, Judge, Run, Texts, Vocabulary, from_pairs
 
@@ -94,4 +94,6 @@ def run_of(
     seed: int = 0, judge: Judge | None = None, resume: dict[str, Tensor] | None = None
 ) -> Run:
     rng = torch.Generator().manual_seed(seed)
-    return Run(rng, torch.device("cpu"), Alone(), resume=resume, judge=judge, build_index=Exact)
+    return Run(
+        rng, torch.device("cpu"), SingleProcess(), resume=resume, judge=judge, build_index=Exact
+    )

@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rankfold.comparison import compare
     from rankfold.data.folder import load as load_data
     from rankfold.data.prepare import prepare
     from rankfold.errors import UserError
-    from rankfold.evaluation import evaluate
-    from rankfold.exporting import export
-    from rankfold.fitting import fit
-    from rankfold.grader import Grader, load
     from rankfold.methods import METHODS
-    from rankfold.ranker import Ranker
-    from rankfold.tuning import tune
+    from rankfold.models.grader import Grader, load
+    from rankfold.models.ranker import Ranker
+    from rankfold.tasks.compare import compare
+    from rankfold.tasks.evaluate import evaluate
+    from rankfold.tasks.export import export
+    from rankfold.tasks.fit import fit
+    from rankfold.tasks.tune import tune
 
 _HOMES = {
-    "Grader": ("rankfold.grader", "Grader"),
+    "Grader": ("rankfold.models.grader", "Grader"),
     "METHODS": ("rankfold.methods", "METHODS"),
-    "Ranker": ("rankfold.ranker", "Ranker"),
+    "Ranker": ("rankfold.models.ranker", "Ranker"),
     "UserError": ("rankfold.errors", "UserError"),
-    "compare": ("rankfold.comparison", "compare"),
-    "evaluate": ("rankfold.evaluation", "evaluate"),
-    "export": ("rankfold.exporting", "export"),
-    "fit": ("rankfold.fitting", "fit"),
-    "load": ("rankfold.grader", "load"),
+    "compare": ("rankfold.tasks.compare", "compare"),
+    "evaluate": ("rankfold.tasks.evaluate", "evaluate"),
+    "export": ("rankfold.tasks.export", "export"),
+    "fit": ("rankfold.tasks.fit", "fit"),
+    "load": ("rankfold.models.grader", "load"),
     "load_data": ("rankfold.data.folder", "load"),
     "prepare": ("rankfold.data.prepare", "prepare"),
-    "tune": ("rankfold.tuning", "tune"),
+    "tune": ("rankfold.tasks.tune", "tune"),
 }
 
 __all__ = [

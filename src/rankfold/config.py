@@ -1,9 +1,18 @@
-"""Settings: frozen dataclasses, filled from TOML and ``key=value``; unknown names are errors."""
+"""Settings: frozen dataclasses whose fields declare their bounds, choices and help.
 
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config(Settings):
+        width: int = setting(64, at_least=1, help="length of the vectors")
+        loss: str = setting("bpr", choices=LOSSES, help="the loss to minimise")
+
+They are filled from TOML and ``key=value``. Unknown names and values out of bounds are errors.
+"""
+
+import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -12,7 +21,88 @@ from rankfold.errors import UserError
 
 T = TypeVar("T")
 MOST = 2**63  # what 64 bits hold: sizes and seeds are below
+DECLARED = "declared"  # the key in the metadata of a field
 NOTHING = ("none", "auto", "null")  # spellings of None, for an option that is a number or None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a setting may be, and one line of help."""
+
+    help: str
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    choices: Collection[str] | None = None  # a registry stays live: later entries count
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value lies within the bounds and is among the choices; None always is."""
+        if value is None:
+            return True
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def describe(self) -> str:
+        """The bounds or choices in words: ``at least 0 and below 1``; empty without any."""
+        if self.choices is not None:
+            return f"one of {', '.join(self.choices)}"
+        bounds = (
+            ("at least", self.at_least),
+            ("above", self.above),
+            ("at most", self.at_most),
+            ("below", self.below),
+        )
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+def setting(
+    default: Any,
+    *,
+    help: str,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    choices: Collection[str] | None = None,
+) -> Any:
+    """A field of ``Settings``. Bounds hold for numbers; None is always accepted."""
+    declared = Declared(help, at_least, above, at_most, below, choices)
+    return field(default=default, metadata={DECLARED: declared})
+
+
+class Settings:
+    """Base class of every config: checks what its fields declare.
+
+    A config with a rule across fields overrides ``__post_init__``, which then calls ``check``.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def check(settings: Any) -> None:
+    """Raise a UserError for the first setting that is out of bounds."""
+    for name, declared in declarations(type(settings)).items():
+        value = getattr(settings, name)
+        if not declared.accepts(value):
+            wanted = declared.describe() or "a finite number"
+            raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint=declared.help)
+
+
+def declarations(config: type[Any]) -> dict[str, Declared]:
+    """What the fields of a config declare, by name."""
+    return {one.name: one.metadata[DECLARED] for one in fields(config) if DECLARED in one.metadata}
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:
@@ -24,7 +114,7 @@ def build(config: type[T], values: Mapping[str, Any]) -> T:
 
 def check_names(config: type[Any], names: Iterable[str]) -> None:
     """A UserError for the first name that is no option of ``config``."""
-    known = [field.name for field in fields(config)]
+    known = [one.name for one in fields(config)]
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1, cutoff=0.7)

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rankfold import fitting
 from rankfold.cli import COMMANDS
+from rankfold.tasks import fit as fitting
 
 Command = Callable[..., Any]
 
@@ -268,7 +268,7 @@ def test_demo_shows_lists_compares_and_reports(
     def narrow(method: str, *given: Any, **how: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **how)
 
-    monkeypatch.setattr("rankfold.fitting.fit", narrow)
+    monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
     assert "rg2" in done.err

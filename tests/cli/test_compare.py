@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rankfold.cli import compare
-from rankfold.comparison.plan import Comparing
+from rankfold.tasks.compare.plan import Comparing
 
 Command = Callable[..., Any]
 OWN = {"data", "methods", "set", "json", "quiet"}  # said otherwise in Python, or not at all
@@ -72,7 +72,7 @@ def test_an_interrupt_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as now:
-        now.setattr("rankfold.comparison.running.fit", interrupt)
+        now.setattr("rankfold.tasks.compare.runner.fit", interrupt)
         done = rankfold(*words(home))
     assert done.code == 130
     assert "the same command goes on" in done.err
@@ -90,7 +90,7 @@ def test_mistakes_get_a_hint(rankfold: Command, home: Path) -> None:
 def test_where_no_method_works_the_exit_code_says_so(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankfold.comparison.running.fit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("rankfold.tasks.compare.runner.fit", lambda *_, **__: 1 / 0)
     done = rankfold(*words(home))
     assert done.code == 2
     assert "ease failed: ZeroDivisionError" in done.err

@@ -5,12 +5,12 @@ from inspect import signature
 
 from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.prepare import Preparation
-from rankfold.evaluation import DEFAULT_METRICS
-from rankfold.evaluation import evaluate as evaluation
-from rankfold.fitting import Fitting
-from rankfold.grading import GRADED_DEFAULTS, Certainty
 from rankfold.metrics import Propensity, parse_propensity
-from rankfold.predicting import GradedPrediction, Prediction
+from rankfold.tasks.evaluate import DEFAULT_METRICS
+from rankfold.tasks.evaluate import evaluate as evaluation
+from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
+from rankfold.tasks.fit import Fitting
+from rankfold.tasks.predict import GradedPrediction, Prediction
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
 COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}

@@ -11,7 +11,7 @@ import torch
 from linear_grades import data_of
 
 from rankfold.data import folder
-from rankfold.diagnose import diagnose
+from rankfold.tasks.diagnose import diagnose
 
 Command = Callable[..., Any]
 SHORT = "not enough memory to diagnose"

@@ -13,8 +13,8 @@ from linear_grades import LINEAR, NAMES, data_of, grader_of
 
 import rankfold as rf
 from rankfold.data import folder
-from rankfold.grader import FITTED
 from rankfold.methods import METHODS
+from rankfold.models.grader import FITTED
 
 Command = Callable[..., Any]
 

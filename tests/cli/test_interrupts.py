@@ -101,6 +101,6 @@ def test_work_is_ended_with_one_line(
     def stop(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankfold.evaluation.evaluate", stop)
+    monkeypatch.setattr("rankfold.tasks.evaluate.evaluate", stop)
     done = rankfold("evaluate", home / "model", home / "data", "--json")
     assert done == (130, "", "interrupted\n")

@@ -58,20 +58,20 @@ def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> 
 def test_an_interrupt_keeps_what_is_done(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rankfold.tuning import keeping
+    from rankfold.tasks.tune import records
 
-    write = keeping.write
+    write = records.write
 
     def interrupt(*given: Any) -> None:
         write(*given)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(keeping, "write", interrupt)
+    monkeypatch.setattr(records, "write", interrupt)
     words = ("tune", "ials", home / "data", "--out", home / "t", "--trials", 3, *FEW)
     done = rankfold(*words)
     assert done.code == 130
     assert f"stopped: the same command goes on with what is in {home / 't'}" in done.err
-    monkeypatch.setattr(keeping, "write", write)
+    monkeypatch.setattr(records, "write", write)
     done = rankfold(*words, "--json")
     assert len(json.loads(done.out)["trials"]) == 3
 
@@ -97,7 +97,7 @@ def test_defaults_are_those_of_the_library() -> None:
     from dataclasses import fields
     from inspect import signature
 
-    from rankfold.tuning.plan import USUAL_TRIALS, Tuning
+    from rankfold.tasks.tune.plan import USUAL_TRIALS, Tuning
 
     shown = {name: one.default for name, one in signature(command.command).parameters.items()}
     own = {one.name: one.default for one in fields(Tuning)}

@@ -9,7 +9,7 @@ import torch
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.ranker import Ranker
+from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Interactions, Vocabulary, from_pairs
 
 NAMES = [name for name, method in METHODS.items() if method.data_kind == "interactions"]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import rankfold as rf
-from rankfold.comm import Alone
-from rankfold.grader import Grader
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
+from rankfold.models.grader import Grader
 from rankfold.types import Columns, Dataset, Graded, Run, Step, Vocabulary
 
 GRADED = [name for name, method in METHODS.items() if method.data_kind == "graded"]
@@ -39,7 +39,9 @@ def data(n_grades: int = 4) -> Dataset:
 
 
 def run(resume: dict[str, Tensor] | None = None) -> Run:
-    return Run(torch.Generator().manual_seed(5), torch.device("cpu"), Alone(), resume=resume)
+    return Run(
+        torch.Generator().manual_seed(5), torch.device("cpu"), SingleProcess(), resume=resume
+    )
 
 
 def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:

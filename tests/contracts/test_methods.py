@@ -12,7 +12,7 @@ import torch
 
 import rankfold as rf
 from rankfold.methods import METHODS
-from rankfold.ranker import Ranker
+from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankfold.data.tables import NONE, USUAL_NAMES, Columns, choose_columns, names_columns
+from rankfold.data.read.tables import NONE, USUAL_NAMES, Columns, choose_columns, names_columns
 from rankfold.errors import UserError
 
 

@@ -18,20 +18,20 @@ from torch.overrides import TorchFunctionMode
 
 import rankfold as rf
 from rankfold import config
-from rankfold.comm import ALONE
 from rankfold.data import folder
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
+from rankfold.models.ranker import Ranker
 from rankfold.objectives.quadratic import candidate_half, query_half, value
 from rankfold.objectives.rg import rg2
-from rankfold.ranker import Ranker
 from rankfold.solvers import pairs, shards
 from rankfold.solvers.als import sweep
 from rankfold.solvers.shards import Shards
 from rankfold.solvers.systems import by_conjugate_gradients
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
-from rankfold.training.course import Course
+from rankfold.training.history import History
 from rankfold.types import Comm, Model, Run, Step
 
 M, N, WIDTH = 240, 125, 6  # shares of the candidates are not alike, and those of queries below N
@@ -114,7 +114,7 @@ Ranks = dict[int, list[dict[str, Any]]]
 @each_size
 def test_every_method_finds_what_one_process_finds(size: int, home: Path, ranks: Ranks) -> None:
     for name in names(FITS, size):
-        expected = fitted(ALONE, home / "data", *FITS[name])
+        expected = fitted(SINGLE_PROCESS, home / "data", *FITS[name])
         agrees(name, [rank["fits"][name] for rank in ranks[size]], expected)
 
 
@@ -122,7 +122,7 @@ def test_every_method_finds_what_one_process_finds(size: int, home: Path, ranks:
 def test_so_do_more_ranks_than_candidates_or_queries(size: int, home: Path, ranks: Ranks) -> None:
     for name, method in (("few candidates", "ials"), ("few queries", "wrmf")):
         path = home / name
-        expected = fitted(ALONE, path, method, FEW)
+        expected = fitted(SINGLE_PROCESS, path, method, FEW)
         agrees(name, [rank[name] for rank in ranks[size]], expected)
 
 
@@ -146,7 +146,7 @@ def by_weights(comm: Comm, data: Path) -> tuple[float, Tensor]:
 def test_weights_of_candidates_are_those_of_their_group(
     size: int, home: Path, ranks: Ranks
 ) -> None:
-    loss, points = by_weights(ALONE, home / "data")
+    loss, points = by_weights(SINGLE_PROCESS, home / "data")
     for rank in ranks[size]:
         assert rank["weights"][0] == pytest.approx(loss, rel=1e-5)
         scale = float(points.abs().max())
@@ -216,7 +216,7 @@ def watched(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str
 
 @each_size
 def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> None:
-    alone = {name: watched(ALONE, home / "data", name) for name in names(WATCHED, size)}
+    alone = {name: watched(SINGLE_PROCESS, home / "data", name) for name in names(WATCHED, size)}
     for rank in ranks[size]:
         assert rank["watched"].keys() == alone.keys()
         for name, found in rank["watched"].items():
@@ -260,7 +260,7 @@ def small(name: str, size: int, *, first: bool) -> int:
 # ------------------------------------------------------------------------------ stop and go on
 
 
-def stop(_course: Course, step: Step) -> None:
+def stop(_course: History, step: Step) -> None:
     """Ctrl-C, on the rank that reports."""
     if step.number == 2:
         os.kill(os.getpid(), signal.SIGINT)
@@ -310,8 +310,8 @@ def made(comm: Comm, path: Path) -> Path:
 
 def test_any_number_of_ranks_goes_on(home: Path, ranks: Ranks) -> None:
     for name in STOPPED:
-        expected = resumable(ALONE, home, made(ALONE, home / "expected"), name)
-        alone = resumable(ALONE, home, home / "one", name, resume=True)
+        expected = resumable(SINGLE_PROCESS, home, made(SINGLE_PROCESS, home / "expected"), name)
+        alone = resumable(SINGLE_PROCESS, home, home / "one", name, resume=True)
         for losses in (alone, *(losses for rank in ranks[3] for losses in rank["stopped"][name])):
             assert losses == pytest.approx(expected, rel=1e-5), name
         points = [scores(home / path / name) for path in ("expected", "one", "two")]
@@ -330,11 +330,11 @@ def scores(path: Path) -> Tensor:
 def kept(comm: Comm, path: Path) -> Tensor | None:
     """The candidates of a model that one process had kept, written while they are divided."""
     table = torch.arange(2.0 * N).reshape(N, 2)
-    course = Course(model=Model("ials", {}, {"queries": torch.ones(1, 2), "candidates": table}))
+    history = History(model=Model("ials", {}, {"queries": torch.ones(1, 2), "candidates": table}))
     state = {"candidates": table[slice(*comm.share(N))]}
-    checkpoint.save(path, Checkpoint({}, course, state, ("candidates",)), comm)
+    checkpoint.save(path, Checkpoint({}, history, state, ("candidates",)), comm)
     comm.barrier()
-    model = checkpoint.load(path).course.model
+    model = checkpoint.load(path).history.model
     assert model is not None
     assert torch.equal(checkpoint.load(path).state["candidates"], table)
     return model.tensors["candidates"]

@@ -84,7 +84,7 @@ def test_twenty_kills_do_not_change_the_way(data: Path, tmp_path: Path) -> None:
         (told,) = re.findall("^error: (.*)", err, re.M)
         assert told.startswith(f"rank {victim} of {size} (")
         assert told.endswith(" died")
-    losses = [entry["loss"] for entry in checkpoint.load(manifest.parent).course.history]
+    losses = [entry["loss"] for entry in checkpoint.load(manifest.parent).history.entries]
     whole = rf.fit("ials", data, sweeps=len(losses), width=4, patience=10**8)
     expected = [entry["loss"] for entry in whole.model.notes["history"]]
     assert losses == pytest.approx(expected, rel=1e-4)

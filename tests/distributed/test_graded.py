@@ -14,13 +14,13 @@ from ranks import cases, names, together
 from torch import Tensor, nn
 
 import rankfold as rf
-from rankfold.comm import ALONE
 from rankfold.data import folder
-from rankfold.data.graded import dataset
+from rankfold.data.build.graded import dataset
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.rows import ROW_ENCODERS, Inputs, Linear, dropped, flipped
 from rankfold.methods import METHODS
 from rankfold.training import loop
-from rankfold.training.course import Course
+from rankfold.training.history import History
 from rankfold.types import Columns, Comm, Dataset, Graded, Own, Run, Step
 
 STEPS = 20
@@ -102,7 +102,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
         patch.setattr(loop, "TICK", -1.0)
         found = {2: together(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
-        found[1] = [everything(ALONE, data, out)]
+        found[1] = [everything(SINGLE_PROCESS, data, out)]
         yield found | {3: together(3, everything, data, out)}
 
 
@@ -218,7 +218,7 @@ def options(name: str) -> dict[str, Any]:
     return {**how, "metric": "auc"}
 
 
-def stop(_course: Course, step: Step) -> None:
+def stop(_course: History, step: Step) -> None:
     """Ctrl-C inside the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)

@@ -16,15 +16,15 @@ from ranks import cases, names, together
 from torch import Tensor
 
 import rankfold as rf
-from rankfold.comm import ALONE
 from rankfold.data import folder
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.methods.sampled import usable
+from rankfold.methods.gradient.sampled import usable
 from rankfold.samplers.in_batch import InBatch
 from rankfold.training import loop
 from rankfold.training.batches import PairBatches
-from rankfold.training.course import Course
-from rankfold.training.sharing import sum_gradients
+from rankfold.training.history import History
+from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Run, Step
 
 STEPS = 20
@@ -86,7 +86,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
         patch.setattr("ranks.TIMEOUT", 200.0)
         patch.setattr(loop, "TICK", -1.0)
         patch.setattr(loop, "sum_gradients", sum_gradients)
-        found = {1: [everything(ALONE, data, out)], 3: together(3, everything, data, out)}
+        found = {1: [everything(SINGLE_PROCESS, data, out)], 3: together(3, everything, data, out)}
         shutil.copytree(out / "3", out / "copied")
         yield found | {2: together(2, everything, data, out)}
 
@@ -215,7 +215,7 @@ def test_what_a_step_sends_is_the_formula(
         assert found["sent"] == sum(2 * n * (size - 1) // size for n in sums)
 
 
-def stop(_course: Course, step: Step) -> None:
+def stop(_course: History, step: Step) -> None:
     """Ctrl-C inside the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)
@@ -255,9 +255,9 @@ def test_another_number_of_ranks_goes_on(
 ) -> None:
     """Three and then two or one, one and then two: all as one that never stopped."""
     assert [one["left"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
-    expected = go_on(ALONE, data, out / "whole")
+    expected = go_on(SINGLE_PROCESS, data, out / "whole")
     losses = [*(each for one in ranks[2] for each in one["gone on"])]
-    for found in (go_on(ALONE, data, out / "copied"), *losses):
+    for found in (go_on(SINGLE_PROCESS, data, out / "copied"), *losses):
         for name in RESUMED:
             assert found[name] == pytest.approx(expected[name], rel=1e-5), name
     for name in RESUMED:

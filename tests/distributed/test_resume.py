@@ -13,8 +13,8 @@ from planted import groups
 from ranks import together
 
 import rankfold as rf
-from rankfold.comm import ALONE
-from rankfold.training.course import Course
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.training.history import History
 from rankfold.types import Comm, Step
 
 FITS: dict[str, dict[str, Any]] = {
@@ -29,9 +29,9 @@ def method(name: str) -> str:
     return name.removesuffix("-sharded")
 
 
-def stop(course: Course, step: Step) -> None:
+def stop(history: History, step: Step) -> None:
     """Ctrl-C, on the rank that reports."""
-    if step.number == 3 and course.phase == "fit":
+    if step.number == 3 and history.phase == "fit":
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -70,12 +70,12 @@ def test_any_number_of_ranks_goes_on(data: Path, tmp_path: Path) -> None:
     for path in (three, one, whole):
         path.mkdir()
     assert together(3, begin, data, three) == [list(FITS)] * 3  # all ranks stop
-    assert begin(ALONE, data, one) == list(FITS)
+    assert begin(SINGLE_PROCESS, data, one) == list(FITS)
     assert (three / "ials.checkpoint").exists()
     assert not (three / "ials").exists()
     shutil.copytree(three, copied)
-    (expected,) = go_on(ALONE, data, whole)  # there is no checkpoint: from the start
-    (alone,) = go_on(ALONE, data, copied)
+    (expected,) = go_on(SINGLE_PROCESS, data, whole)  # there is no checkpoint: from the start
+    (alone,) = go_on(SINGLE_PROCESS, data, copied)
     for found in (alone, *chain(*together(2, go_on, data, three, one))):
         for name, losses in expected.items():
             assert found[name] == pytest.approx(losses, rel=1e-5, abs=1e-6), name

@@ -11,9 +11,9 @@ from ranks import names, together
 from torch import Tensor
 
 import rankfold as rf
-from rankfold.comm import ALONE
 from rankfold.data import folder
-from rankfold.ranker import Ranker
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.models.ranker import Ranker
 from rankfold.types import Comm
 
 METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
@@ -70,13 +70,13 @@ def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
 
 def of_all(ranker: Ranker, path: Path) -> dict[str, float]:
     """The values on all queries, measured by this process alone."""
-    from rankfold import evaluation
+    from rankfold.tasks import evaluate
 
-    joined, evaluation.connect = evaluation.connect, lambda: ALONE
+    joined, evaluate.connect = evaluate.connect, lambda: SINGLE_PROCESS
     try:
         return dict(rf.evaluate(ranker, folder.load(path), metrics=METRICS).metrics)
     finally:
-        evaluation.connect = joined
+        evaluate.connect = joined
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def model(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(data: Path, model: Path) -> dict[str, Any]:
-    return everything(ALONE, data, model)
+    return everything(SINGLE_PROCESS, data, model)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -177,7 +177,7 @@ def test_all_ranks_score_as_many_queries_at_a_time(tmp_path: Path) -> None:
     rf.prepare(table, out=tmp_path / "data", shards=2)
     options = {"width": 8, "tolerance": 1e-6, "memory_budget": 40960, "candidate_memory": 400}
     first, second = together(2, chosen, tmp_path / "data", options)
-    config, scores = chosen(ALONE, tmp_path / "data", options)
+    config, scores = chosen(SINGLE_PROCESS, tmp_path / "data", options)
     assert first == second
     assert first[0] == config
     assert first[1] == pytest.approx(scores, abs=1e-6)

@@ -14,19 +14,19 @@ import torch
 from ranks import cases, names, together
 
 import rankfold as rf
-from rankfold.comm import ALONE
 from rankfold.data import folder
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders import bags
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.methods import siamese as whole
-from rankfold.methods import siamese_mining as mining
-from rankfold.methods import siamese_modules as modules
-from rankfold.methods.siamese_config import SiameseConfig
-from rankfold.methods.siamese_parts import encoded
+from rankfold.methods.text.siamesexml import fit as whole
+from rankfold.methods.text.siamesexml import mining as mining
+from rankfold.methods.text.siamesexml import modules as modules
+from rankfold.methods.text.siamesexml.config import SiameseConfig
+from rankfold.methods.text.siamesexml.parts import encoded
 from rankfold.training import loop
-from rankfold.training.course import Course
-from rankfold.training.sharing import sum_gradients
+from rankfold.training.history import History
+from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Dataset, Interactions, Run, Step, Texts, Vocabulary, from_pairs
 
 DOCUMENTS, LABELS, TOPICS, WORDS = 130, 17, 4, 60
@@ -186,15 +186,15 @@ def fitted(comm: Comm, data: Path, name: str) -> dict[str, Any]:
     return {**facts, "tensors": dict(model.tensors)}
 
 
-def stop(_course: Course, step: Step) -> None:
+def stop(_course: History, step: Step) -> None:
     """Ctrl-C inside the last module, of the last member; on the rank that reports."""
     if step.share is not None and step.share > 0.9 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def stop_before_refit(course: Course, step: Step) -> None:
+def stop_before_refit(history: History, step: Step) -> None:
     """When the first fit has its model, of which each process has its share of the candidates."""
-    if course.phase == "fit" and step.final:
+    if history.phase == "fit" and step.final:
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -241,7 +241,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "TICK", loop.TICK)
         patch.setattr(bags, "GATHERED", 200)
-        found = {1: [everything(ALONE, data, out)], 2: together(2, everything, data, out)}
+        found = {1: [everything(SINGLE_PROCESS, data, out)], 2: together(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         (out / "whole").mkdir()
         yield found | {3: together(3, everything, data, out)}
@@ -348,9 +348,9 @@ def test_another_number_of_processes_goes_on(
 ) -> None:
     """Two and then three or one, one and then three: all as one that never stopped."""
     assert [one["left"] for size in (1, 2) for one in ranks[size]] == [list(WHOLE)] * 3
-    whole = go_on(ALONE, data, out / "whole")  # there is no checkpoint: from the start
+    whole = go_on(SINGLE_PROCESS, data, out / "whole")  # there is no checkpoint: from the start
     gone_on = [each for one in ranks[3] for each in one["gone on"]]
-    for found in (go_on(ALONE, data, out / "copied"), *gone_on):
+    for found in (go_on(SINGLE_PROCESS, data, out / "copied"), *gone_on):
         for name, expected in whole.items():
             check_same(found[name]["tensors"], expected["tensors"])
             assert found[name]["score"] == expected["score"]

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import rankfold as rf
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders import start_vectors
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.methods import siamese as whole
-from rankfold.methods.siamese_config import SiameseConfig
+from rankfold.methods.text.siamesexml import fit as whole
+from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.types import Dataset, Run, Texts, Vocabulary, from_pairs
 
 WORDS = ["ant", "bee", "çow", "dog"]
@@ -140,7 +140,9 @@ def test_bags_without_words_are_refused(tmp_path: Path) -> None:
 
 
 def test_others_start_as_without_a_file(tmp_path: Path) -> None:
-    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), Alone(), build_index=Exact)
+    run = Run(
+        torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess(), build_index=Exact
+    )
     configs = [SiameseConfig(width=2, vectors=v) for v in (None, written(tmp_path, GOOD))]
     parts = [whole.prepare(data_of(), config, run) for config in configs]
     without, given = (
@@ -153,7 +155,9 @@ def test_others_start_as_without_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("siamesexml")])
 def test_models_tell_how_many_were_found(name: str, tmp_path: Path) -> None:
-    run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), Alone(), build_index=Exact)
+    run = Run(
+        torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess(), build_index=Exact
+    )
     few = {"encoder_epochs": 1, "classifier_epochs": 1, "joint_epochs": 0, "width": 2}
     config = METHODS[name].config(**few, vectors=written(tmp_path, GOOD))
     *_, last = METHODS[name].fit(data_of(), config, run)

@@ -26,9 +26,10 @@ import polars as pl
 import pytest
 import torch
 
-from rankfold import ranker, store
 from rankfold.data import folder, prepare
-from rankfold.ranker import Ranker
+from rankfold.models import ranker
+from rankfold.models.ranker import Ranker
+from rankfold.storage import folder as store
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index import INDEXES, compressed, filtering, graph
+from rankfold.index import INDEXES, compressed, filter, graph
 from rankfold.index.exact import Exact
 from rankfold.index.kind import Saveable
 from rankfold.types import Interactions, TopK, from_pairs
@@ -141,7 +141,7 @@ def made() -> dict[str, Saveable]:
 @pytest.fixture
 def few_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also short lists of the allowed are met by fetching."""
-    monkeypatch.setattr(filtering, "FEW_ALLOWED", 0)
+    monkeypatch.setattr(filter, "FEW_ALLOWED", 0)
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -175,7 +175,7 @@ def test_nothing_hidden_is_returned_and_nothing_is_short(
     if allow is not None:
         hidden |= torch.ones(n, dtype=torch.bool).index_fill(0, allow, value=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filtering, "FEW_ALLOWED", few)
+        patch.setattr(filter, "FEW_ALLOWED", few)
         found = made[kind].search(vectors, k, pairs(exclude), allow)
     assert found.ids.shape == found.scores.shape == (5, k)
     real = found.ids >= 0
@@ -222,7 +222,7 @@ def test_the_best_are_fetched_not_scored_one_by_one(
     best = (vectors @ clustered(1, 6000).T).topk(20, dim=1).indices.sort(dim=1).values
     exclude = Interactions(torch.arange(4) * 20, best.flatten().int(), None, 6000)
     monkeypatch.setattr(Exact, "search", lambda *a, **_: asked.append(a))
-    monkeypatch.setattr(filtering, "FEW_ALLOWED", 0)
+    monkeypatch.setattr(filter, "FEW_ALLOWED", 0)
     made["hnsw"].search(vectors, 5)  # by inner product it finds too few of many
     for kind in ("inverted", "compressed"):
         made[kind].search(vectors, 5)

@@ -10,11 +10,11 @@ import torch
 from planted import split_groups
 
 import rankfold as rf
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
-from rankfold.methods.rg2 import DEFAULTS, EXPONENTS, Config, Search
+from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, Search
 from rankfold.training import checkpoint
-from rankfold.training.course import Course, validated
+from rankfold.training.history import History, validated
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
 
 SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
@@ -89,7 +89,7 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
 def test_the_line_of_exponents_is_climbed_from_its_middle(
     data: Dataset, scores: tuple[float, ...], order: list[int]
 ) -> None:
-    run = Run(torch.Generator(), torch.device("cpu"), Alone())
+    run = Run(torch.Generator(), torch.device("cpu"), SingleProcess())
     search = Search(data.split("train"), Config(), run)
     search.exponents = list(EXPONENTS)
     assert len(search.exponents) == len(scores)
@@ -254,7 +254,7 @@ class Stop(Exception):
 def resumed(data: Dataset, out: Path, n: int, options: dict[str, Any]) -> Model:
     """Fitted with a stop after n steps."""
 
-    def report(_course: Course, step: Step) -> None:
+    def report(_course: History, step: Step) -> None:
         if step.number > n:
             raise Stop
 

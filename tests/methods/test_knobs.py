@@ -7,10 +7,10 @@ import pytest
 import torch
 from planted import split_groups
 
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.methods.sampled import odds, setting
+from rankfold.methods.gradient.sampled import odds, setting
 from rankfold.training import optimisers
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Interactions, Run, Step
@@ -55,7 +55,7 @@ CHANGES = [
 
 def run(seed: int = 0) -> Run:
     rng = torch.Generator().manual_seed(seed)
-    return Run(rng=rng, device=torch.device("cpu"), comm=Alone())
+    return Run(rng=rng, device=torch.device("cpu"), comm=SingleProcess())
 
 
 def graded() -> Dataset:

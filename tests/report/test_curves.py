@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rankfold.diagnose.finding import Chart, Level, Line
 from rankfold.report.curves import curves_svg, ticks
+from rankfold.tasks.diagnose.finding import Chart, Level, Line
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -12,10 +12,10 @@ from serving import Client, fit_notes, fit_shop
 
 from rankfold.methods import METHODS
 from rankfold.serve.app import build
-from rankfold.serve.guard import Access
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
+from rankfold.serve.middleware import Access
 from rankfold.serve.models import Models
 from rankfold.serve.server import Server, address_of, listen
 

@@ -11,7 +11,7 @@ import pytest
 from serving import Client, item
 
 import rankfold as rf
-from rankfold.serve.asking import unknown
+from rankfold.serve.search import unknown
 from rankfold.types import Key, Vocabulary
 
 Start = Callable[..., Client]
@@ -98,7 +98,7 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     assert answer.status_code == 200
     found = answer.json()["results"]
     assert [entry["score"] for entry in found] == pytest.approx([4.0, -1.25, 1.0])
-    from rankfold.grader import load_grader
+    from rankfold.models.grader import load_grader
 
     expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
     assert [entry["grade"] for entry in found] == expected["grade"].to_list()

@@ -11,11 +11,11 @@ import pytest
 from serving import Client, item
 
 import rankfold as rf
-from rankfold.ranker import Ranker
+from rankfold.models.ranker import Ranker
 from rankfold.serve import batching
-from rankfold.serve.asking import Question, answer
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.limits import Problem
+from rankfold.serve.search import Question, answer
 
 Start = Callable[..., Client]
 

@@ -128,7 +128,7 @@ def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
     assert page.texts("#start .chip")  # something to begin with
     page.fill("#query", "vlc")
     page.press(Keys.ENTER)
-    page.settle()
+    page.finalize()
     found = asked(page.address, "/search", {"queries": ["vlc"]})
     assert names(page) == keys(found)
     scores = [float(words.removeprefix("score ")) for words in page.texts(".score")]
@@ -150,7 +150,7 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     before = names(page)
     chosen = page.texts("#history .key")
     page.click("#history input", 2)
-    page.settle()
+    page.finalize()
     left = chosen[:2] + chosen[3:]
     body = {"exclude": ["vlc"]}  # the data links packages: none is a candidate of its own
     now = keys(asked(page.address, "/search", {"history": left, **body}))
@@ -174,7 +174,7 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     assert page.texts(".gone .key") == gone
     assert page.js("return new URLSearchParams(location.search).getAll('off')") == [chosen[2]]
     page.click("#history .tools button")
-    page.settle()
+    page.finalize()
     assert names(page) == before
     assert page.texts(".move") == []
 
@@ -188,7 +188,7 @@ def test_a_query_is_not_found_by_its_own_history(page: Page) -> None:
     assert key in keys(asked(page.address, "/search", {"history": chosen[1:], "k": 50}))
     page.open(f"/?query={key}&k=50")
     page.click("#history input")
-    page.settle()
+    page.finalize()
     assert len(names(page)) == 50
     assert key not in names(page)
 
@@ -196,7 +196,7 @@ def test_a_query_is_not_found_by_its_own_history(page: Page) -> None:
 def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
     page.open("/?query=vlc")
     page.click("#history .tools button", 1)
-    page.settle()
+    page.finalize()
     assert names(page) == keys(asked(page.address, "/search", {"history": [], "exclude": ["vlc"]}))
     assert page.text(".count").startswith("0 of ")
 
@@ -210,7 +210,7 @@ def test_a_candidate_opens_to_those_like_it(page: Page) -> None:
     assert page.texts(".similar .key") == like
     page.click(".similar a")
     page.until(lambda: page.js("return location.search") == f"?candidate={like[0]}")
-    page.settle()
+    page.finalize()
     assert names(page) == keys(asked(page.address, "/search", {"candidates": like[:1]}))
     assert page.js("return document.querySelector('#candidate').value") == like[0]
 
@@ -221,11 +221,11 @@ def test_a_candidate_joins_the_history(page: Page) -> None:
     page.click("button.name")
     page.js("document.querySelector('.acts button').focus()")
     page.press(Keys.ENTER)
-    page.until(lambda: page.settle() and key in page.texts("#history .key"))
+    page.until(lambda: page.finalize() and key in page.texts("#history .key"))
     assert key not in names(page)
     assert page.focus().startswith("section#answer")  # not at the top of the page again
     page.click(".remove")
-    page.until(lambda: page.settle() and key in names(page))
+    page.until(lambda: page.finalize() and key in names(page))
 
 
 def test_a_history_is_pasted(page: Page) -> None:
@@ -235,15 +235,15 @@ def test_a_history_is_pasted(page: Page) -> None:
         data.setData('text', 'python3-numpy\\r\\npython3-scipy\\n python3-pandas \\n');
         document.querySelector('#item').dispatchEvent(
             new ClipboardEvent('paste', {clipboardData: data, cancelable: true}))""")
-    page.settle()
+    page.finalize()
     chosen = ["python3-numpy", "python3-scipy", "python3-pandas"]
     assert page.texts("#history .key") == chosen
     assert names(page) == keys(asked(page.address, "/search", {"history": chosen}))
     page.fill("#item", "no-such-package")
     page.press(Keys.ENTER)
-    assert page.settle() == "failed"
+    assert page.finalize() == "failed"
     page.click(".remove", 3)  # the chips are still there
-    assert page.settle() == "answered"
+    assert page.finalize() == "answered"
     assert page.texts("#history .key") == chosen
 
 
@@ -251,7 +251,7 @@ def test_a_text_is_ranked_with_texts_beside_keys(page: Page) -> None:
     page.open("/?model=topics")
     page.fill("#text", "a cup of green tea")
     page.press(Keys.ENTER, holding=Keys.CONTROL)
-    page.settle()
+    page.finalize()
     assert names(page)[0] == "tea"
     assert page.texts(".hit .text")[0] == TOPICS["tea"]
     page.click("button.name")  # a long text can be read in full
@@ -273,7 +273,7 @@ def test_a_row_is_graded(page: Page) -> None:
     for fpr, found in expected.items():
         page.fill("#fpr", fpr)
         page.click("#grade button.main")
-        page.settle()
+        page.finalize()
         assert page.text("#own-grade") == page.text(".grades .is") == found["grade"]
         score = float(page.text("#own-score").replace("\N{MINUS SIGN}", "-"))
         assert score == pytest.approx(found["score"], rel=1e-3)
@@ -326,14 +326,14 @@ def test_links_and_back(page: Page) -> None:
     first = names(page)
     page.fill("#query", "gimp")
     page.press(Keys.ENTER)
-    page.settle()
+    page.finalize()
     second = names(page)
     assert second != first
     page.js("history.back()")
-    page.until(lambda: page.settle() and names(page) == first)
+    page.until(lambda: page.finalize() and names(page) == first)
     assert page.js("return document.querySelector('#query').value") == "vlc"
     page.js("history.forward()")
-    page.until(lambda: page.settle() and names(page) == second)
+    page.until(lambda: page.finalize() and names(page) == second)
 
 
 def test_a_long_list_stays_light(page: Page) -> None:
@@ -377,11 +377,11 @@ def test_all_of_it_by_keyboard(page: Page) -> None:
     assert page.js(f"return document.getElementById({marked}).innerText") == "python3-numpy"
     page.press(Keys.ENTER)
     page.until(lambda: page.js("return location.search") == "?query=python3-numpy")
-    page.settle()
+    page.finalize()
     before = names(page)
     page.tab_to("#history input")
     page.press(Keys.SPACE)
-    page.until(lambda: page.settle() and names(page) != before)
+    page.until(lambda: page.finalize() and names(page) != before)
     assert page.js("return document.activeElement.checked") is False  # the focus stays
     page.tab_to("button.name")
     page.press(Keys.ENTER)
@@ -407,7 +407,7 @@ def test_an_unknown_key_is_told_calmly(page: Page) -> None:
     page.open("/?query=vlc")
     page.fill("#query", "vlx")
     page.press(Keys.ENTER)
-    assert page.settle() == "failed"
+    assert page.finalize() == "failed"
     assert page.text("[role=alert] .what") == "Unknown query 'vlx'."
     assert "'vlc'" in page.text("[role=alert] .hint")
     assert names(page) == []
@@ -415,7 +415,7 @@ def test_an_unknown_key_is_told_calmly(page: Page) -> None:
     assert page.js("return document.querySelector('#query').value") == "vlx"
     page.fill("#query", "vlc")
     page.press(Keys.ENTER)
-    assert page.settle() == "answered"
+    assert page.finalize() == "answered"
     assert page.text("[role=alert]") == ""
     assert len(names(page)) == 10
 
@@ -426,7 +426,7 @@ def test_a_busy_server_is_asked_again(page: Page) -> None:
         return new Response('{"error": "the server is busy", "hint": "try again in a moment"}',
             {status: 429, headers: {'Retry-After': '1'}}) }""")
     page.click("button.main")
-    assert page.settle() == "failed"
+    assert page.finalize() == "failed"
     assert page.text("[role=alert] .what") == "The server is busy."
     page.click("[role=alert] button")
     page.until(lambda: len(names(page)) == 10)
@@ -436,7 +436,7 @@ def test_a_server_that_is_gone(page: Page) -> None:
     page.open("/?query=vlc")
     page.offline(True)
     page.click("#history input")
-    assert page.settle() == "failed"
+    assert page.finalize() == "failed"
     page.offline(False)
     assert page.text("[role=alert] .what") == "The server does not answer."
     assert len(page.texts("#history .key")) > 1
@@ -462,10 +462,10 @@ def test_late_answers_are_dropped(page: Page) -> None:
         page.fill("#query", key)
         page.press(Keys.ENTER)
         page.until(lambda: page.js("return window.begun") > 0)
-    page.settle()
+    page.finalize()
     page.until(lambda: page.js("return window.late === window.begun"))
     page.js("return new Promise(done => setTimeout(done, 50))")
-    assert page.settle() == "answered"  # the late one does not say that it is waited for
+    assert page.finalize() == "answered"  # the late one does not say that it is waited for
     assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"]}))
     assert page.js("return location.search") == "?query=vlc"
 
@@ -478,9 +478,9 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(
     for token, state in (("wrong", "failed"), ("open-sesame", "answered")):
         page.fill("#token", token)
         page.press(Keys.ENTER)
-        assert page.settle() == state
+        assert page.finalize() == state
     page.click("#start a")
-    page.until(lambda: page.settle() and names(page))
+    page.until(lambda: page.finalize() and names(page))
     kept = "return location.href + JSON.stringify([localStorage, sessionStorage, history.state])"
     assert "sesame" not in page.js(kept) + page.js("return document.cookie")
     page.js("location.reload()")
@@ -499,7 +499,7 @@ def test_keys_of_any_letters(page: Page, key: str) -> None:
     page.until(lambda: len(page.texts(".similar li")) == len(ODD) - 1)
     page.click(".acts a")
     page.until(lambda: page.js("return document.querySelector('#candidate').value") == key)
-    page.settle()
+    page.finalize()
     assert sorted([*names(page), key]) == sorted(ODD)
     page.open(page.js("return location.pathname + location.search"))
     assert page.js("return document.querySelector('#candidate').value") == key
@@ -512,7 +512,7 @@ def test_integers_too_large_for_numbers_stay_as_they_are(page: Page) -> None:
     page.until(lambda: page.texts("[role=option]"))
     assert page.texts("[role=option]")[0] == str(LARGE)
     page.press(Keys.ARROW_DOWN, Keys.ENTER)
-    page.until(lambda: page.settle() and names(page))
+    page.until(lambda: page.finalize() and names(page))
     assert page.js("return new URLSearchParams(location.search).get('query')") == str(LARGE)
 
 

@@ -5,7 +5,7 @@ import torch
 from dense import REG, SEPARABLE, Case, dense_puresvd, random_rows
 from torch import Tensor
 
-from rankfold.methods.spectral import factors, fold
+from rankfold.methods.closed_form.spectral import factors, fold
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, rg2_weighted, rgx

@@ -10,7 +10,7 @@ import torch
 from planted import split_groups
 from torch import Tensor, nn
 
-from rankfold.comm import Alone
+from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.training import loop, optimisers
@@ -32,7 +32,7 @@ class Plain(Training):
 
 def run(resume: dict[str, Tensor] | None = None, seed: int = 0) -> Run:
     rng = torch.Generator().manual_seed(seed)
-    return Run(rng=rng, device=torch.device("cpu"), comm=Alone(), resume=resume)
+    return Run(rng=rng, device=torch.device("cpu"), comm=SingleProcess(), resume=resume)
 
 
 def pairs() -> Interactions:

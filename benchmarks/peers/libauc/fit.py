@@ -4,7 +4,7 @@
 
 A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA
 where there is one: their losses go there unasked) and ``out``, which gets the scores of the asked
-rows. The encoder, its start, the flips and the course of the learning rate are rankfold's; an
+rows. The encoder, its start, the flips and the history of the learning rate are rankfold's; an
 output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score is the sum of the
 sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or
 SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
@@ -37,7 +37,7 @@ from libauc.sampler import TriSampler  # noqa: E402
 from rankfold.encoders.rows import Shape, find_encoder  # noqa: E402
 from rankfold.encoders.towers import small_linear  # noqa: E402
 from rankfold.losses.low_fpr import above  # noqa: E402
-from rankfold.methods.graded import (  # noqa: E402
+from rankfold.methods.ordinal.training import (  # noqa: E402
     BLOCK,
     GradedConfig,
     Grading,

@@ -27,9 +27,9 @@ from rankfold.cli import (
     tune,
     verify,
 )
+from rankfold.distributed.heartbeat import say
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED, SAID
-from rankfold.watch import say
 
 COMMANDS = {
     "demo": demo,

@@ -67,8 +67,8 @@ def command(
     Without --trials or --budget every method has its defaults. The same command goes on where it
     was stopped.
     """
-    from rankfold.comparison import compare
-    from rankfold.comparison.plan import parse_settings, parse_sweep
+    from rankfold.tasks.compare import compare
+    from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
     how: dict[str, Any] = {"out": out, "trials": trials, "budget": budget, "seeds": seeds}

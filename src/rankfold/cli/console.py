@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.errors import printable
-from rankfold.writing import as_json
+from rankfold.storage.json_text import as_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -32,10 +32,10 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Prepare the bundled Debian package graph, fit, evaluate, show ranked lists, compare."""
-    from rankfold.comparison import compare
     from rankfold.data.prepare import prepare
-    from rankfold.evaluation import evaluate
-    from rankfold.fitting import fit
+    from rankfold.tasks.compare import compare
+    from rankfold.tasks.evaluate import evaluate
+    from rankfold.tasks.fit import fit
 
     out.mkdir(parents=True, exist_ok=True)
     say = console(quiet=quiet)

@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 from rankfold.errors import UserError
-from rankfold.writing import as_json
+from rankfold.storage.json_text import as_json
 
 
 def command(
@@ -36,9 +36,9 @@ def command(
     noise does. surrogate: the surrogate risk against the exact one.
     """
     from rankfold.config import parse_words
-    from rankfold.diagnose import diagnose, find_diagnosis
     from rankfold.report.curves import curves_svg
-    from rankfold.store import put
+    from rankfold.storage.folder import put
+    from rankfold.tasks.diagnose import diagnose, find_diagnosis
 
     say = console(quiet=quiet or json)
     if data is not None and not find_diagnosis(name).trains:

@@ -13,8 +13,8 @@ from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.evaluation import Evaluation, Stratum
-    from rankfold.grading import GradedEvaluation
+    from rankfold.tasks.evaluate import Evaluation, Stratum
+    from rankfold.tasks.evaluate_graded import GradedEvaluation
 
 DEFAULT = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
 GRADED = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
@@ -65,10 +65,10 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Rank all candidates for every query of a split, or grade its rows, and measure how well."""
-    from rankfold.evaluation import evaluate
-    from rankfold.grader import load
-    from rankfold.grading import GradedEvaluation
     from rankfold.metrics import parse_propensity
+    from rankfold.models.grader import load
+    from rankfold.tasks.evaluate import evaluate
+    from rankfold.tasks.evaluate_graded import GradedEvaluation
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     asked = {"samples": bootstrap, "calibration": calibration, "seed": seed}
@@ -149,7 +149,7 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
     title = f"by the cuts of the model, made on {result.operating_on}"
     print_table(title, columns, rows, out, left=2)
     if result.operating_on == "train":
-        from rankfold.grader import CUTS_OF_TRAIN
+        from rankfold.models.grader import CUTS_OF_TRAIN
 
         out.print(CUTS_OF_TRAIN, style="yellow")
 

@@ -20,8 +20,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Write the vectors of queries and candidates, and an index that faiss opens."""
-    from rankfold.exporting import export
-    from rankfold.ranker import load
+    from rankfold.models.ranker import load
+    from rankfold.tasks.export import export
 
     with progress(quiet=quiet or json) as tell:
         about = export(load(model), out, form=form, index=index, progress=tell)

@@ -35,7 +35,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Add candidates that nobody has chosen yet, ranked by what is known of them."""
-    from rankfold.growing import extend
+    from rankfold.tasks.update import extend
 
     ranker = extend(model, table, key_column, text_column)
     entry, n = ranker.model.notes["extended"][-1], len(ranker.candidates)

@@ -13,8 +13,7 @@ from rankfold.cli.info import describe_addition
 from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
-    from rankfold.fitting import Report
-    from rankfold.training.course import Course
+    from rankfold.training.history import History, Report
     from rankfold.types import Step
 
 
@@ -76,12 +75,12 @@ def command(
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
-    from rankfold.comm import connect
+    from rankfold.distributed.collectives import connect
     from rankfold.errors import UserError
-    from rankfold.fitting import find_method, fit
-    from rankfold.growing import exists, fit_and_add
-    from rankfold.report.tracking import together, tracked
+    from rankfold.tasks.fit import find_method, fit
+    from rankfold.tasks.update import exists, fit_and_add
     from rankfold.training.checkpoint import path_of
+    from rankfold.training.tracking import together, tracked
 
     options: dict[str, Any] = settings.read(config) if config else {}
     options |= settings.parse_words(set or [])
@@ -132,7 +131,7 @@ def command(
 
 def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:
     """What was kept, and why, for people."""
-    from rankfold.training.course import validated
+    from rankfold.training.history import validated
 
     score = validated(notes)
     if "chosen_by" in notes:
@@ -155,18 +154,20 @@ def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric:
 def reporter(tell: Tell, metric: str) -> Report:
     """Progress of a fit, a line per step."""
 
-    def report(course: Course, step: Step) -> None:
-        entry = course.history[-1] if step.whole else {}
+    def report(history: History, step: Step) -> None:
+        entry = history.entries[-1] if step.whole else {}
         score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
         of = (
-            course.steps or (step.model.config.get("sweeps") if step.model else None) or step.number
+            history.steps
+            or (step.model.config.get("sweeps") if step.model else None)
+            or step.number
         )
         pace = f"{step.seconds:.2g} s a step" if step.whole else f"{step.seconds:.2g} s so far"
         loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: a step that learns nothing
         share = step.number / of if step.share is None else step.share
-        if course.steps is not None:
-            share = (step.number - (not step.whole)) / course.steps
+        if history.steps is not None:
+            share = (step.number - (not step.whole)) / history.steps
         stage = "" if step.stage is None else f"{step.stage}, "
-        tell(f"{course.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
+        tell(f"{history.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
 
     return report

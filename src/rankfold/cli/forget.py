@@ -16,7 +16,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Remove queries from a model: their keys, vectors and pairs are gone."""
-    from rankfold.growing import forget
+    from rankfold.tasks.update import forget
 
     left = len(forget(model, keys).queries)
     n = len(set(keys))

@@ -31,7 +31,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Build an index of a model's candidates, and measure how many of the best it finds."""
-    from rankfold.indexing import add_index
+    from rankfold.models.index import add_index
 
     with progress(quiet=quiet or json) as tell:
         built = add_index(model, kind, recall=recall, likeness=likeness, seed=seed, progress=tell)

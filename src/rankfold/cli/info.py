@@ -27,7 +27,7 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Tell what a data, model or checkpoint folder holds."""
-    from rankfold import store
+    from rankfold.storage import folder as store
 
     manifest = dict(store.open_folder(folder).manifest)
     if plot is not None:

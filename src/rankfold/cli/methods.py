@@ -15,8 +15,8 @@ def command(
     """List the methods, or the settings of one."""
     from dataclasses import fields
 
-    from rankfold.fitting import find_method
     from rankfold.methods import METHODS
+    from rankfold.tasks.fit import find_method
 
     shown = METHODS if name is None else {name: find_method(name)}
     rows: list[dict[str, Any]] = [

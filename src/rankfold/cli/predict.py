@@ -60,8 +60,8 @@ def command(
 
     Writes query, rank, candidate, score; of graded rows query, score, grade.
     """
-    from rankfold.grader import load
-    from rankfold.predicting import predict
+    from rankfold.models.grader import load
+    from rankfold.tasks.predict import predict
 
     options: dict[str, Any] = {
         "k": k,

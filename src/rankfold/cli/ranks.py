@@ -27,34 +27,34 @@ def run(call: Callable[[], None]) -> NoReturn:
 
 def _run(call: Callable[[], None], heard: TextIO) -> int:
     """The exit code."""
-    from rankfold import comm
+    from rankfold.distributed import collectives
+    from rankfold.distributed.heartbeat import say
     from rankfold.errors import UserError
-    from rankfold.watch import say
 
     try:
-        rank = comm.connect().rank
+        rank = collectives.connect().rank
         if rank > 0:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
         try:
             _call(call, rank)
         except SystemExit as left:
             if left.code:  # it was said
-                comm.abandon(left)
+                collectives.abandon(left)
                 return left.code if isinstance(left.code, int) else 1
-        comm.close()
+        collectives.close()
     except UserError as error:
-        if comm.abandon(error):
+        if collectives.abandon(error):
             heard.write(say(str(error), error.hint))
         return int(getattr(error, "code", 2))
     except Exception as error:
-        if comm.abandon(error):
+        if collectives.abandon(error):
             traceback.print_exc(file=heard)
         return 1
     return 0
 
 
 def _call(call: Callable[[], None], rank: int) -> None:
-    from rankfold.comm import stand_aside
+    from rankfold.distributed.collectives import stand_aside
 
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if command not in TOGETHER:

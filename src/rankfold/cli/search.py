@@ -14,7 +14,7 @@ from rankfold.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.ranker import Ranker
+    from rankfold.models.ranker import Ranker
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Show the best candidates for a query, a history, a text or a candidate."""
-    from rankfold.ranker import load
+    from rankfold.models.ranker import load
 
     asked: dict[str, Any] = {}
     if query is not None:

@@ -15,8 +15,8 @@ from rankfold.interrupts import INTERRUPTED
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.tuning import Tuned
-    from rankfold.tuning.plan import Trial
+    from rankfold.tasks.tune import Tuned
+    from rankfold.tasks.tune.plan import Trial
 
 SHOWN = 10  # trials in the table
 
@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Search for better settings; Ctrl-C keeps what is done, the same command goes on."""
     from rankfold import config as settings
-    from rankfold.fitting import find_method
-    from rankfold.tuning import tune
+    from rankfold.tasks.fit import find_method
+    from rankfold.tasks.tune import tune
 
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
     settings.check_names(find_method(method).config, fixed)
@@ -89,7 +89,7 @@ def _document(method: str, out: Path, tuned: Tuned) -> dict[str, Any]:
 
 def _show(say: Console, method: str, out: Path, tuned: Tuned) -> None:
     """The best trials, how the others ended, and what to do next."""
-    from rankfold.fitting import find_method
+    from rankfold.tasks.fit import find_method
 
     trials = sorted(tuned.trials, key=_rank)
     searched = list(tuned.best.settings)
@@ -104,7 +104,7 @@ def _show(say: Console, method: str, out: Path, tuned: Tuned) -> None:
     print_table(title, columns, rows, say, left=2)
     if not searched:
         itself = "chooses its own settings on validation"
-        why = itself if find_method(method).selects_itself else "has nothing to search"
+        why = itself if find_method(method).self_tuning else "has nothing to search"
         say.print(f"{method} {why}: it was fitted once")
     counts = Counter(trial.state for trial in trials)
     if counts["pruned"]:

@@ -12,7 +12,7 @@ def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR")], *, json: AsJson = False
 ) -> None:
     """Compare every file of a folder with its checksum."""
-    from rankfold import store
+    from rankfold.storage import folder as store
 
     manifest = store.open_folder(folder, full=True).manifest
     if json:

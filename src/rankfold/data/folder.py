@@ -15,10 +15,10 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold import store
-from rankfold.comm import ALONE
-from rankfold.data.texts import n_tokens
+from rankfold.data.build.tokens import n_tokens
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
+from rankfold.storage import folder as store
 from rankfold.types import (
     Columns,
     Comm,
@@ -91,7 +91,7 @@ def to_table(vocabulary: Vocabulary) -> pl.DataFrame:
     return table if vocabulary.texts is None else table.with_columns(text=vocabulary.texts)
 
 
-def load(path: str | Path, comm: Comm = ALONE) -> Dataset:
+def load(path: str | Path, comm: Comm = SINGLE_PROCESS) -> Dataset:
     """Open prepared data. Only the manifest and the tokenizer are read before they are used.
 
     Of several processes each gets the pairs, texts and features of its own queries; of graded rows

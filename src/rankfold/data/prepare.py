@@ -16,14 +16,13 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from rankfold import config, store
-from rankfold.comm import ALONE
-from rankfold.data import features, folder, graded, keel, memory, sides, split, texts
-from rankfold.data.adjacency import looks_like_adjacency, read_adjacency
-from rankfold.data.documents import Asked, Documents, TextTable, open_texts, read_documents
-from rankfold.data.grades import GradedRows, give_grades
-from rankfold.data.matching import keyed_pairs, own_pairs
-from rankfold.data.pairs import (
+from rankfold import config
+from rankfold.data import folder
+from rankfold.data.build import features, graded, side_features, split
+from rankfold.data.build import tokens as texts
+from rankfold.data.build.align import keyed_pairs, own_pairs
+from rankfold.data.build.grades import GradedRows, give_grades
+from rankfold.data.build.pairs import (
     DUPLICATES,
     Pairs,
     at_least,
@@ -34,15 +33,20 @@ from rankfold.data.pairs import (
     own_rows,
     positive,
 )
-from rankfold.data.pictures import Shape
-from rankfold.data.reading import BadRows, Reading, base_suffix, expand, lines, silent
-from rankfold.data.rows import Asked as AskedRows
-from rankfold.data.rows import RawRows, drop
-from rankfold.data.sides import Known, Told, dropped
+from rankfold.data.build.side_features import Known, Told, dropped
+from rankfold.data.read import keel, memory
+from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
+from rankfold.data.read.documents import Asked, Documents, TextTable, open_texts, read_documents
+from rankfold.data.read.files import BadRows, Reading, base_suffix, expand, lines, silent
+from rankfold.data.read.graded_rows import Asked as AskedRows
+from rankfold.data.read.graded_rows import RawRows, drop
+from rankfold.data.read.images import Shape
+from rankfold.data.read.tables import NONE, Columns, is_text, read_frame, read_table, stack
+from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
-from rankfold.data.tables import NONE, Columns, is_text, read_frame, read_table, stack
-from rankfold.data.xc import read_xc
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
+from rankfold.storage import folder as store
 from rankfold.types import Comm, Dataset, Interactions, Progress, Vocabulary, from_pairs
 
 Input = Any
@@ -141,7 +145,7 @@ def prepare(
     return folder.load(out)
 
 
-def as_data(data: Any, comm: Comm = ALONE) -> Dataset:
+def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
     """Prepared data or its folder as it is; any other table or matrix as pairs to train on.
 
     Of several processes each gets the rows of its own queries; tables in memory are whole on all.
@@ -414,9 +418,9 @@ def _assemble(
     pairs, queries, candidates = compact(pairs, queries, candidates)
     reading.progress("splitting", 0.0)
     pairs = _split(pairs, plan, splitter, whole=bool(told.texts))
-    pairs, keys = sides.join(pairs, {"query": queries, "candidate": candidates}, told)
-    tokens = sides.Tokens(plan.tokens, plan.vocabulary)
-    known = sides.describe(pairs, keys, told, tokens, reading.progress)
+    pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, told)
+    tokens = side_features.Tokens(plan.tokens, plan.vocabulary)
+    known = side_features.describe(pairs, keys, told, tokens, reading.progress)
     data = _dataset(pairs, keys, known, {"rows": n_read, "dropped": left_out, **known.summary})
     return replace(data, excluded=_excluded(data, plan, given))
 

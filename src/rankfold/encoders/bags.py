@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, normalize
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.types import Comm, Own, Texts
 
@@ -16,7 +16,7 @@ GATHERED = 2**22  # pairs of tokens, of all processes, that are counted at a tim
 SHORTEST = 1e-6  # a vector shorter than this is not stretched to length 1
 
 
-def rarity(sides: Sequence[Texts], n_tokens: int, comm: Comm = ALONE) -> Tensor:
+def rarity(sides: Sequence[Texts], n_tokens: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
     """How much a token says: idf_t = 1 + ln((1 + n) / (1 + df_t)) over n texts; [n_tokens].
 
     Of several processes each has some of the texts.
@@ -69,7 +69,9 @@ def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
     return Texts(texts.offsets, texts.tokens, (bags.weights / times.clamp(min=1))[places])
 
 
-def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm = ALONE) -> Tensor:
+def common_pairs(
+    sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm = SINGLE_PROCESS
+) -> Tensor:
     """Pairs of adjacent tokens that occur at least so often, as first n_tokens + second; ascending.
 
     Bags that were made elsewhere have no order of words, and no pairs. Of several processes each
@@ -78,12 +80,12 @@ def common_pairs(sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm =
     found = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
     pairs, counts = found.unique(return_counts=True)
     if comm.size > 1:
-        pairs, counts = _in_all(pairs, counts, least, comm)
+        pairs, counts = _sum_over_ranks(pairs, counts, least, comm)
     often: Tensor = pairs[counts >= least]
     return often
 
 
-def _in_all(pairs: Tensor, counts: Tensor, least: int, comm: Comm) -> tuple[Tensor, Tensor]:
+def _sum_over_ranks(pairs: Tensor, counts: Tensor, least: int, comm: Comm) -> tuple[Tensor, Tensor]:
     """Of distinct pairs and how often each process has them, those of all that are no rarer.
 
     Some are gathered at a time, by what remains of them.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.towers import moments, small_linear
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, Own
@@ -48,7 +48,7 @@ class Shape:
     image: tuple[int, int, int] | None  # height, width, channels
 
     @staticmethod
-    def of(rows: Graded, columns: Columns | None, comm: Comm = ALONE) -> Shape:
+    def of(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> Shape:
         levels = () if columns is None else tuple(map(len, columns.levels.values()))
         if len(levels) != rows.categories.shape[1]:  # without names: as many as there are
             highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
@@ -89,7 +89,7 @@ class Scaling(nn.Module):
         for name, size in (("scale", shape.numbers), ("image_scale", channels)):
             self.register_buffer(name, torch.ones(size))
 
-    def fit(self, rows: Graded, comm: Comm = ALONE) -> None:
+    def fit(self, rows: Graded, comm: Comm = SINGLE_PROCESS) -> None:
         """Measure the rows of all processes: sums in float64."""
         self.mean, self.scale = moments(rows.numbers, comm)
         if rows.images is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rankfold.data.folding import bare
+from rankfold.data.build.folding import bare
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.tables import SPREAD, look_up, table
 from rankfold.types import Comm, Features
 
@@ -73,7 +73,7 @@ class Tower(nn.Module):
         held: Held | None = None,
     ) -> None:
         super().__init__()
-        size, own, comm = held or (len(seen), None, ALONE)
+        size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
         self.known = None if features is None else Known(features, width, rng, comm)
@@ -111,7 +111,7 @@ class Known(nn.Module):
     first: Tensor
 
     def __init__(
-        self, features: Features, width: int, rng: torch.Generator, comm: Comm = ALONE
+        self, features: Features, width: int, rng: torch.Generator, comm: Comm = SINGLE_PROCESS
     ) -> None:
         super().__init__()
         levels = [len(values) for values in features.columns.levels.values()]
@@ -138,7 +138,7 @@ class Known(nn.Module):
         return found
 
 
-def moments(numbers: Tensor, comm: Comm = ALONE) -> tuple[Tensor, Tensor]:
+def moments(numbers: Tensor, comm: Comm = SINGLE_PROCESS) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each column, 0 and 1 where there is nothing to measure."""
     there = ~numbers.isnan()
     count = comm.sum(there.sum(dim=0)).clamp(min=1)

@@ -1,7 +1,7 @@
 """Where the best candidates are found: ``exact`` is the reference for whatever is faster."""
 
 from rankfold.index.ann import build_inverted, open_inverted
-from rankfold.index.choosing import build_chosen
+from rankfold.index.choose import build_chosen
 from rankfold.index.compressed import build_compressed, open_compressed
 from rankfold.index.exact import build_exact, open_exact
 from rankfold.index.graph import build_graph, open_graph

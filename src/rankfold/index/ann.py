@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold.index.exact import PAIR_BYTES, Exact
-from rankfold.index.filtering import search_deeper
+from rankfold.index.filter import search_deeper
 from rankfold.index.inverted import (
     Lists,
     Probing,
@@ -30,7 +30,7 @@ from rankfold.index.inverted import (
     scan,
     scan_bytes,
 )
-from rankfold.store import Content, Folder
+from rankfold.storage.folder import Content, Folder
 from rankfold.types import Index, Interactions, TopK
 
 SMALL = 20_000  # candidates: with fewer, exact search takes no longer

@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rankfold import store
 from rankfold.index.ann import checked_groups, expect, faiss_scan, point_reader, score_again
 from rankfold.index.exact import Exact
 from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
-from rankfold.index.filtering import search_deeper
+from rankfold.index.filter import search_deeper
 from rankfold.index.inverted import (
     Lists,
     Probing,
@@ -33,7 +32,8 @@ from rankfold.index.inverted import (
     join_groups,
     owners,
 )
-from rankfold.index.measuring import first, lower_bound, recalls
+from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.storage import folder as store
 from rankfold.types import Interactions, TopK
 
 PIECE = 4  # columns coded by a byte

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index.filtering import among, blank
+from rankfold.index.filter import among, blank
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -20,7 +20,7 @@ from rankfold.kernels.topk import (
     merge_top_k,
     top_k,
 )
-from rankfold.store import Content, Folder
+from rankfold.storage.folder import Content, Folder
 from rankfold.types import Interactions, TopK
 
 QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold import store
 from rankfold.index.exact import Exact
 from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
-from rankfold.index.filtering import search_deeper
-from rankfold.index.measuring import first, lower_bound, recalls
+from rankfold.index.filter import search_deeper
+from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.storage import folder as store
 from rankfold.types import Interactions, TopK
 
 LINKS = 16  # of a candidate, in each direction

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from rankfold.store import Content, Folder
+from rankfold.storage.folder import Content, Folder
 from rankfold.types import Index
 
 

@@ -1,8 +1,8 @@
 """Losses: pure functions of scores. To add one: one file, one line here, one test."""
 
-from rankfold.losses.apart import apart_loss
 from rankfold.losses.bce import bce_loss
 from rankfold.losses.bpr import bpr_loss
+from rankfold.losses.decoupled_softmax import decoupled_softmax_loss
 from rankfold.losses.expected import expected_loss
 from rankfold.losses.hinge import hinge_loss
 from rankfold.losses.likelihood import likelihood_loss
@@ -17,7 +17,7 @@ from rankfold.types import Loss
 
 LOSSES: dict[str, Loss] = {
     "softmax": softmax_loss,
-    "apart": apart_loss,
+    "apart": decoupled_softmax_loss,
     "sparsemax": sparsemax_loss,
     "rg2": rg2_loss,
     "rgx": rgx_loss,

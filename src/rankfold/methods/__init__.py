@@ -1,22 +1,15 @@
 """The methods. To add one: one file (or a recipe in its family's), one line here, one test."""
 
-from rankfold.methods import (
-    alternating,
-    cba,
-    ease,
-    margins,
-    newton,
-    plain,
-    popularity,
-    rg2,
-    siamese_released,
-    text_linear,
-    text_neighbours,
-)
-from rankfold.methods.full import FULL
-from rankfold.methods.grades import GRADES
-from rankfold.methods.sampled import SAMPLED
-from rankfold.methods.siamese import SIAMESE
+from rankfold.methods.als import alternating
+from rankfold.methods.closed_form import ease, plain, popularity, rg2
+from rankfold.methods.gradient import margins, newton
+from rankfold.methods.gradient.full import FULL
+from rankfold.methods.gradient.sampled import SAMPLED
+from rankfold.methods.ordinal import cba
+from rankfold.methods.ordinal.baselines import GRADES
+from rankfold.methods.text import linear, neighbours
+from rankfold.methods.text.siamesexml import released
+from rankfold.methods.text.siamesexml.fit import SIAMESE
 from rankfold.types import Method
 
 METHODS: dict[str, Method] = {
@@ -37,9 +30,9 @@ METHODS: dict[str, Method] = {
     "sml": margins.SML,
     "rg2-newton": newton.METHOD,
     **SIAMESE,
-    "siamesexml-released": siamese_released.METHOD,
-    "text-neighbours": text_neighbours.METHOD,
-    "text-linear": text_linear.METHOD,
+    "siamesexml-released": released.METHOD,
+    "text-neighbours": neighbours.METHOD,
+    "text-linear": linear.METHOD,
     "cba": cba.METHOD,
     **GRADES,
 }

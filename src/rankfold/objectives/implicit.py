@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
-from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.objectives.quadratic import Objective, sum_over_ranks
 from rankfold.objectives.rg import column_sizes, row_sizes
 from rankfold.types import Comm, Interactions
 
 
 def wrmf(
-    rows: Interactions, reg: float, alpha: float, nu: float = 0.0, comm: Comm = ALONE
+    rows: Interactions, reg: float, alpha: float, nu: float = 0.0, comm: Comm = SINGLE_PROCESS
 ) -> Objective:
     """Weight 1 + alpha r and target 1 on the pairs, weight 1 and target 0 elsewhere; [hu2008].
 
@@ -29,16 +29,16 @@ def wrmf(
         background=_full(sums[0], 0.0),
         pull=_full(sums[0], alpha if graded else 1 + alpha),
         query_reg=reg * (rows.n_candidates + sums[0]) ** nu,
-        candidate_reg=reg * (in_all(rows.n_queries, comm) + sums[1]) ** nu,
+        candidate_reg=reg * (sum_over_ranks(rows.n_queries, comm) + sums[1]) ** nu,
         extra=alpha,
         offset=1 / alpha if graded else 0.0,
-        constant=in_all(rows.n_pairs, comm) + in_all(sums[0].sum(), comm),
+        constant=sum_over_ranks(rows.n_pairs, comm) + sum_over_ranks(sums[0].sum(), comm),
         comm=comm,
     )
 
 
 def ials(
-    rows: Interactions, reg: float, background: float, nu: float = 1.0, comm: Comm = ALONE
+    rows: Interactions, reg: float, background: float, nu: float = 1.0, comm: Comm = SINGLE_PROCESS
 ) -> Objective:
     """A square for each pair and a small one for all; [rendle2022].
 
@@ -55,14 +55,14 @@ def ials(
         background=_full(rowwise, 0.0),
         pull=_full(rowwise, 1.0),
         query_reg=reg * (background * rows.n_candidates + rowwise) ** nu,
-        candidate_reg=reg * (background * in_all(rows.n_queries, comm) + columnwise) ** nu,
+        candidate_reg=reg * (background * sum_over_ranks(rows.n_queries, comm) + columnwise) ** nu,
         extra=1.0,
-        constant=in_all(rowwise.sum(), comm),
+        constant=sum_over_ranks(rowwise.sum(), comm),
         comm=comm,
     )
 
 
-def puresvd(rows: Interactions, comm: Comm = ALONE) -> Objective:
+def puresvd(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Objective:
     """|P Q^T - R|^2: the best approximation of R itself; [cremonesi2010]."""
     rowwise, columnwise = row_sizes(rows), column_sizes(rows)
     squares = rows.n_pairs if rows.grades is None else float((rows.grades.double() ** 2).sum())
@@ -74,7 +74,7 @@ def puresvd(rows: Interactions, comm: Comm = ALONE) -> Objective:
         pull=_full(rowwise, 1.0),
         query_reg=_full(rowwise, 0.0),
         candidate_reg=_full(columnwise, 0.0),
-        constant=in_all(squares, comm),
+        constant=sum_over_ranks(squares, comm),
         comm=comm,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.types import Comm, Interactions
 
@@ -47,7 +47,7 @@ class Objective:
     centre: float = 0.0
     cross: float = 0.0
     constant: float = 0.0
-    comm: Comm = ALONE  # among which the queries are divided
+    comm: Comm = SINGLE_PROCESS  # among which the queries are divided
 
 
 class Divided(Protocol):
@@ -69,7 +69,7 @@ def value(
     Where candidates are divided, Q has the rows that are here.
     """
     o, b = objective, objective.candidate_weight.double()
-    here, comm = (slice(None), ALONE) if divided is None else (divided.rows, divided.comm)
+    here, comm = (slice(None), SINGLE_PROCESS) if divided is None else (divided.rows, divided.comm)
     *sums, held = _of_candidates(candidates, b[here], o.candidate_reg[here].double())
     gram, weighted_sum, plain_sum = (comm.sum(one) for one in sums)
     total = o.constant if o.comm.rank == 0 else 0.0  # what all have in common counts once
@@ -85,7 +85,7 @@ def value(
     whole = iter([(o.rows, candidates, b)])
     for rows, vectors, weights in whole if divided is None else divided.pieces(candidates, b):
         total += _of_pairs(o, rows, queries, vectors, weights, plain_sum)
-    return in_all(total, o.comm)
+    return sum_over_ranks(total, o.comm)
 
 
 def _of_candidates(
@@ -102,7 +102,7 @@ def _of_candidates(
     return sums[:width], sums[width], sums[width + 1], penalty
 
 
-def in_all(number: float | Tensor, comm: Comm) -> float:
+def sum_over_ranks(number: float | Tensor, comm: Comm) -> float:
     """The sum of a number over all processes."""
     return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
 
@@ -160,8 +160,10 @@ class Half:
     offset: float
     centre: float
     cross: float
-    comm: Comm = ALONE  # among which the rows of the other side are divided
-    pairs: Comm = ALONE  # among which the pairs are: by the rows of this side or of the other
+    comm: Comm = SINGLE_PROCESS  # among which the rows of the other side are divided
+    pairs: Comm = (
+        SINGLE_PROCESS  # among which the pairs are: by the rows of this side or of the other
+    )
 
 
 def query_half(o: Objective) -> Half:

@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.objectives.quadratic import Objective, sum_over_ranks
 from rankfold.types import Comm, Interactions
 
 PAIRS = 2**22  # summed at a time
@@ -27,7 +27,7 @@ def rg2(
     *,
     exponent: float = -0.5,
     candidate_exponent: float = 0.0,
-    comm: Comm = ALONE,
+    comm: Comm = SINGLE_PROCESS,
 ) -> Objective:
     """RG2 with separable weights; [rg2], Eq. 16 at the default exponents.
 
@@ -56,7 +56,7 @@ def rg2(
         pull=sizes * slope,
         query_reg=reg * b.sum() * sizes,
         candidate_reg=reg * comm.sum(sizes.sum()) * b,
-        constant=in_all(constant, comm),
+        constant=sum_over_ranks(constant, comm),
         comm=comm,
     )
 
@@ -68,7 +68,7 @@ def rg2_weighted(
     *,
     regulariser: str = "weighted",
     nu: float = 1.0,
-    comm: Comm = ALONE,
+    comm: Comm = SINGLE_PROCESS,
 ) -> Objective:
     """RG2 with extra weight on the pairs: what the authors' experiments optimise; [rg2], Eq. 31.
 
@@ -85,7 +85,7 @@ def rg2_weighted(
         matrix      reg |P Q^T|^2; [rg2], appendix A.6, whose lambda is 2N times this reg
     """
     sizes, columns, n = row_sizes(rows), column_sizes(rows, comm), rows.n_candidates
-    total, n_queries = in_all(sizes.sum(), comm), in_all(rows.n_queries, comm)
+    total, n_queries = sum_over_ranks(sizes.sum(), comm), sum_over_ranks(rows.n_queries, comm)
     a, mass = sizes / (2 * n), total / (2 * n)
     ones = torch.ones_like
     query_reg, candidate_reg = {
@@ -124,7 +124,9 @@ def rgx(objective: Objective) -> Objective:
     return replace(objective, centre=1 / objective.rows.n_candidates)
 
 
-def rg2_sampled(rows: Interactions, reg: float, negatives: int, comm: Comm = ALONE) -> Objective:
+def rg2_sampled(
+    rows: Interactions, reg: float, negatives: int, comm: Comm = SINGLE_PROCESS
+) -> Objective:
     """RG2 of the sampled softmax with n uniform negatives, in expectation; [rg2], Eqs. 18-19.
 
     With w_neg = |I_x| n/((n+1) N), w_pos = 1/(n+1) + w_neg::
@@ -148,14 +150,18 @@ def rg2_sampled(rows: Interactions, reg: float, negatives: int, comm: Comm = ALO
         background=-a,
         pull=torch.full_like(a, negatives / m),
         query_reg=reg * sizes,
-        candidate_reg=torch.full_like(column_sizes(rows), reg * in_all(sizes.sum(), comm) / n),
+        candidate_reg=torch.full_like(
+            column_sizes(rows), reg * sum_over_ranks(sizes.sum(), comm) / n
+        ),
         extra=1 / m,
-        constant=in_all(n * a.sum() + (w_pos * targets**2 - w_neg).sum(), comm),
+        constant=sum_over_ranks(n * a.sum() + (w_pos * targets**2 - w_neg).sum(), comm),
         comm=comm,
     )
 
 
-def rgx_sampled(rows: Interactions, reg: float, negatives: int, comm: Comm = ALONE) -> Objective:
+def rgx_sampled(
+    rows: Interactions, reg: float, negatives: int, comm: Comm = SINGLE_PROCESS
+) -> Objective:
     """RGx of the sampled softmax with n uniform negatives, in expectation.
 
     RG2's, less the expected square of the pool's sum of scores over (n+1)^2, per query::
@@ -208,7 +214,7 @@ def row_totals(rows: Interactions, weights: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def column_sizes(rows: Interactions, comm: Comm = ALONE) -> Tensor:
+def column_sizes(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
     """c_y, or the sum of the grades, over the queries of all processes; [N] float64."""
     if rows.grades is None:
         return comm.sum(rows.candidate_counts()).double()

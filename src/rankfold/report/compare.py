@@ -18,7 +18,7 @@ from rankfold.report import axes, figures, wording
 from rankfold.report.axes import Axis
 from rankfold.report.figures import Point, Series
 from rankfold.report.wording import Entry, mean_of
-from rankfold.store import put
+from rankfold.storage.folder import put
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 STEPS = 60  # points of a line that are drawn, at most

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rankfold.diagnose.finding import Chart, Level, Line
 from rankfold.report.svg import COLOURS, DASHES, FAINT, INK, picture, text
+from rankfold.tasks.diagnose.finding import Chart, Level, Line
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 820, 420, 74, 230, 44, 56
 LEGEND = WIDTH - RIGHT + 20  # where it begins

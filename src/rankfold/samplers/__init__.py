@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.samplers.cached import Xir
 from rankfold.samplers.drawing import DRAWS
 from rankfold.samplers.in_batch import InBatch
@@ -27,7 +27,7 @@ class Setting(NamedTuple):
     popularity: Mode = "count"
     cache_share: float = 0.0  # lambda, the weight of the cache's half of the loss
     draw: str = "systematic"  # of DRAWS, how resamplers pick
-    comm: Comm = ALONE  # counts and batches are those of all processes
+    comm: Comm = SINGLE_PROCESS  # counts and batches are those of all processes
 
     @property
     def pop(self) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.samplers.drawing import Draw, draw, systematic
 from rankfold.samplers.resampled import pick_weights
 from rankfold.types import Batch, Comm, Drawn, Picks, Pool
@@ -35,7 +35,7 @@ class Xir:
         batch_size: int,
         lam: float,
         draw: Draw = systematic,
-        comm: Comm = ALONE,
+        comm: Comm = SINGLE_PROCESS,
     ) -> None:
         self.log_pop = log_pop  # [N]
         self.batch_size = batch_size

@@ -13,18 +13,18 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from rankfold import __version__
-from rankfold.answering import takes_texts
 from rankfold.errors import UserError
+from rankfold.models.search import takes_texts
 from rankfold.serve import schema
-from rankfold.serve.asking import Question, answer, check_size
 from rankfold.serve.batching import Job
 from rankfold.serve.files import add_files
-from rankfold.serve.guard import Access, App, Guard, Receive, Scope, Send
+from rankfold.serve.grade import Rows, grade
 from rankfold.serve.keys import history_of, keys_like
 from rankfold.serve.limits import Limits, Problem, error_json
 from rankfold.serve.metrics import Labels
+from rankfold.serve.middleware import Access, App, Guard, Receive, Scope, Send
 from rankfold.serve.models import NAME, Models, Slot
-from rankfold.serve.rows import Rows, grade
+from rankfold.serve.search import Question, answer, check_size
 
 JSON = "application/json"
 REFUSALS = {

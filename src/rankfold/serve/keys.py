@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 from pydantic_core import to_json
 
-from rankfold.ranker import Ranker
-from rankfold.serve.asking import described, keys_of, unknown
+from rankfold.models.ranker import Ranker
+from rankfold.serve.search import described, keys_of, unknown
 from rankfold.types import Key, Vocabulary
 
 BLOCK = 100_000  # keys at a time

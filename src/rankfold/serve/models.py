@@ -17,18 +17,18 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from rankfold import store
-from rankfold.answering import takes_texts
 from rankfold.errors import UserError
-from rankfold.grader import Grader, load
 from rankfold.methods import METHODS
-from rankfold.ranker import Ranker
-from rankfold.serve.asking import Question, answer
+from rankfold.models.grader import Grader, load
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import takes_texts
 from rankfold.serve.batching import Worker
 from rankfold.serve.limits import Limits, Problem
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
-from rankfold.training.course import validated
+from rankfold.serve.search import Question, answer
+from rankfold.storage import folder as store
+from rankfold.training.history import validated
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLL = 1.0  # seconds between two looks at the folders
@@ -246,7 +246,7 @@ def _warm(ranker: Ranker) -> None:
                 raise found
     _ = ranker.candidates.texts
     if ranker.saved is not None and "likeness" in ranker.saved:
-        _ = ranker.answers.likeness  # its file may be gone when somebody asks
+        _ = ranker.searcher.likeness  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from rankfold.serve.guard import HEADERS
 from rankfold.serve.limits import Limits, error_json
+from rankfold.serve.middleware import HEADERS
 
 READ = 2**14  # bytes that have to be read of what was written, in the time that may be idle
 Refusal = tuple[int, str, str]  # status, error, hint

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from rankfold.grader import USUAL_FPR
+from rankfold.models.grader import USUAL_FPR
 from rankfold.serve.limits import Limits, Problem
 
 ASKS = ("queries", "history", "text", "candidates")

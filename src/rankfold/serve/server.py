@@ -16,10 +16,10 @@ import uvicorn
 
 from rankfold.errors import UserError
 from rankfold.serve.app import build
-from rankfold.serve.guard import Access, Guard
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Forward, Log
 from rankfold.serve.metrics import Metrics
+from rankfold.serve.middleware import Access, Guard
 from rankfold.serve.models import Models
 from rankfold.serve.protocol import Protocol
 

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.objectives.quadratic import (
     Half,
     Objective,
@@ -250,7 +250,7 @@ def coupled_step(
 
 
 def eigenbasis(
-    vectors: Tensor, weights: Tensor, centre: float = 0.0, comm: Comm = ALONE
+    vectors: Tensor, weights: Tensor, centre: float = 0.0, comm: Comm = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor]:
     """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.objectives.quadratic import Half
 from rankfold.solvers.shards import Group, Shards
@@ -76,7 +76,7 @@ class Held(NamedTuple):
     pull_other: Tensor
     comm: Comm  # among which the others are divided, and so the pairs of a row
     counted: Comm  # among which all pairs are
-    rows_in: Comm = ALONE
+    rows_in: Comm = SINGLE_PROCESS
 
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         some = Some(self.rows, self.pull_own, self.pull_other, x, others)

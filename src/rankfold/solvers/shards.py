@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.comm import give_back_memory
+from rankfold.distributed.collectives import give_back_memory
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 

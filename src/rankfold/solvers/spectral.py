@@ -19,9 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import Blocks, row_sums
-from rankfold.objectives.quadratic import Objective, in_all
+from rankfold.objectives.quadratic import Objective, sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
 
@@ -59,12 +59,12 @@ class Target:
         whole = counts == self._rows.n_candidates
         rest = (self.pull + self.line).abs()[:, 0] <= 1e-6 * self.pull.abs()[:, 0]
         zero = bool(((counts == 0) | (whole & rest)).all()) and self._rows.grades is None
-        return in_all(0 if zero else 1, self.comm) == 0
+        return sum_over_ranks(0 if zero else 1, self.comm) == 0
 
     @property
     def shape(self) -> tuple[int, int]:
         """The number of all queries and candidates."""
-        return int(in_all(len(self.pull), self.comm)), self._rows.n_candidates
+        return int(sum_over_ranks(len(self.pull), self.comm)), self._rows.n_candidates
 
     def of_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
         """T' V for some queries of this process; [B, K]."""
@@ -265,7 +265,7 @@ def orthonormal(
     columns is made orthogonal to the space again, as dividing by little magnifies the rounding.
     """
     inner = _inner if target is None else target.inner
-    comm = ALONE if target is None else target.comm
+    comm = SINGLE_PROCESS if target is None else target.comm
     while True:
         columns = columns - space @ inner(space, columns)
         gram = inner(columns, columns).double()

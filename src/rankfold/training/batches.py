@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.comm import ALONE, standing
+from rankfold.distributed.collectives import SINGLE_PROCESS, standing
 from rankfold.types import Batch, Comm, Interactions, Own
 
 
@@ -82,7 +82,7 @@ class PairBatches:
         rows: Interactions,
         batch_size: int,
         weights: Literal["none", "grade"],
-        comm: Comm = ALONE,
+        comm: Comm = SINGLE_PROCESS,
     ) -> None:
         self.queries, self.candidates = rows.query_of_pair(), rows.candidates
         self.batch_size, self.comm = batch_size, comm
@@ -126,7 +126,7 @@ class PairBatches:
 class QueryBatches:
     """Every query that chose something, once per epoch; of several processes each has its own."""
 
-    def __init__(self, rows: Interactions, batch_size: int, comm: Comm = ALONE) -> None:
+    def __init__(self, rows: Interactions, batch_size: int, comm: Comm = SINGLE_PROCESS) -> None:
         self.rows, self.batch_size = rows, batch_size
         self.asking = rows.counts().nonzero().flatten()
         self.comm, self.share = comm, share_of(len(self.asking), comm)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold import store
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
-from rankfold.training.course import Course
+from rankfold.storage import folder as store
+from rankfold.training.history import History
 from rankfold.types import Comm, Model
 
 PER_QUERY = ("queries", "folded_in")  # tensors of a model with a row per query
@@ -33,7 +33,7 @@ class Checkpoint:
     """
 
     identity: Mapping[str, Any]
-    course: Course
+    history: History
     state: Mapping[str, Tensor]  # of the step, with its number and the generator's state
     divided: Collection[str] = ()  # names in it of tables that are divided among processes
 
@@ -43,12 +43,12 @@ def path_of(model: Path) -> Path:
     return model.with_name(f"{model.name}.checkpoint")
 
 
-def save(path: Path, checkpoint: Checkpoint, comm: Comm = ALONE) -> None:
-    course, model = checkpoint.course, checkpoint.course.model
+def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> None:
+    history, model = checkpoint.history, checkpoint.history.model
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
-        "course": [course.phase, course.steps, course.history, course.number, course.score],
-        "chosen": [course.settings, course.notes, course.in_passes],
+        "course": [history.phase, history.steps, history.entries, history.number, history.score],
+        "chosen": [history.settings, history.notes, history.in_passes],
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
     }
     files = _files("state", checkpoint.state, checkpoint.divided, comm)
@@ -97,7 +97,7 @@ def _share(name: str, rank: int) -> str:
     return f"{name}_{rank:05}"
 
 
-def load(path: Path, comm: Comm = ALONE) -> Checkpoint:
+def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
     """A checkpoint; of tables that are divided among processes the rows of this one."""
     folder = store.read(path, "checkpoint", full=True)
     with store.understood(path):
@@ -110,9 +110,9 @@ def _checkpoint(folder: store.Folder, comm: Comm) -> Checkpoint:
     if meta["model"] is not None:
         method, config, notes = meta["model"]
         model = Model(method, config, _tensors(folder, "model", comm), notes)
-    phase, steps, history, number, score = meta["course"]
-    course = Course(phase, steps, history, number, score, model, *meta["chosen"])
-    return Checkpoint(meta["identity"], course, _tensors(folder, "state", comm))
+    phase, steps, entries, number, score = meta["course"]
+    history = History(phase, steps, entries, number, score, model, *meta["chosen"])
+    return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 
 
 def _tensors(folder: store.Folder, name: str, comm: Comm) -> dict[str, Tensor]:

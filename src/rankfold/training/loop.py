@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from rankfold.errors import UserError
 from rankfold.training import optimisers
 from rankfold.training.batches import Batches
+from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
-from rankfold.training.sharing import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.types import Model, Run, Step
 
 TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
@@ -168,7 +168,7 @@ class Loop:
         count = self.task.count
         weights = torch.full_like(values, count) if weigh is None else weigh(batch).to(values)
         total, weight = (values * weights).sum(), weights.sum()
-        whole, weight = self.in_all(total, weight, is_long=is_long)
+        whole, weight = self.sum_over_ranks(total, weight, is_long=is_long)
         (total / weight).backward()
         module, sides, comm = self.task.module, self.task.sides, self.run.comm
         optimisers.coalesce(module)
@@ -189,7 +189,9 @@ class Loop:
         with seeded(seed_of(self.run, place), self.run.device):
             return self.task.losses(batch, self.draws)
 
-    def in_all(self, total: Tensor, weight: Tensor, *, is_long: bool) -> tuple[Tensor, Tensor]:
+    def sum_over_ranks(
+        self, total: Tensor, weight: Tensor, *, is_long: bool
+    ) -> tuple[Tensor, Tensor]:
         """The batch's sum of losses and its weight over all processes, which vote when to pause."""
         if self.run.comm.size == 1:
             return total, weight

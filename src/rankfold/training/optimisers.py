@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 
-from rankfold.comm import ALONE
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.training.replicas import UNDIVIDED, Sides, norm, own_rows
 from rankfold.training.row_adam import RowAdam
-from rankfold.training.sharing import UNDIVIDED, Sides, norm, own_rows
 from rankfold.types import Comm
 
 LARGE = 2**27  # numbers in the tables beyond which gradients are sparse
@@ -64,7 +64,9 @@ def decay_rows(module: nn.Module, weight_decay: float) -> None:
             table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
 
 
-def clip(module: nn.Module, largest: float, sides: Sides = UNDIVIDED, comm: Comm = ALONE) -> None:
+def clip(
+    module: nn.Module, largest: float, sides: Sides = UNDIVIDED, comm: Comm = SINGLE_PROCESS
+) -> None:
     """Gradients no longer than that, all as one; torch's own does not know sparse ones."""
     both = [(one, one.grad) for one in module.parameters() if one.grad is not None]
     values = [(one, grad.values() if grad.is_sparse else grad) for one, grad in both]
@@ -103,7 +105,9 @@ def names_of(optimisers: Iterable[Optimizer], tables: Collection[nn.Embedding]) 
     return found
 
 
-def load(optimisers: Iterable[Optimizer], found: Mapping[str, Tensor], comm: Comm = ALONE) -> None:
+def load(
+    optimisers: Iterable[Optimizer], found: Mapping[str, Tensor], comm: Comm = SINGLE_PROCESS
+) -> None:
     """Put back what ``state`` gave."""
     for number, optimiser in enumerate(optimisers):
         parameters = [one for group in optimiser.param_groups for one in group["params"]]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.documents import Documents
-from rankfold.data.reading import Reading
-from rankfold.data.rows import RawRows
+from rankfold.data.read.documents import Documents
+from rankfold.data.read.files import Reading
+from rankfold.data.read.graded_rows import RawRows
 from rankfold.data.sources import (
     amazon,
     debian,

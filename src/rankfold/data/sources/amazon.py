@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.reading import Reading, lines, spool
+from rankfold.data.read.files import Reading, lines, spool
 from rankfold.errors import UserError
 
 SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}

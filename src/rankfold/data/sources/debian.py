@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.documents import Documents, TextTable
-from rankfold.data.reading import Reading
+from rankfold.data.read.documents import Documents, TextTable
+from rankfold.data.read.files import Reading
 from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rankfold.data import rows
-from rankfold.data.reading import Reading
-from rankfold.data.rows import Asked, RawRows
+from rankfold.data.read import graded_rows
+from rankfold.data.read.files import Reading
+from rankfold.data.read.graded_rows import Asked, RawRows
 from rankfold.errors import UserError
 
 SEVERITY = "INJURY_SEVERITY"
@@ -26,7 +26,7 @@ LEAKING = ("HISPANIC_ORIGIN", "RACE")  # "not a fatality" for all but 166 who li
 
 def read(paths: list[Path], reading: Reading) -> RawRows:
     """Any KEEL files, one after another."""
-    return rows.join([rows.from_keel(path, Asked(), reading) for path in paths])
+    return graded_rows.join([graded_rows.from_keel(path, Asked(), reading) for path in paths])
 
 
 def read_fars(paths: list[Path], reading: Reading) -> RawRows:
@@ -43,7 +43,9 @@ def read_fars(paths: list[Path], reading: Reading) -> RawRows:
     graded_ = found.grades.is_in(SEVERITIES).fill_null(value=True)
     others = found.grades.filter(~graded_).value_counts(sort=True)
     return replace(
-        rows.leave_out(found.take(graded_.to_numpy()), LEAKING, "it says whether the person died"),
+        graded_rows.leave_out(
+            found.take(graded_.to_numpy()), LEAKING, "it says whether the person died"
+        ),
         order=SEVERITIES,
         set_aside={f"the severity {value}": n for value, n in others.iter_rows()},
     )

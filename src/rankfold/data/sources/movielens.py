@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.reading import Reading, lines
+from rankfold.data.read.files import Reading, lines
 from rankfold.errors import UserError
 
 COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}

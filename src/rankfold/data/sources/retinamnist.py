@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankfold.data import graded
-from rankfold.data.reading import Reading
+from rankfold.data.build import graded
+from rankfold.data.read.files import Reading
 from rankfold.types import Dataset, Graded
 
 FILE = Path(__file__).parents[1] / "bundled" / "retinamnist" / "retinamnist.npz"

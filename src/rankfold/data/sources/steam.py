@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.reading import Reading, lines, spool
+from rankfold.data.read.files import Reading, lines, spool
 
 Row = tuple[Any, ...]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rankfold.data.documents import Documents, TextTable
-from rankfold.data.split import TEST, TRAIN, VALIDATION
-from rankfold.data.tables import readable
+from rankfold.data.build.split import TEST, TRAIN, VALIDATION
+from rankfold.data.read.documents import Documents, TextTable
+from rankfold.data.read.tables import readable
 from rankfold.errors import UserError
 
 

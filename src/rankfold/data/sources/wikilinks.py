@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankfold.data.reading import Reading, base_suffix, open_binary, spool_frames
+from rankfold.data.read.files import Reading, base_suffix, open_binary, spool_frames
 from rankfold.errors import UserError
 
 TABLES: dict[str, dict[str, type[pl.DataType]]] = {

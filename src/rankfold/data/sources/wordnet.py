@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.documents import Documents
-from rankfold.data.reading import Reading
+from rankfold.data.read.documents import Documents
+from rankfold.data.read.files import Reading
 from rankfold.data.sources import tsv
 
 SYNSETS = ("number", "key", "words", "gloss")

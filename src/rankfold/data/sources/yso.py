@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.documents import Documents, TextTable
-from rankfold.data.reading import Reading
+from rankfold.data.build.split import TEST, TRAIN, VALIDATION
+from rankfold.data.read.documents import Documents, TextTable
+from rankfold.data.read.files import Reading
 from rankfold.data.sources import tsv
-from rankfold.data.split import TEST, TRAIN, VALIDATION
 
 DOCUMENTS = ("title", "labels")
 LABELS = ("number", "address", "name")

@@ -1,0 +1,206 @@
+"""Which pairs are for training, for choosing and for the final test.
+
+A splitter gives one number per pair: 0 train, 1 validation, 2 test. Per query with n pairs, test
+gets ``max(1, round(share n))`` if n >= 3, then validation likewise if n >= 5, and at least one pair
+is left to train. By whole queries, the same holds for queries in place of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankfold.data.build.pairs import Pairs
+from rankfold.errors import UserError
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+NAMES = ("train", "validation", "test")
+HINT = (
+    "write --split 0.8,0.1,0.1 (shares of each query's pairs), queries:0.8,0.1,0.1 (of whole "
+    "queries), last, or time:T, where T is a date like 2024-01-01 or seconds since 1970"
+)
+
+QUERIES = "queries:"
+USUAL = "0.8,0.1,0.1"
+
+Assignment = NDArray[np.uint8]
+
+
+class Splitter(NamedTuple):
+    """A rule that assigns pairs to splits."""
+
+    assign: Callable[[Pairs, np.random.Generator], Assignment]
+    needs_time: bool
+
+
+def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
+    """The splitter that ``rule`` names: three shares, of queries or not, ``last`` or ``time:T``."""
+    if isinstance(rule, str):
+        if rule == "last":
+            return Splitter(by_last, needs_time=True)
+        if rule.startswith("time:"):
+            cut = _time(rule.removeprefix("time:"))
+            return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
+        if rule.startswith(QUERIES):
+            whole = _shares(rule.removeprefix(QUERIES), HINT)
+            return Splitter(lambda pairs, rng: by_query(pairs, whole, rng), needs_time=False)
+    return parse_shares(rule, HINT)
+
+
+def parse_shares(rule: str | Sequence[float], hint: str) -> Splitter:
+    """The splitter by three shares, where no other rule is one; ``hint`` says what is."""
+    shares = _shares(rule, hint)
+    return Splitter(lambda pairs, rng: by_ratio(pairs, shares, rng), needs_time=False)
+
+
+def usual(*, whole: bool) -> str:
+    """The rule where none is asked for: the same shares of each query's pairs, or of queries."""
+    return f"{QUERIES}{USUAL}" if whole else USUAL
+
+
+def by_ratio(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
+    """Each query's pairs at random, in the given shares of train, validation and test."""
+    counts = np.bincount(pairs.queries)
+    return _cut(pairs, _shuffled(pairs, rng), *sizes(counts, shares[1], shares[2]))
+
+
+def by_query(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
+    """All pairs of a query together, queries at random in the given shares."""
+    queries, rows = np.unique(pairs.queries, return_inverse=True)
+    one = np.array([len(queries)])
+    n_validation, n_test = (int(size[0]) for size in sizes(one, shares[1], shares[2]))
+    drawn = np.full(len(queries), TRAIN, dtype=np.uint8)
+    order = rng.permutation(len(queries))
+    drawn[order[:n_test]] = TEST
+    drawn[order[n_test : n_test + n_validation]] = VALIDATION
+    return drawn[rows]
+
+
+def by_last(pairs: Pairs, _rng: np.random.Generator) -> Assignment:
+    """Each query's latest pair to test, the one before it to validation."""
+    counts = np.bincount(pairs.queries)
+    latest_first = np.lexsort((-_times(pairs), pairs.queries))
+    return _cut(pairs, latest_first, (counts >= 5).astype(int), (counts >= 3).astype(int))
+
+
+def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
+    """Pairs from the time ``cut`` on to test; the latest share of the others to validation.
+
+    Pairs of the same time stay together, so that every validation pair is later than train.
+    """
+    times = _times(pairs)
+    splits = np.where(times >= cut, TEST, TRAIN).astype(np.uint8)
+    earlier = np.sort(times[times < cut])
+    if len(earlier) in (0, len(times)):
+        span = f"from {times.min():.15g} to {times.max():.15g}"
+        raise UserError(
+            f"time:{cut:.15g} leaves {'train' if len(earlier) == 0 else 'test'} empty",
+            hint=f"the times run {span}; choose a cut between them",
+        )
+    n_validation = round(validation_share * len(earlier))
+    if n_validation:
+        begin = earlier[-n_validation]
+        later = times > begin if begin == earlier[0] else times >= begin  # some are left to train
+        splits[(splits == TRAIN) & later] = VALIDATION
+    return splits
+
+
+def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
+    """Given splits without validation: a share of each query's training pairs, at random."""
+    assert pairs.splits is not None
+    splits = pairs.splits.copy()
+    places = np.flatnonzero(splits == TRAIN)
+    train = pairs.take(places)
+    counts = np.bincount(train.queries)
+    splits[places] = _cut(train, _shuffled(train, rng), *sizes(counts, share, 0.0))
+    return splits
+
+
+def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
+    """The same by whole queries: a share of those with training pairs, at random."""
+    assert pairs.splits is not None
+    splits = pairs.splits.copy()
+    places = np.flatnonzero(splits == TRAIN)
+    splits[places] = by_query(pairs.take(places), (1 - share, share, 0.0), rng)
+    return splits
+
+
+def sizes(
+    counts: NDArray[np.int64], validation: float, test: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many of a query's ``counts`` pairs go to validation and to test."""
+
+    def size(share: float, at_least: int, spare: NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = np.maximum(np.rint(share * counts), 1).astype(np.int64)
+        wanted = np.minimum(wanted, spare)
+        return np.where((counts >= at_least) & (share > 0), wanted, 0)
+
+    n_test = size(test, 3, counts - 1)
+    n_validation = size(validation, 5, counts - 1 - n_test)
+    return n_validation, n_test
+
+
+def _shuffled(pairs: Pairs, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The places of the pairs, query by query, at random within each."""
+    noise = rng.integers(0, 2**32, len(pairs))
+    return np.argsort((pairs.queries << 32) | noise, kind="stable")
+
+
+def _cut(
+    pairs: Pairs,
+    order: NDArray[np.int64],
+    n_validation: NDArray[np.int64],
+    n_test: NDArray[np.int64],
+) -> Assignment:
+    """Of each query's pairs, in ``order``: first those for test, then validation, then train."""
+    counts = np.bincount(pairs.queries)
+    starts = np.cumsum(counts) - counts
+    query = pairs.queries[order]
+    place = np.arange(len(pairs)) - starts[query]
+    to_test = place < n_test[query]
+    to_validation = ~to_test & (place < (n_test + n_validation)[query])
+    splits = np.empty(len(pairs), dtype=np.uint8)
+    splits[order] = np.where(to_test, TEST, np.where(to_validation, VALIDATION, TRAIN))
+    return splits
+
+
+def _times(pairs: Pairs) -> NDArray[np.float64]:
+    if pairs.times is None:
+        raise UserError(
+            "a split by time needs the time of each pair",
+            hint="name its column: --time-column NAME",
+        )
+    return pairs.times
+
+
+def _time(text: str) -> float:
+    """Seconds since 1970 from a number or an ISO date."""
+    from datetime import UTC, datetime
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"cannot read the time {text!r}", hint=HINT) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _shares(rule: str | Sequence[float], hint: str) -> Sequence[float]:
+    """Three shares that add up to 1; a UserError with the hint where they are others."""
+    try:
+        shares = [float(part) for part in rule.split(",")] if isinstance(rule, str) else rule
+    except ValueError:
+        raise UserError(f"cannot read the split {rule!r}", hint=hint) from None
+    good = len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6
+    if not good:  # also where one is NaN
+        raise UserError(
+            f"the split {','.join(f'{s:g}' for s in shares)} is not three shares that add up to 1",
+            hint=hint,
+        )
+    return shares

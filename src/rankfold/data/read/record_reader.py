@@ -1,0 +1,250 @@
+"""The slow, exact reading of text tables: record by record in plain Python, with true line numbers.
+
+Used where the fast reader would refuse a file or misread it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from rankfold.data.read.files import LINE, Reading, base_suffix, open_binary, spool
+from rankfold.errors import UserError
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+LONGEST_RECORD = 1000  # lines of one quoted field, before its quote counts as never closed
+STRAY, UNCLOSED = "a stray quote", "a quote that is never closed"
+
+Record = list[str] | str
+"""The fields of a record or, as a text, why it has none."""
+Pick = Callable[[Sequence[str]], Sequence[str]]
+"""From the names of all columns to those that are needed."""
+
+
+class Head(NamedTuple):
+    """The columns of a CSV, and the line on which its first record stands."""
+
+    names: list[str]
+    line: int
+
+
+def read(
+    path: Path, separator: str, reading: Reading, pick: Pick, *, header: bool = True
+) -> pl.LazyFrame:
+    """The well-formed records of a text table, the needed columns as text, the line in ``LINE``."""
+    if base_suffix(path) in JSON_LINES:
+        names = pick(_json_names(path))
+        rows = _json_rows(path, names, reading)
+    else:
+        head = csv_head(path, separator, header=header)
+        names = pick(head.names)
+        records = islice(_records(path, separator), 1 if header else 0, None)
+        rows = _csv_rows(path, records, head.names, names, reading)
+    schema = {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}
+    return spool(_decoded(rows, path, reading), schema, reading)
+
+
+def row_lines(path: Path, separator: str) -> list[int]:
+    """The line of each row of a text table with a header, also of rows that cannot be used."""
+    if base_suffix(path) in JSON_LINES:
+        return [line for line, _ in objects(path)]
+    return [line for line, _ in islice(_records(path, separator), 1, None)]
+
+
+def _decoded(
+    rows: Iterable[Sequence[Any]], path: Path, reading: Reading
+) -> Iterator[Sequence[Any]]:
+    """The rows whose values are text; a byte that is none was read as a lone surrogate."""
+    for row in rows:
+        if any(v and not is_decoded(v) for v in row[1:]):
+            reading.bad.add("bytes that are not UTF-8", f"{path.name}:{row[0]}")
+        else:
+            yield row
+
+
+def is_decoded(text: str) -> bool:
+    """Whether all of a text was UTF-8."""
+    return text.isascii() or not _SURROGATE.search(text)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def raw_lines(path: Path) -> Iterator[str]:
+    """The lines of a text, with their ends; a byte that is no text becomes a lone surrogate."""
+    with io.TextIOWrapper(
+        open_binary(path), "utf-8-sig", errors="surrogateescape", newline="\n"
+    ) as file:
+        yield from file
+
+
+def not_text(path: Path) -> UserError:
+    """For bytes of 0, which are in texts of two or four bytes a letter and in what is no text."""
+    return UserError(
+        f"{path.name} is not a text in UTF-8", hint="save it as UTF-8, or name it what it is"
+    )
+
+
+# ---------------------------------------------------------------------------------- CSV
+
+
+def csv_head(path: Path, separator: str, *, header: bool) -> Head:
+    """The names of the columns: the first record or, without a header, column_0, column_1, ..."""
+    line, first = next(_records(path, separator), (0, []))
+    if not first:
+        raise UserError(f"{path.name} is empty", hint="a table needs a line of column names")
+    if isinstance(first, str):
+        raise UserError(
+            f"{path.name} has no readable first line: it has {first}",
+            hint="a table begins with the names of its columns",
+        )
+    if any("\0" in field for field in first):
+        raise not_text(path)
+    if not header:
+        return Head([f"column_{i}" for i in range(len(first))], line)
+    plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)
+    names = [name or f"column_{i}" for i, name in enumerate(plain)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{path.name} has two columns named {twice!r}", hint="give one of them another name"
+        )
+    return Head(names, line)
+
+
+def _csv_rows(
+    path: Path,
+    records: Iterable[tuple[int, Record]],
+    names: Sequence[str],
+    needed: Sequence[str],
+    reading: Reading,
+) -> Iterator[list[Any]]:
+    places = [names.index(name) for name in needed]
+    for line, record in records:
+        if isinstance(record, str):
+            reading.bad.add(record, f"{path.name}:{line}")
+        elif len(record) != len(names):
+            reading.bad.add("a wrong number of columns", f"{path.name}:{line}")
+        else:
+            yield [line, *(record[place] for place in places)]
+
+
+def _records(path: Path, separator: str) -> Iterator[tuple[int, Record]]:
+    """``(line on which it begins, record)``, without the blank ones.
+
+    A quote that is never closed spoils its own line only: reading goes on with the next one.
+    """
+    remaining = raw_lines(path)
+    pending: list[str] = []
+    line = 1
+    while pending := pending or list(islice(remaining, 1)):
+        used = 1
+        if pending[0].strip(" \r\n"):
+            record, used = _parse(pending, remaining, separator)
+            yield line, record
+        pending = pending[used:]
+        line += used
+
+
+def _parse(pending: list[str], remaining: Iterator[str], separator: str) -> tuple[Record, int]:
+    """The record at the head of ``pending``, which grows as needed, and how many lines it takes."""
+    used = 1
+    record = _fields(pending[0], separator)
+    while record == UNCLOSED and used < LONGEST_RECORD:
+        if used == len(pending):
+            pending += islice(remaining, 1)
+        if used == len(pending):
+            break
+        used += 1
+        if '"' in pending[used - 1]:
+            record = _fields("".join(pending[:used]), separator)
+    return record, 1 if isinstance(record, str) else used
+
+
+def _fields(text: str, separator: str) -> Record:
+    """The fields of a record; a quote means something at the beginning of a field only."""
+    text = text.removesuffix("\n").removesuffix("\r")
+    if '"' not in text:
+        return text.split(separator)
+    fields = []
+    start = 0
+    while True:
+        if text.startswith('"', start):
+            quoted = _QUOTED.match(text, start)
+            if quoted is None:
+                return UNCLOSED
+            end = quoted.end()
+            if end < len(text) and text[end] != separator:
+                return STRAY
+            fields.append(quoted[1].replace('""', '"'))
+        else:
+            end = text.find(separator, start)
+            end = len(text) if end < 0 else end
+            fields.append(text[start:end])
+        if end == len(text):
+            return fields
+        start = end + 1
+
+
+_QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
+
+
+# ---------------------------------------------------------------------------------- JSON lines
+
+
+def _json_names(path: Path) -> list[str]:
+    """The names of all objects' fields."""
+    names: set[str] = set()
+    for _, record in objects(path):
+        names.update(record or ())
+    return json_order(path, names)
+
+
+def json_order(path: Path, names: Iterable[str]) -> list[str]:
+    """Names in an order that does not depend on the reader: as in the first object, then sorted."""
+    first = next((record for _, record in objects(path) if record), None)
+    if first is None:
+        raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
+    return [*first, *sorted(set(names) - set(first))]
+
+
+def _json_rows(path: Path, names: Sequence[str], reading: Reading) -> Iterator[list[Any]]:
+    for line, record in objects(path):
+        if record is None:
+            reading.bad.add("no JSON object", f"{path.name}:{line}")
+        else:
+            yield [line, *(as_text(record.get(name)) for name in names)]
+
+
+def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The line and the object of each line that is not blank; None where it holds none."""
+    for line, text in enumerate(raw_lines(path), start=1):
+        if text.strip():
+            try:
+                record = json.loads(text, object_pairs_hook=_object)
+            except (ValueError, RecursionError):
+                record = None
+            yield line, record if isinstance(record, dict) else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice, the first value; as the fast reader does."""
+    record = dict(pairs)
+    return record if len(record) == len(pairs) else {**record, **dict(reversed(pairs))}
+
+
+def as_text(value: Any) -> str | None:
+    """A value as the fast reader writes it; no value where it is not a number nor a text."""
+    if isinstance(value, float):
+        return None if value != value else format(Decimal(repr(value)), "f").removesuffix(".0")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | str) else None

@@ -1,0 +1,1 @@
+"""The processes of a run: one by default, several under torchrun."""

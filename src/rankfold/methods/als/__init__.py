@@ -1,0 +1,1 @@
+"""Methods solved by alternating least squares."""

@@ -1,0 +1,1 @@
+"""Methods with a closed-form solution."""

@@ -1,0 +1,41 @@
+"""Popularity: every query gets the candidates that most queries chose. The floor for all others."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopularityConfig:
+    """Nothing to choose."""
+
+
+def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
+    """The score of a candidate is the number of queries that chose it."""
+    began = perf_counter()
+    train = data.split("train")
+    tensors = {
+        "queries": torch.ones(train.n_queries, 1),
+        "candidates": run.comm.sum(train.candidate_counts()).float()[:, None],
+    }
+    model = Model("popularity", {}, tensors)
+    yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
+
+
+def fold_in(_model: Model, rows: Interactions) -> torch.Tensor:
+    """Every history is answered alike; [B, 1]."""
+    return torch.ones(rows.n_queries, 1)
+
+
+METHOD = Method(
+    summary="the candidates that most queries chose, for everyone",
+    config=PopularityConfig,
+    data_kind="interactions",
+    fit=fit,
+    fold_in=fold_in,
+    distributed=True,
+)

@@ -1,0 +1,1 @@
+"""Methods trained by gradient descent, and RG2 by Newton steps."""

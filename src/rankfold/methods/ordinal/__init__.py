@@ -1,0 +1,1 @@
+"""Methods for rows with an ordered grade."""

@@ -1,0 +1,48 @@
+"""Training pairs, with their grades as weights only when asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.errors import UserError
+from rankfold.types import Comm, Dataset, Interactions
+
+
+def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
+    """The training pairs, with their grades only if these count as weights."""
+    return weighed(data.split("train").to(device), weights)
+
+
+def weighed(rows: Interactions, weights: str) -> Interactions:
+    """The pairs, with their grades only if these count as weights."""
+    if weights == "grade":
+        check_grades(rows)
+        return rows
+    return replace(rows, grades=None)
+
+
+def drawn_counts(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
+    """How often an epoch draws each candidate, on average and by all processes; [N]."""
+    counts = comm.sum(rows.candidate_counts())
+    if rows.grades is None:
+        return counts
+    sums = torch.bincount(rows.candidates, rows.grades.double(), minlength=rows.n_candidates)
+    sums = comm.sum(sums)
+    return sums * (int(counts.sum()) / sums.sum())
+
+
+def check_grades(rows: Interactions) -> None:
+    """A UserError where a grade cannot be a weight."""
+    if rows.grades is None:
+        return
+    good = rows.grades.isfinite() & (rows.grades > 0)
+    if not bool(good.all()):
+        bad = float(rows.grades[~good][0])
+        raise UserError(
+            f"{int((~good).sum())} pairs have grades like {bad:g}, which are no weights",
+            hint="a weight is more than 0; prepare the data again with --min-grade",
+        )

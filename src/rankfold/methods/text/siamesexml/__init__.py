@@ -1,0 +1,1 @@
+"""SiameseXML: a Siamese text encoder with a refinement per label."""

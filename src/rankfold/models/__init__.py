@@ -1,0 +1,1 @@
+"""A fitted model in use: load, search, grade, update."""

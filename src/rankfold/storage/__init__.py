@@ -1,0 +1,1 @@
+"""A folder on disk: manifest, checksums, atomic replace, JSON text."""

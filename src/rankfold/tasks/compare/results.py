@@ -1,0 +1,324 @@
+"""What a comparison found, as one JSON document and one table; docs/reference/results.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rankfold.errors import UserError
+from rankfold.metrics import parse_graded
+from rankfold.models.grader import names_of
+from rankfold.storage import folder as store
+from rankfold.tasks.compare.plan import Plan, command_of
+from rankfold.tasks.compare.runner import Outcome
+from rankfold.tasks.compare.statistics import (
+    Floats,
+    flip_test,
+    graded_draws,
+    holm,
+    interval_of,
+    mean_intervals,
+    p_of_draws,
+    seed_test,
+    spread,
+)
+
+FORMAT = 1
+LEVEL = 0.05  # of the tests: a method is tied with the best unless p is below
+EXAMPLES_OF = 2  # the best so many methods show examples
+
+
+def assemble(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The document; see ``docs/reference/results.md``."""
+    done = [outcome for outcome in outcomes if outcome.error is None]
+    measured = _graded(plan, done) if plan.data.kind == "graded" else _ranked(plan, done)
+    intervals, tests = measured
+    methods = [_method(plan, outcome, intervals) for outcome in outcomes]
+    _leave_examples(methods, plan.metrics[0])
+    graded = plan.data.kind == "graded"
+    return {
+        "format": FORMAT,
+        "data": {
+            "name": plan.data_name,
+            "kind": plan.data.kind,
+            "fingerprint": plan.data.fingerprint,
+            "summary": dict(plan.data.summary),
+            "grades": names_of(plan.data.candidates) if graded else None,
+        },
+        "split": "test",
+        "queries": done[0].records[0]["queries"] if done else None,
+        "selected_by": plan.selected_by,
+        "metrics": list(plan.metrics),
+        "budget": {"trials": plan.how.trials, "seconds": plan.seconds},
+        "seeds": list(range(plan.how.seeds)),
+        "refit": plan.refits,
+        "versions": store.versions(),
+        "machine": _machine(),
+        "command": command_of(plan),
+        "methods": methods,
+        "tests": tests,
+        "sweep": _sweep(plan, methods),
+    }
+
+
+def to_csv(results: Mapping[str, Any]) -> str:
+    """A row per method and metric; one for a method that failed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["name", "method", "metric", "mean", "low", "high", "seeds", "error"])
+    for method in results["methods"]:
+        first = [method["name"], method["method"]]
+        if method["error"] is not None:
+            writer.writerow([*first, "", "", "", "", "", method["error"]["message"]])
+        for metric, value in method["metrics"].items():
+            seeds = " ".join(map(str, value["seeds"]))
+            ends = (value["mean"], value["low"], value["high"])
+            writer.writerow([*first, metric, *ends, seeds, ""])
+    return text.getvalue()
+
+
+# ---------------------------------------------------------------------------------- methods
+
+
+Intervals = Mapping[tuple[str, str], tuple[float, float] | None]  # by entry's name and metric
+
+
+def _method(plan: Plan, outcome: Outcome, intervals: Intervals) -> dict[str, Any]:
+    entry, records = outcome.entry, outcome.records
+    first = records[0] if records else {}
+    peaks = [record["peak_bytes"] for record in records if record["peak_bytes"] is not None]
+    return {
+        "name": entry.name,
+        "method": entry.method,
+        "error": outcome.error,
+        "seeds": plan.seeds(entry),
+        "settings": first.get("settings", dict(entry.settings)),
+        "trials": None if outcome.tuned is None else outcome.tuned["trials"],
+        "metrics": {
+            name: _value(
+                [record["metrics"][name] for record in records], intervals.get((entry.name, name))
+            )
+            for name in (plan.metrics if records else ())
+        },
+        "fit_seconds": [record["fit_seconds"] for record in records],
+        "steps": first.get("steps", []),
+        "model_bytes": first.get("model_bytes"),
+        "parameters": first.get("parameters"),
+        "peak_bytes": max(peaks, default=None),
+        "popularity": _mean_groups([record["popularity"] for record in records]),
+        "history": _by_history(plan, outcome),
+        "thresholds": _mean_thresholds(records),
+        "calibration": first.get("calibration"),
+        "examples": first.get("examples"),
+    }
+
+
+def _value(seeds: Sequence[float], ends: tuple[float, float] | None) -> dict[str, Any]:
+    low, high = (None, None) if ends is None else ends
+    return {"mean": fmean(seeds), "low": low, "high": high, "seeds": list(seeds)}
+
+
+def _mean_groups(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Groups of candidates: the metrics are means over seeds."""
+    return [
+        {
+            "name": same[0]["name"],
+            "queries": same[0]["queries"],
+            "metrics": {
+                name: fmean(group["metrics"][name] for group in same) for name in same[0]["metrics"]
+            },
+        }
+        for same in zip(*seeds, strict=True)
+    ]
+
+
+def _mean_thresholds(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]] | None:
+    if not records or "thresholds" not in records[0]:
+        return None
+    return {
+        name: [
+            None if None in same else fmean(same)
+            for same in zip(*(record["thresholds"][name] for record in records), strict=True)
+        ]
+        for name in records[0]["thresholds"]
+    }
+
+
+def _by_history(plan: Plan, outcome: Outcome) -> list[dict[str, Any]]:
+    """The first metric for queries with few to many training pairs: four groups of like size."""
+    if not outcome.seeds or plan.data.kind == "graded":
+        return []
+    values = outcome.seeds[0].tensors("values")
+    metric = next((name for name in plan.metrics if name in values), None)
+    if metric is None:
+        return []
+    counts = plan.data.split("train").counts()[values["rows"]].numpy()
+    each = _seed_mean(outcome, metric)
+    return [
+        {
+            "name": name,
+            "queries": int(members.sum()),
+            "metrics": {metric: float(each[members].mean())},
+        }
+        for name, members in quarters(counts)
+    ]
+
+
+def quarters(counts: NDArray[np.int64]) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Up to four groups of like size by ascending count, equal counts together; [n] bool each.
+
+    None where all counts are the same.
+    """
+    edges = np.unique(np.quantile(counts, [0.25, 0.5, 0.75], method="inverted_cdf"))
+    group = np.searchsorted(edges, counts)  # a count that is an edge belongs below it
+    found = []
+    for number in np.unique(group):
+        members = group == number
+        low, high = counts[members].min(), counts[members].max()
+        found.append((f"{low}" if low == high else f"{low} to {high}", members))
+    return found if len(found) > 1 else []
+
+
+def _leave_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
+    """Only the best methods show examples."""
+    good = [method for method in methods if method["error"] is None]
+    good.sort(key=lambda method: -method["metrics"][metric]["mean"])
+    for method in good[EXAMPLES_OF:]:
+        method["examples"] = None
+
+
+# ---------------------------------------------------------------------------------- tests
+
+
+def _ranked(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
+    """Intervals and tests over queries, of the metrics that are means over these."""
+    intervals: dict[tuple[str, str], tuple[float, float]] = {}
+    tests: dict[str, Any] = {}
+    if not done:
+        return intervals, tests
+    _check_rows(done)
+    names = [outcome.entry.name for outcome in done]
+    for metric in plan.metrics:
+        if metric not in done[0].seeds[0].tensors("values"):
+            continue
+        values = np.stack([_seed_mean(outcome, metric) for outcome in done])
+        for name, (low, high) in zip(names, mean_intervals(values), strict=True):
+            intervals[name, metric] = (float(low), float(high))
+        if not metric.startswith("popularity@"):  # more of it is not better
+            best = int(values.mean(axis=1).argmax())
+            differences = np.delete(values - values[best], best, axis=0)
+            p = flip_test(differences).tolist() if len(differences) else []
+            tests[metric] = _test(done, metric, best, p)
+    return intervals, tests
+
+
+def _graded(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
+    """Intervals and tests over rows, by one bootstrap for all methods."""
+    if not done:
+        return {}, {}
+    kept = [[folder.tensors("values") for folder in outcome.seeds] for outcome in done]
+    scores = [[seed["scores"] for seed in seeds] for seeds in kept]
+    specs = [parse_graded(metric) for metric in plan.metrics]
+    draws = graded_draws(scores, kept[0][0]["grades"], len(plan.data.candidates), specs)
+    names, intervals, tests = [outcome.entry.name for outcome in done], {}, {}
+    for place, metric in enumerate(plan.metrics):
+        for name, samples in zip(names, draws[:, place], strict=True):
+            intervals[name, metric] = interval_of(samples)
+        best = int(np.argmax([fmean(_of_seeds(outcome, metric)) for outcome in done]))
+        drawn = np.delete(draws[:, place] - draws[best, place], best, axis=0)
+        p = [p_of_draws(row) for row in drawn]
+        tests[metric] = _test(done, metric, best, p)
+    return intervals, tests
+
+
+def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -> dict[str, Any]:
+    """Each method against the best one; ``p`` is that of the others over queries or rows."""
+    top, others = done[best], [outcome for outcome in done if outcome is not done[best]]
+    theirs = _of_seeds(top, metric)
+    usual = spread([_of_seeds(outcome, metric) for outcome in done])
+    by_seeds = [seed_test(_of_seeds(outcome, metric), theirs, usual) for outcome in others]
+    known = [value for value in by_seeds if value is not None]
+    training_p: Sequence[float | None] = holm(known) or [None] * len(others)
+    found = {}
+    for outcome, one, all_, training in zip(others, p, holm(p), training_p, strict=True):
+        found[outcome.entry.name] = {
+            "difference": fmean(_of_seeds(outcome, metric)) - fmean(theirs),
+            "p": one,
+            "p_holm": all_,
+            "p_seeds": training,
+            "tied": max(all_, training or 0.0) >= LEVEL,
+        }
+    return {"best": top.entry.name, "others": found}
+
+
+def _of_seeds(outcome: Outcome, metric: str) -> list[float]:
+    return [record["metrics"][metric] for record in outcome.records]
+
+
+def _seed_mean(outcome: Outcome, metric: str) -> Floats:
+    """A value per query, the mean over seeds; [n]."""
+    total = torch.zeros(len(outcome.seeds[0].tensors("values")["rows"]), dtype=torch.float64)
+    for folder in outcome.seeds:
+        total += folder.tensors("values")[metric]
+    return (total / len(outcome.seeds)).numpy()
+
+
+def _check_rows(done: Sequence[Outcome]) -> None:
+    first = done[0].seeds[0].tensors("values")["rows"]
+    for outcome in done:
+        for folder in outcome.seeds:
+            if not torch.equal(folder.tensors("values")["rows"], first):
+                raise UserError(
+                    f"{folder.path} was measured on other queries than {done[0].seeds[0].path}",
+                    hint="remove the folder runs, and start again",
+                )
+
+
+# ---------------------------------------------------------------------------------- the rest
+
+
+def _sweep(plan: Plan, methods: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The same numbers by method and value."""
+    if not plan.how.sweep:
+        return None
+    [setting] = plan.how.sweep
+    values = dict.fromkeys(entry.value for entry in plan.entries if entry.value is not None)
+    found: dict[str, dict[str, Any]] = {}
+    for entry, method in zip(plan.entries, methods, strict=True):
+        if entry.value is not None and method["error"] is None:
+            found.setdefault(entry.label, {})[entry.value] = {
+                name: {end: value[end] for end in ("mean", "low", "high")}
+                for name, value in method["metrics"].items()
+            }
+    return {"setting": setting, "values": list(values), "methods": found}
+
+
+def _machine() -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cpu": _cpu(),
+        "gpu": gpu,
+        "system": platform.platform(),
+    }
+
+
+def _cpu() -> str:
+    """The processor's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

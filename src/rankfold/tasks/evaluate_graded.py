@@ -1,0 +1,389 @@
+"""How well a model grades rows it has not seen, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankfold.data.build.graded import hashes
+from rankfold.data.folder import check_pairs
+from rankfold.data.read.files import silent
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.errors import UserError
+from rankfold.metrics.calibration import calibration
+from rankfold.metrics.graded import (
+    GradedSpec,
+    check_two_grades,
+    parse_graded,
+    passed_by_grade,
+    values_of,
+)
+from rankfold.metrics.roc import passing, run_ends
+from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
+
+GRADED_DEFAULTS = (
+    "tpr@fpr=.01",
+    "tpr@fpr=.05",
+    "tpr@fpr=.1",
+    "pauc@fpr=.1",
+    "auc",
+    "order",
+)
+BLOCK = 2**19  # counts of rows held at a time: they should fit in the cache of a processor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """How intervals are found, and whether calibration is: the options of ``evaluate_graded``."""
+
+    samples: int = 1000  # of the bootstrap; 0: no intervals
+    seed: int = 0
+    confidence: float = 0.95
+    calibration: int = 0  # bins of the calibration curves; 0: none
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "seed", "calibration"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        if self.samples == 1:
+            raise UserError(
+                "samples is 1, and one sample has no spread",
+                hint="--bootstrap is 0, for no intervals, or 2 or more",
+            )
+        if not 0 < self.confidence < 1:
+            raise UserError(
+                f"confidence is {self.confidence:g}", hint="it lies between 0 and 1, say .95"
+            )
+
+
+DEFAULT_CERTAINTY = Certainty()
+
+
+@dataclass(frozen=True, slots=True)
+class Operating:
+    """What the model's own cuts for a false-positive rate do on the rows that were scored."""
+
+    fpr: float  # that was asked for
+    false_positives: Sequence[float | None]  # the rate at each threshold, None without such rows
+    true_positives: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GradedEvaluation:
+    """Means over thresholds, their intervals, and the values they are the means of."""
+
+    split: str
+    queries: int  # rows that were scored
+    without_grade: int  # rows left out because their grade is not known
+    trained_on: int | None  # rows that the model was fitted on: too high values; None: not known
+    grades: Sequence[str]  # names; threshold k has those up to the k-th below it
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float] | None]
+    """Empty without a bootstrap; None where fewer than two samples had two grades."""
+    thresholds: Mapping[str, Sequence[float | None]]  # None where a threshold has one side alone
+    operating: Sequence[Operating] = ()  # for each rate among the metrics
+    operating_on: str = ""  # which rows the cuts come from: validation or train
+    calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold, if asked for
+    cautions: Sequence[str] = ()  # what the rows lack for the model, in words
+
+    def __getitem__(self, metric: str) -> float:
+        return self.metrics[str(parse_graded(metric))]
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "split": self.split,
+            "queries": self.queries,
+            "without_grade": self.without_grade,
+            "trained_on": self.trained_on,
+            "metrics": dict(self.metrics),
+            "intervals": {
+                name: None if ends is None else list(ends) for name, ends in self.intervals.items()
+            },
+            "thresholds": {name: list(values) for name, values in self.thresholds.items()},
+            "grades": list(self.grades),
+        }
+        if self.operating:
+            document["operating_on"] = self.operating_on
+            document["operating"] = [asdict(entry) for entry in self.operating]
+        if self.calibration:
+            document["calibration"] = [[dict(b) for b in curve] for curve in self.calibration]
+        if self.cautions:
+            document["cautions"] = list(self.cautions)
+        return document
+
+
+def evaluate_graded(
+    grader: Grader,
+    data: Dataset,
+    *,
+    split: SplitName = "test",
+    metrics: Sequence[str] | str = GRADED_DEFAULTS,
+    how: Certainty = DEFAULT_CERTAINTY,
+    progress: Progress = silent,
+    comm: Comm = SINGLE_PROCESS,
+) -> GradedEvaluation:
+    """Score the rows of a split and hold the scores against their grades.
+
+    Data other than the model's own is matched by the names of grades, columns and levels. An
+    interval is that of the percentiles of a bootstrap: as many rows as there are, drawn from them
+    with replacement, again and again; the model stays the same.
+
+    Args:
+        grader: a model.
+        data: graded rows.
+        split: validation or test.
+        metrics: names, with a false-positive rate where they need one.
+        how: the bootstrap and the calibration.
+        progress: told after each block.
+        comm: the processes that score rows, each those that its data holds; all get the values of
+            all.
+    """
+    specs = [parse_graded(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not specs:
+        raise UserError("no metric was asked for", hint=f"say {', '.join(GRADED_DEFAULTS)}")
+    given = data.graded(split)
+    check_pairs(data)
+    rows = matched(grader, data, given)
+    known = rows.grades >= 0
+    rows = rows.select(known.nonzero().flatten())
+    grades, n_grades = comm.gather(rows.grades), len(grader.grades)
+    check_two_grades(grades, f"rows of the {split} split", "name another split with two grades")
+    progress("scoring", 0.0)
+    scores = comm.gather(grader.score(rows))
+    values = values_of(passed_by_grade(scores, grades, n_grades), specs)
+    learnt, why = _trained_on(grader, data, split, rows, comm)
+    drawn = _bootstrap(scores, grades, n_grades, specs, how, progress)
+    named = dict(zip(map(str, specs), values, strict=True))
+    return GradedEvaluation(
+        split=split,
+        queries=len(grades),
+        without_grade=int(comm.sum((~known).sum())),
+        trained_on=learnt,
+        grades=grader.names,
+        metrics={name: float(value.nanmean()) for name, value in named.items()},
+        intervals={name: _interval(means, how.confidence) for name, means in drawn.items()},
+        thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
+        operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
+        operating_on=str(grader.model.notes.get("operating_on", "")),
+        calibration=_curves(scores, grades, n_grades, how.calibration),
+        cautions=_cautions(grader, data, split, comm) + why,
+    )
+
+
+# ---------------------------------------------------------------------------------- matching
+
+
+def matched(grader: Grader, data: Dataset, rows: Graded) -> Graded:
+    """Rows of data with the columns, levels and grades of the model."""
+    rows = _regraded(grader, data, rows)
+    if data.columns == grader.columns:
+        return rows
+    if data.columns is None or grader.columns is None:
+        theirs, ours = (
+            "images alone" if c is None else "columns" for c in (data.columns, grader.columns)
+        )
+        raise UserError(
+            f"the data has {theirs}, but the model was fitted on {ours}",
+            hint="was the model fitted on other data?",
+        )
+    _check_columns(data, data.columns, grader.columns)
+    return _recolumned(rows, data.columns, grader.columns)
+
+
+def _regraded(grader: Grader, data: Dataset, rows: Graded) -> Graded:
+    ours, theirs = grader.names, names_of(data.candidates)
+    if ours == theirs:
+        return rows
+    unknown = [name for name in theirs if name not in ours]
+    if unknown:
+        raise UserError(
+            f"the model does not know the grade {unknown[0]!r}",
+            hint=f"its grades are {', '.join(ours)}, the lowest first",
+        )
+    places = torch.tensor([*(ours.index(name) for name in theirs), -1])  # -1 stays -1
+    return Graded(rows.numbers, rows.categories, rows.images, places[rows.grades])
+
+
+def _check_columns(data: Dataset, theirs: Columns, ours: Columns) -> None:
+    wanted, there = (*ours.numbers, *ours.levels), (*theirs.numbers, *theirs.levels)
+    missing = [
+        name
+        for names, known in ((ours.numbers, theirs.numbers), (ours.levels, theirs.levels))
+        for name in names
+        if name not in known
+    ]
+    if missing:
+        kind = "of another kind" if missing[0] in there else "not in the data"
+        told = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]
+        why = next((entry["why"] for entry in told if entry["column"] == missing[0]), None)
+        raise UserError(
+            f"the model was fitted with a column {missing[0]!r}, which is {kind}",
+            hint=f"it takes {', '.join(wanted)}" if why is None else f"prepare says: {why}",
+        )
+
+
+def _recolumned(rows: Graded, theirs: Columns, ours: Columns) -> Graded:
+    """The rows with the columns of the model, which are all there."""
+    numbers = rows.numbers[:, [theirs.numbers.index(name) for name in ours.numbers]]
+    columns = [
+        _relevelled(rows.categories[:, list(theirs.levels).index(name)], theirs.levels[name], own)
+        for name, own in ours.levels.items()
+    ]
+    categories = torch.stack(columns, dim=1) if columns else rows.categories[:, :0]
+    return Graded(numbers, categories, rows.images, rows.grades)
+
+
+def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> Tensor:
+    """A column of categories with the places of our levels, -1 where we do not have the level."""
+    place = {name: number for number, name in enumerate(ours)}
+    places = torch.tensor([*(place.get(name, -1) for name in theirs), -1], dtype=column.dtype)
+    return places[column.long()]
+
+
+def _lost(data: Dataset, split: SplitName) -> Mapping[str, int]:
+    """By column, how many values of a split its own train lacks: they are kept as missing ones."""
+    found: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
+    return found
+
+
+def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
+    """Which columns have values that are new to the model, and how many; as ``predict`` tells.
+
+    Values that the data's own train rows lack are missing in the data: the model cannot know them
+    either, by whatever levels it was fitted.
+    """
+    ours, theirs, given = grader.columns, data.columns, data.graded(split)
+    if ours is None or theirs is None:
+        return []
+    lost = _lost(data, split)
+    rows = given if theirs == ours else _recolumned(given, theirs, ours)
+    unknown = {}
+    for place, name in enumerate(ours.levels):
+        there = given.categories[:, list(theirs.levels).index(name)] >= 0
+        new = comm.sum((there & (rows.categories[:, place] < 0)).sum())
+        unknown[name] = int(new) + lost.get(name, 0)
+    n = int(comm.sum(torch.tensor(len(given))))
+    surely = not lost or theirs.levels == ours.levels
+    to = "the model" if surely else "the model, or to the train rows of the data"
+    return new_values({name: new for name, new in unknown.items() if new}, n, to)
+
+
+def _trained_on(
+    grader: Grader, data: Dataset, split: SplitName, rows: Graded, comm: Comm
+) -> tuple[int | None, list[str]]:
+    """How many of the rows the model has learnt, and why that is not known; there should be none.
+
+    Of the data that it was fitted on, the split tells. Rows of other data are told by all that the
+    model sees of them, and by their grade: so they are found in another split of the same table. A
+    row with a level that the train rows of that split lack has lost it there, and is not found; a
+    model of before has kept nothing to tell rows by.
+    """
+    notes, fitted = grader.model.notes, grader.model.tensors.get(FITTED)
+    if data.fingerprint and notes.get("data") == data.fingerprint:
+        learnt = len(rows) if notes.get("refit") and split == "validation" else 0
+        return int(comm.sum(torch.tensor(learnt))), []
+    open_ = "it is not known whether the model was fitted on some of these rows: "
+    if fitted is None:
+        return None, [f"{open_}it was written before models kept that; fit it again to know"]
+    n = int(comm.sum(torch.isin(hashes(rows), fitted).sum()))
+    columns = grader.columns.levels if grader.columns is not None else {}
+    lost = [column for column in _lost(data, split) if column in columns]
+    if not lost:
+        return n, []
+    why = f"{', '.join(lost)} may tell rows apart, and train lacks values that are here"
+    return None, [f"{open_}{f'{n:,} are equal to such, but ' if n else ''}{why}"]
+
+
+# ---------------------------------------------------------------------------------- bootstrap
+
+
+def _bootstrap(
+    scores: Tensor,
+    grades: Tensor,
+    n_grades: int,
+    specs: Sequence[GradedSpec],
+    how: Certainty,
+    progress: Progress,
+) -> dict[str, Tensor]:
+    """The mean of each metric over thresholds in every sample; [samples], none without any."""
+    if how.samples == 0:
+        return {}
+    ordered, places = scores.sort(descending=True)
+    ends, grades = run_ends(ordered), grades[places]
+    of_grade = (grades == torch.arange(n_grades)[:, None]).long()
+    means: dict[str, list[Tensor]] = {str(spec): [] for spec in specs}
+    done = 0
+    for counts in _resampled(len(grades), n_grades, how):
+        passed = passing(counts * of_grade[:, None, :], ends)
+        for spec, values in zip(specs, values_of(passed, specs), strict=True):
+            means[str(spec)].append(values.nanmean(dim=0))
+        done += len(counts)
+        progress("resampling", done / how.samples)
+    return {name: torch.cat(parts) for name, parts in means.items()}
+
+
+def _resampled(n: int, n_grades: int, how: Certainty) -> Iterator[Tensor]:
+    """How often each of n rows is in each of some samples, block by block; [b, n]."""
+    rng = torch.Generator().manual_seed(how.seed)
+    step = max(1, BLOCK // (n * n_grades))
+    for start in range(0, how.samples, step):
+        size = min(step, how.samples - start)
+        drawn = torch.randint(n, (size, n), generator=rng)
+        drawn += torch.arange(size)[:, None] * n
+        yield torch.bincount(drawn.flatten(), minlength=size * n).view(size, n)
+
+
+def _interval(means: Tensor, confidence: float) -> tuple[float, float] | None:
+    """The percentiles that hold the middle share; samples of one grade alone have no value."""
+    values = means[~means.isnan()].numpy()
+    if len(values) < 2:
+        return None
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+# ---------------------------------------------------------------------------------- cuts, curves
+
+
+def _rates(grader: Grader, specs: Sequence[GradedSpec]) -> list[float]:
+    """The rates that metrics are at, if the model has cuts for them."""
+    if OPERATING[0] not in grader.model.tensors:
+        return []
+    return list(dict.fromkeys(spec.fpr for spec in specs if spec.fpr is not None))
+
+
+def _operate(grader: Grader, scores: Tensor, grades: Tensor, fpr: float) -> Operating:
+    thresholds = torch.arange(len(grader.grades) - 1)[:, None]
+    passes = grader.grade(scores, fpr) > thresholds
+    positive = grades > thresholds
+    sides = (~positive, positive)
+    rates = [(passes & side).sum(dim=1).double() / side.sum(dim=1) for side in sides]
+    return Operating(fpr, *map(_plain, rates))
+
+
+def _curves(
+    scores: Tensor, grades: Tensor, n_grades: int, bins: int
+) -> list[list[dict[str, float]]]:
+    if bins == 0:
+        return []
+    curves = [calibration(scores, grades > k, bins) for k in range(n_grades - 1)]
+    names = ("score", "share", "rows")
+    return [
+        [
+            dict(zip(names, bin_, strict=True))
+            for bin_ in zip(*(column.tolist() for column in curve), strict=True)
+        ]
+        for curve in curves
+    ]
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    """For JSON, which has no NaN."""
+    return [None if value != value else value for value in values.double().tolist()]

@@ -1,0 +1,169 @@
+"""Vectors and index of a model as plain files, for a vector store of your own.
+
+A score is the inner product of a query's vector and a candidate's. Row i of every file of a side,
+and the id i in ``index.faiss``, is the i-th key of that side.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from rankfold.data.read.files import Reading, silent, spool_frames
+from rankfold.errors import UserError
+from rankfold.index.plain import ASKED, write_plain
+from rankfold.methods import METHODS
+from rankfold.models.ranker import Ranker
+from rankfold.storage.json_text import as_json
+from rankfold.types import Progress, Side, Vocabulary
+
+BLOCK_BYTES = 2**26  # of vectors at a time
+
+
+class Vectors(NamedTuple):
+    """One side: keys, and the vectors of rows [B] as [B, D]."""
+
+    keys: Vocabulary
+    of: Callable[[Tensor], Tensor]
+    width: int
+
+
+def export(
+    ranker: Ranker,
+    out: str | Path,
+    *,
+    form: str = "parquet",
+    index: bool = True,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Write the vectors of both sides, their keys, and an index that faiss opens.
+
+    Args:
+        ranker: a model whose scores are inner products.
+        out: a folder that does not exist; it appears when all is written.
+        form: a name in ``FORMS``: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``,
+            an array per side and a table of its keys.
+        index: also write ``index.faiss``, over the candidates.
+        progress: told after each block.
+
+    Returns:
+        what ``about.json`` in the folder says.
+    """
+    if form not in FORMS:
+        raise UserError(f"there is no form {form!r}", hint=f"known: {', '.join(FORMS)}")
+    sides = _sides(ranker)
+    about: dict[str, Any] = {
+        "method": ranker.model.method,
+        "score": "the inner product of a query's vector and a candidate's",
+        "width": sides["candidate"].width,
+    }
+    with _appearing(Path(out)) as folder:
+        for side, vectors in sides.items():
+            files = FORMS[form](folder, PLURALS[side], vectors, progress)
+            about[PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
+        if index:
+            progress("writing index.faiss", 0.0)
+            candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
+            some = ranker.searcher.some_vectors(ASKED)
+            about["index"] = write_plain(ranker.searcher.index, candidates, path, some)
+        (folder / "about.json").write_text(as_json(about, indent=2), encoding="utf-8")
+    return about
+
+
+PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
+
+
+def _sides(ranker: Ranker) -> dict[Side, Vectors]:
+    """Both sides, or a UserError for a model without vectors."""
+    method, tensors = METHODS.get(ranker.model.method), ranker.model.tensors
+    own = method is not None and (method.search or method.search_texts)
+    if own or "candidates" not in tensors:
+        raise UserError(
+            f"{ranker.model.method} has no vectors: it ranks by a search of its own",
+            hint="fit a method with vectors, say rg2; `rankfold predict` writes ranked lists",
+        )
+    width = tensors["candidates"].shape[1]
+    return {
+        "candidate": Vectors(ranker.candidates, lambda rows: tensors["candidates"][rows], width),
+        "query": Vectors(ranker.queries, ranker.searcher.vectors, width),
+    }
+
+
+def _write_table(folder: Path, name: str, side: Vectors, progress: Progress) -> list[str]:
+    """One Parquet file, block by block."""
+    file = f"{name}.parquet"
+    shape = pl.Array(pl.Float32, side.width)
+
+    def frames() -> Iterator[pl.DataFrame]:
+        for rows, vectors in _blocks(side, f"writing {file}", progress):
+            vector = pl.Series(vectors, dtype=shape)
+            yield _keys(side.keys, rows).with_columns(vector=vector)
+
+    with tempfile.TemporaryDirectory(prefix="rankfold-", dir=folder.parent) as scratch:
+        schema = {**_keys(side.keys, torch.arange(0)).schema, "vector": shape}
+        spool_frames(frames(), schema, Reading(Path(scratch))).sink_parquet(folder / file)
+    return [file]
+
+
+def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) -> list[str]:
+    """A ``.npy`` file, filled block by block, and a table of keys."""
+    file, keys = f"{name}.npy", f"{name}.keys.parquet"
+    shape = (len(side.keys), side.width)
+    array = np.lib.format.open_memmap(folder / file, mode="w+", dtype=np.float32, shape=shape)
+    for rows, vectors in _blocks(side, f"writing {file}", progress):
+        array[rows.numpy()] = vectors
+    array.flush()
+    _keys(side.keys, torch.arange(len(side.keys))).write_parquet(folder / keys)
+    return [file, keys]
+
+
+FORMS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
+    "parquet": _write_table,
+    "npy": _write_arrays,
+}
+
+
+def _blocks(side: Vectors, what: str, progress: Progress) -> Iterator[tuple[Tensor, Any]]:
+    """Rows and their vectors, as float32."""
+    n, step = len(side.keys), max(1, BLOCK_BYTES // (4 * max(side.width, 1)))
+    for rows in torch.arange(n).split(step) if n else ():
+        yield rows, side.of(rows).detach().cpu().float().numpy()
+        progress(what, (int(rows[-1]) + 1) / n)
+
+
+def _keys(keys: Vocabulary, rows: Tensor) -> pl.DataFrame:
+    """The keys of rows, with the texts that are shown beside them."""
+    table = pl.DataFrame({"key": keys.take(rows)})
+    return table if keys.texts is None else table.with_columns(text=keys.texts.gather(rows.numpy()))
+
+
+@contextmanager
+def _appearing(out: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes ``out`` at the end; nothing is left of a failure."""
+    home = out.absolute().parent
+    if out.exists():
+        raise UserError(f"{out} exists already", hint="choose another --out")
+    if not home.is_dir():
+        raise UserError(f"there is no folder {home}", hint="create it first")
+    partial = home / f".{out.name}.exporting-{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        yield partial
+        partial.rename(out)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}",
+            hint="choose another --out, or free some space",
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,82 @@
+"""Every shared type. Read this package first.
+
+Words: a *query* asks, a *candidate* is what it may get, a *grade* says how positive a pair of the
+two is (0 = not), a *split* is train, validation or test, a *pool* is the candidates a query is
+compared with in one step.
+
+Shapes: M queries, N candidates, B queries in a batch, C candidates in a pool, D width, K results.
+
+This package and everything that trains imports only torch and numpy when it is loaded.
+"""
+
+from rankfold.types.data import (
+    Columns,
+    Dataset,
+    Features,
+    Graded,
+    Interactions,
+    Kind,
+    Progress,
+    Side,
+    SplitName,
+    Texts,
+    from_pairs,
+)
+from rankfold.types.fitting import (
+    Method,
+    Model,
+    Run,
+    Step,
+)
+from rankfold.types.parts import (
+    Batch,
+    Comm,
+    Drawn,
+    Encoder,
+    FullLoss,
+    Index,
+    Judge,
+    Loss,
+    Own,
+    Picks,
+    Pool,
+    Sampler,
+    TopK,
+)
+from rankfold.types.vocabulary import (
+    Key,
+    Vocabulary,
+)
+
+__all__ = [
+    "Batch",
+    "Columns",
+    "Comm",
+    "Dataset",
+    "Drawn",
+    "Encoder",
+    "Features",
+    "FullLoss",
+    "Graded",
+    "Index",
+    "Interactions",
+    "Judge",
+    "Key",
+    "Kind",
+    "Loss",
+    "Method",
+    "Model",
+    "Own",
+    "Picks",
+    "Pool",
+    "Progress",
+    "Run",
+    "Sampler",
+    "Side",
+    "SplitName",
+    "Step",
+    "Texts",
+    "TopK",
+    "Vocabulary",
+    "from_pairs",
+]

@@ -1,0 +1,87 @@
+"""Fitting: what a method is, what it is given, what it yields and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.types.data import Dataset, Features, Graded, Interactions, Kind, Side, Texts
+from rankfold.types.parts import Comm, Index, Judge, TopK
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """All that training leaves behind: plain data.
+
+    A score is the inner product of a row of ``tensors["queries"]`` and a row of
+    ``tensors["candidates"]``. A method that brings its own ``search`` keeps instead the pairs that
+    it was fitted on, as ``tensors["offsets"]`` [M + 1], ``tensors["candidates_of_queries"]`` [nnz].
+    """
+
+    method: str
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a fit is given besides data and settings."""
+
+    rng: torch.Generator
+    device: torch.device
+    comm: Comm
+    resume: Mapping[str, Tensor] | None = (
+        None  # ``state()`` of the step to go on after, and "number"
+    )
+    validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
+    judge: Judge | None = None  # likewise
+    build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
+    memory_budget: int = 2**30  # bytes, for blocks
+    candidate_memory: int = 2**34  # of a table of vectors of all candidates, held by each process
+
+
+class Step(NamedTuple):
+    """What a method yields after each sweep, pass or epoch."""
+
+    number: int  # counts from 1
+    loss: float
+    seconds: float  # spent training since the step before
+    model: Model | None
+    state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
+    final: bool
+    share: float | None = None  # of the work that is done, about, where steps do not tell
+    whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
+    divided: Collection[str] = ()
+    """Names in ``state`` of tables of which each process has its ``share``; others are the same."""
+    stage: str | None = None  # what it belongs to, where a method has several
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A named recipe that a person picks."""
+
+    summary: str
+    config: type[Any]  # a frozen dataclass; its fields are the method's options
+    data_kind: Kind
+    fit: Callable[[Dataset, Any, Run], Iterator[Step]]
+    fold_in: Callable[[Model, Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
+    search: Callable[[Model, Interactions, int, Interactions | None], TopK] | None = None
+    """``(model, histories, k, exclude)``, a row per query: where scores are no inner products."""
+    encode_candidates: Callable[[Model, Features], Tensor] | None = None
+    """Vectors of candidates that are new to the model, from what is known of them; [n, D]."""
+    encode_texts: Callable[[Model, Texts, Side], Tensor] | None = None
+    """Vectors of texts, [n, D]: such a model keeps no vectors of queries."""
+    search_texts: Callable[[Model, Texts, int, Interactions | None], TopK] | None = None
+    """``(model, texts of queries, k, exclude)``: where scores are no inner products."""
+    score_rows: Callable[[Model, Graded], Tensor] | None = None
+    """One score per graded row, [n]: the higher, the higher the grade."""
+    paper: str = ""  # a key in docs/reference/papers.md
+    self_tuning: bool = False  # chooses its own settings on validation: never stopped early
+    finalize: Callable[[Model, Interactions, Run], Model] | None = None
+    """Done to the model that is kept, for the pairs that it was fitted on."""
+    distributed: bool = False  # several processes can fit it, each with the rows of its own queries

@@ -1,0 +1,195 @@
+"""Arrays by name: whole or by split, and where their grades are."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankfold.data.build.graded import read_rows
+from rankfold.data.prepare import prepare
+from rankfold.data.read import arrays
+from rankfold.errors import UserError
+from rankfold.types import Columns
+
+SIZES = {"train": 20, "validation": 6, "test": 8}
+
+
+def by_split(**arrays: Any) -> dict[str, Any]:
+    """The arrays of ``n`` rows that the functions make, once per split."""
+    return {f"{s}_{name}": make(n) for s, n in SIZES.items() for name, make in arrays.items()}
+
+
+def numbers(n: int) -> Any:
+    return np.arange(2.0 * n).reshape(n, 2)
+
+
+def severity(n: int) -> Any:
+    return np.arange(n) % 2
+
+
+def shift(n: int) -> Any:
+    """Grades that can be told from the severity."""
+    return np.arange(n) // 2 % 2
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_grades_by_split_may_have_any_name(shape: tuple[int, ...], tmp_path: Path) -> None:
+    rows = by_split(X=numbers, severity=lambda n: severity(n).reshape(shape), labels=shift)
+    np.savez(tmp_path / "d.npz", **rows)
+    for source in (rows, tmp_path / "d.npz"):
+        data = prepare(source, format="features", grade="severity")
+        for name, n in SIZES.items():
+            part = data.graded(name)  # type: ignore[arg-type]
+            assert part.grades.tolist() == severity(n).tolist()
+            assert np.array_equal(part.numbers.numpy(), numbers(n))
+
+
+def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
+    rows = {"X": numbers(20), "y": severity(20), "labels": shift(20)}
+    with pytest.raises(UserError, match="both y and labels"):
+        prepare(rows, format="features")
+    data = prepare(rows, format="features", grade="labels", split=(1.0, 0.0, 0.0))
+    assert data.graded("train").grades.tolist() == shift(20).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "grade", "message"),
+    [
+        ({"test_severity": None}, "severity", "no array 'test_severity'"),
+        ({}, "shift", "no array 'train_shift'"),
+        ({}, "train_severity", "no array 'train_train_severity'"),
+    ],
+)
+def test_a_split_without_the_grade_is_told(
+    change: dict[str, Any], grade: str, message: str
+) -> None:
+    rows = by_split(X=numbers, severity=severity) | change
+    rows = {name: values for name, values in rows.items() if values is not None}
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(rows, format="features", grade=grade)
+    assert caught.value.hint == f"it has {', '.join(sorted(rows))}"
+
+
+@pytest.mark.parametrize(
+    ("more", "grade", "message"),
+    [
+        ({"X": numbers(9)}, None, "has both X and train_X"),
+        ({"X": numbers(9), "y": severity(9)}, None, "has both X and train_X"),
+        ({"y": severity(9)}, None, "has both y and train_X"),
+        ({"severity": severity(9)}, "severity", "has both severity and train_X"),
+        ({"val_X": numbers(6)}, None, "has both val_X and validation_X"),
+    ],
+)
+def test_rows_that_are_there_twice_are_refused(
+    more: dict[str, Any], grade: str | None, message: str
+) -> None:
+    rows = by_split(X=numbers, y=severity, severity=severity) | more
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(rows, format="features", grade=grade)
+    assert caught.value.hint
+    with pytest.raises(UserError, match="has both"):
+        read_rows(rows, Columns(("number_0",), {}), grade=grade)
+
+
+def test_what_is_no_array_of_rows_may_stand_beside() -> None:
+    rows = by_split(X=numbers, y=severity) | {
+        "about": np.array("severe"),
+        "train_seed": np.array(1),
+    }
+    data = prepare(rows, format="features")
+    assert [data.summary[name]["rows"] for name in SIZES] == list(SIZES.values())
+
+
+WHOLE = {"X": numbers(9), "stage": severity(9), "site": shift(9)[:, None], "maps": np.zeros((9, 3))}
+NONE = "none of its arrays could be grades: add grades [n], with splits to each of them"
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        (WHOLE, "it has site, stage; use --grade-column NAME"),
+        (WHOLE | {"stage": severity(8)}, "it has site; use --grade-column NAME"),
+        (by_split(X=numbers, stage=severity), "it has stage; use --grade-column NAME"),
+        ({"X": numbers(9), "maps": np.zeros((9, 3))}, NONE),
+        ({"X": numbers(9)[:, :1]}, NONE),
+        (by_split(X=numbers) | {"train_y": severity(20)}, NONE),
+        (by_split(X=numbers) | {"train_stage": severity(20)}, NONE),
+    ],
+)
+def test_arrays_that_could_be_grades_are_named(rows: dict[str, Any], hint: str) -> None:
+    with pytest.raises(UserError, match="cannot tell where the grades of the dict are") as caught:
+        prepare(rows, format="features")
+    assert caught.value.hint == hint
+
+
+def test_what_a_hint_names_can_be_used() -> None:
+    for rows in (WHOLE, by_split(X=numbers, stage=severity)):
+        split = arrays.by_split(rows, None, "it")
+        parts = [arrays.understand(part, None, "it") for _, part in split]
+        for name in frozenset.intersection(*(part.others for part in parts)):
+            assert prepare(rows, format="features", grade=name).summary["grade_names"] == ["0", "1"]
+
+
+# ---------------------------------------------------------------------------------- damage
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    rows = {"X": np.random.default_rng(0).normal(size=(30, 3)), "y": severity(30)}
+    np.savez_compressed(tmp_path / "d.npz", **rows)
+    return tmp_path / "d.npz"
+
+
+def test_a_damaged_file_is_refused_or_read_as_it_was(packed: Path) -> None:
+    """Whatever zipfile, zlib and numpy make of it. The directory at its end is left alone."""
+    whole, found = packed.read_bytes(), arrays.load(packed)
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(400):
+        spoilt = bytearray(whole)
+        for place in rng.integers(0, whole.index(b"PK\1\2"), size=rng.integers(1, 4)):
+            spoilt[place] = rng.integers(256)
+        packed.write_bytes(spoilt)
+        try:
+            again = arrays.load(packed)
+        except UserError as error:
+            assert str(error).startswith("d.npz is damaged: ")  # noqa: PT017
+            refused += 1
+        else:
+            assert all(np.array_equal(again[name], found[name]) for name in found)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("place", [8, 10], ids=["flags", "compression"])  # in the directory
+def test_an_archive_of_another_kind_is_refused(place: int, packed: Path) -> None:
+    spoilt = bytearray(packed.read_bytes())
+    spoilt[spoilt.index(b"PK\1\2") + place] ^= 0x21
+    packed.write_bytes(spoilt)
+    with pytest.raises(UserError, match=r"d\.npz is damaged"):
+        arrays.load(packed)
+
+
+def test_a_file_that_is_cut_off_is_damaged(packed: Path) -> None:
+    whole = packed.read_bytes()
+    for size in (3, 100, len(whole) - 10):
+        packed.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"d\.npz is damaged"):
+            arrays.load(packed)
+
+
+def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
+    """Its header has a shape that is too small: the checksum, at the end, would not be seen."""
+    np.save(tmp_path / "X.npy", numbers(30))
+    text = (tmp_path / "X.npy").read_bytes().replace(b"(30, 2)", b"(20, 2)")
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("X.npy", text)
+    with pytest.raises(UserError, match=r"is damaged: there is more of X\.npy than its array"):
+        arrays.load(tmp_path / "d.npz")
+
+
+def test_other_files_of_an_archive_are_no_arrays(packed: Path) -> None:
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("readme.txt", "thirty rows")
+    assert arrays.load(packed).keys() == {"X", "y"}
+    assert prepare(packed, format="features").summary["rows"] == 30

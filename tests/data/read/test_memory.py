@@ -1,0 +1,219 @@
+"""Tables in memory give the rows of the same table in a file."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold.data.prepare import prepare
+from rankfold.data.read.memory import ACCEPTED, from_sparse, to_frame
+from rankfold.errors import UserError
+from rankfold.types import Dataset
+
+USERS, ITEMS, GRADES = ["b", "a", "b", "é"], [3, 1, 1, 2], [1.0, 2.0, 3.0, 0.5]
+COLUMNS = {"user": USERS, "item": ITEMS, "rating": GRADES}
+
+
+def rows(data: Dataset) -> list[tuple[Any, Any, float]]:
+    train = data.split("train")
+    queries = data.queries.take(train.query_of_pair().long())
+    candidates = data.candidates.take(train.candidates.long())
+    grades = [1.0] * train.n_pairs if train.grades is None else train.grades.tolist()
+    return list(zip(queries, candidates, grades, strict=True))
+
+
+def prepared(table: Any, **options: Any) -> list[tuple[Any, Any, float]]:
+    return rows(prepare(table, split=(1, 0, 0), **options))
+
+
+EXPECTED = sorted(zip(USERS, ITEMS, GRADES, strict=True))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(pl.DataFrame(COLUMNS), id="polars"),
+        pytest.param(pl.LazyFrame(COLUMNS), id="polars, lazy"),
+        pytest.param(pd.DataFrame(COLUMNS), id="pandas"),
+        pytest.param(pd.DataFrame(COLUMNS, index=[9, 9, 7, 1]), id="pandas, other index"),
+        pytest.param(pd.DataFrame(COLUMNS).astype({"user": "category"}), id="pandas, categories"),
+        pytest.param(pa.table(COLUMNS), id="arrow"),
+        pytest.param(pa.record_batch(COLUMNS), id="arrow, batch"),
+        pytest.param(pa.table(COLUMNS).to_reader(max_chunksize=1), id="arrow, reader"),
+        pytest.param((USERS, ITEMS, GRADES), id="lists"),
+        pytest.param([np.array(USERS), np.array(ITEMS), np.array(GRADES)], id="arrays"),
+        pytest.param((pd.Series(USERS), pl.Series(ITEMS), torch.tensor(GRADES)), id="mixed"),
+        pytest.param(np.array([USERS, ITEMS, GRADES], dtype=object).T, id="array of objects"),
+    ],
+)
+def test_every_kind_of_table_gives_the_same_rows(table: Any) -> None:
+    assert prepared(table) == EXPECTED
+
+
+PAIRS = np.array([[5, 1], [2, 7], [5, 0]])
+
+
+@pytest.mark.parametrize(
+    "table", [PAIRS, torch.from_numpy(PAIRS), PAIRS.astype(float), tuple(PAIRS.T)]
+)
+def test_arrays_of_two_columns_are_pairs(table: Any) -> None:
+    assert prepared(table) == [(2, 7, 1.0), (5, 0, 1.0), (5, 1, 1.0)]
+
+
+def test_tensor_with_a_gradient_is_read() -> None:
+    grades = torch.tensor([2.0, 3.0], requires_grad=True)
+    assert prepared((["a", "b"], [1, 2], grades)) == [("a", 1, 2.0), ("b", 2, 3.0)]
+
+
+def test_two_rows_of_an_array_are_rows() -> None:
+    assert prepared(np.array([[1, 2], [3, 4]])) == [(1, 2, 1.0), (3, 4, 1.0)]
+
+
+def test_columns_are_chosen_by_name() -> None:
+    frame = pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5.0, 6.0]})
+    assert prepared(frame, query="b", candidate="a", grade="c") == [(3, 1, 5.0), (4, 2, 6.0)]
+    with pytest.raises(UserError, match="the table has no column 'd'"):
+        prepare(frame, query="d")
+
+
+def test_missing_values_are_bad_rows() -> None:
+    frame = pd.DataFrame({"user": ["a", None, "c", "d"], "item": [1, 2, None, 4],
+                          "rating": [1.0, 2.0, 3.0, np.nan]})  # fmt: skip
+    data = prepare(frame, split=(1, 0, 0))
+    assert rows(data) == [("a", 1, 1.0)]
+    assert [(entry["why"], entry["first"]) for entry in data.summary["dropped"]] == [
+        ("a missing query", ["the table:2"]),
+        ("a missing candidate", ["the table:3"]),
+        ("a missing grade", ["the table:4"]),
+    ]
+
+
+def test_several_tables_follow_one_another() -> None:
+    one, two = pl.DataFrame({"user": [1], "item": [1]}), pd.DataFrame({"user": [2], "item": [1]})
+    assert rows(prepare(one, two, split=(1, 0, 0))) == [(1, 1, 1.0), (2, 1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (5, "cannot read a table from int"),
+        ({"user": [1]}, "cannot read a table from dict"),
+        (None, "cannot read a table from NoneType"),
+        (([1, 2], [3]), r"cannot read pairs from arrays of shape \[\(2,\), \(1,\)\]"),
+        (([1, 2],), r"cannot read pairs from arrays of shape"),
+        (np.ones((2, 4)), r"cannot read pairs from arrays of shape"),
+        (np.ones(3), r"cannot read pairs from arrays of shape"),
+        (np.ones((2, 2, 2)), r"cannot read pairs from arrays of shape"),
+        ([("a", 1), ("b", 2)], "cannot tell rows from columns"),
+        (([[1], [2, 3]], [1, 2]), "cannot read the list: .*inhomogeneous"),
+        ((np.array(["a", 1], dtype=object), [1, 2]), "cannot read the tuple"),
+        (pd.DataFrame({"user": ["a", 1], "item": [1, 2]}), "cannot read the DataFrame"),
+        (pd.DataFrame([[1, 2]], columns=["user", "user"]), "cannot read the DataFrame"),
+        (pd.Series([1, 2]), "cannot read the Series"),
+        (pl.LazyFrame({"user": ["x"], "item": [1]}).cast(pl.Int64), "cannot read the table"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
+)  # fmt: skip
+def test_other_values_are_refused(table: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        prepare(table)
+    assert error.value.hint
+
+
+def test_hint_tells_what_is_accepted() -> None:
+    with pytest.raises(UserError) as error:
+        to_frame(5)
+    assert error.value.hint == f"pass {ACCEPTED}"
+
+
+# ---------------------------------------------------------------------------------- scipy.sparse
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> sp.coo_matrix:
+    """Entries of one place may be there several times, and may be 0."""
+    shape = (draw(st.integers(1, 5)), draw(st.integers(1, 5)))
+    entry = st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 2))
+    entries = [*draw(st.lists(entry, max_size=12)), (0, 0, 1)]
+    i, j, values = map(np.array, zip(*entries, strict=True))
+    return sp.coo_matrix((values.astype(np.float64), (i, j)), shape=shape)
+
+
+FORMATS = ["csr", "csc", "coo", "dok", "lil", "bsr", "dia"]
+
+
+@given(matrix=matrices(), form=st.sampled_from(FORMATS), arrays=st.booleans())
+def test_sparse_matrix_is_training_data(matrix: Any, form: str, *, arrays: bool) -> None:
+    dense = matrix.toarray()
+    data = from_sparse((sp.coo_array(matrix) if arrays else matrix).asformat(form))
+    expected = [(i, j, dense[i, j]) for i, j in zip(*dense.nonzero(), strict=True)]
+    assert rows(data) == expected
+    assert (len(data.queries), len(data.candidates)) == dense.shape
+    assert data.split("train").n_candidates == dense.shape[1]
+    assert data.validation is data.test is None
+
+
+@given(matrix=matrices(), form=st.sampled_from(FORMATS))
+def test_sparse_matrix_is_prepared_without_its_empty_rows(matrix: Any, form: str) -> None:
+    data = prepare(matrix.asformat(form), split=(1, 0, 0))
+    assert rows(data) == rows(from_sparse(matrix))
+    assert data.candidates.keys.to_list() == np.flatnonzero(matrix.toarray().any(axis=0)).tolist()
+
+
+def test_matrix_is_left_alone() -> None:
+    matrix = sp.csr_matrix((np.array([1.0, 1.0, 0.0]), [1, 1, 0], [0, 3]), shape=(1, 2))
+    assert rows(from_sparse(matrix)) == [(0, 1, 2.0)]
+    assert (matrix.data.tolist(), matrix.indices.tolist()) == ([1, 1, 0], [1, 1, 0])
+
+
+def test_ones_have_no_grades() -> None:
+    for dtype in (bool, np.int8, np.float64):
+        assert from_sparse(sp.eye(3, dtype=dtype, format="csr")).split("train").grades is None
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_matrix_with_other_than_grades_is_refused(value: float) -> None:
+    with pytest.raises(UserError, match="negative, infinite or missing entries"):
+        from_sparse(sp.csr_matrix(np.array([[1.0, value]])))
+
+
+def test_matrix_without_entries_is_refused() -> None:
+    with pytest.raises(UserError, match="the matrix has no entries"):
+        from_sparse(sp.csr_matrix((3, 3)))
+
+
+def test_very_wide_matrix_has_int64_candidates() -> None:
+    class Wide:
+        """What ``from_sparse`` uses of a matrix of 2**31 columns; its keys would not fit here."""
+
+        shape = (1, 2**31)
+        data, indices, indptr = np.ones(1), np.array([2**31 - 1]), np.array([0, 1])
+
+        def tocsr(self) -> "Wide":
+            return self
+
+        tocoo = copy = tocsr
+
+        def sum_duplicates(self) -> None: ...
+
+        eliminate_zeros = sort_indices = sum_duplicates
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rankfold.data.read.memory.fingerprint", lambda *_: "")
+        patch.setattr("rankfold.types.Vocabulary.keys", None)
+        candidates = from_sparse(Wide()).split("train").candidates
+    assert (candidates.dtype, candidates.tolist()) == (torch.int64, [2**31 - 1])
+
+
+def test_equal_matrices_have_equal_fingerprints() -> None:
+    matrix = sp.random(20, 30, 0.2, format="csr", rng=np.random.default_rng(0))
+    prints = {from_sparse(m).fingerprint for m in (matrix, matrix.tocoo(), matrix.tocsc())}
+    assert len(prints) == 1
+    assert from_sparse(matrix * 2).fingerprint not in prints

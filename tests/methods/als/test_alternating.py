@@ -1,0 +1,85 @@
+"""The alternating methods: folding in, exact against approximate steps, grades, starts."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from planted import groups, split_groups
+
+import rankfold as rf
+from rankfold.methods import METHODS
+from rankfold.types import Model
+
+NAMES = ["ials", "wrmf", "rg2-weighted", "rgx", "rg2-sampled", "rgx-sampled"]
+GRADED = [name for name in NAMES if name != "rgx-sampled"]
+OPTIONS: dict[str, Any] = {"width": 6, "sweeps": 8}
+each_method = pytest.mark.parametrize("name", NAMES)
+
+
+def fold_in(model: Model, rows: Any) -> torch.Tensor:
+    fold = METHODS[model.method].fold_in
+    assert fold is not None
+    return fold(model, rows)
+
+
+def losses(name: str, **options: Any) -> list[float]:
+    history = rf.fit(name, groups(), **{**OPTIONS, **options}).model.notes["history"]
+    return [entry["loss"] for entry in history]
+
+
+@pytest.mark.parametrize("inner", ["cg", "cholesky"])
+@each_method
+def test_fold_in_gives_the_trained_rows(name: str, inner: str) -> None:
+    """Also of early stops and with two steps of conjugate gradients: the kept model is settled."""
+    data = split_groups()
+    model = rf.fit(name, data, **OPTIONS, inner=inner).model
+    found, expected = fold_in(model, data.split("train")), model.tensors["queries"]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("variant", ["exact", "released"])
+@pytest.mark.parametrize("name", ["rg2-weighted", "rgx"])
+def test_fold_in_follows_the_variant(name: str, variant: str) -> None:
+    data = split_groups()
+    model = rf.fit(name, data, **OPTIONS, variant=variant).model
+    rows, expected = data.split("train"), model.tensors["queries"]
+    tight = {"rtol": 1e-3, "atol": 1e-3 * float(expected.abs().max())}
+    torch.testing.assert_close(fold_in(model, rows), expected, **tight)
+    other = "exact" if variant == "released" else "released"
+    changed = replace(model, config={**model.config, "variant": other})
+    assert not torch.allclose(fold_in(changed, rows), expected, **tight)
+
+
+@each_method
+def test_sweeps_descend_and_two_cg_steps_come_close_to_exact_ones(name: str) -> None:
+    approximate, exact = losses(name), losses(name, inner="cholesky")
+    for history in (approximate, exact):
+        assert all(later <= earlier * (1 + 1e-5) for earlier, later in pairwise(history))
+    assert approximate[-1] == pytest.approx(exact[-1], rel=0.02)
+
+
+@each_method
+def test_starts_lead_to_like_values(name: str) -> None:
+    from_noise, from_spectrum = (
+        losses(name, start=start, sweeps=40) for start in ("random", "spectral")
+    )
+    assert from_noise[0] != from_spectrum[0]
+    assert from_noise[-1] == pytest.approx(from_spectrum[-1], rel=0.1)  # wrmf's minima differ
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_grades_count_only_when_asked(name: str) -> None:
+    data = split_groups(graded=True)
+    ones = replace(data, train=replace(data.split("train"), grades=None))
+    ignored, counted = (
+        rf.fit(name, data, **OPTIONS, weights=how).model for how in ("none", "grade")
+    )
+    ungraded = rf.fit(name, ones, **OPTIONS).model
+    assert torch.equal(ignored.tensors["queries"], ungraded.tensors["queries"])
+    expected = counted.tensors["queries"]
+    assert not torch.allclose(expected, ignored.tensors["queries"], rtol=0.1)
+    tight = {"rtol": 1e-3, "atol": 1e-3 * float(expected.abs().max())}
+    torch.testing.assert_close(fold_in(counted, data.split("train")), expected, **tight)
+    assert not torch.allclose(fold_in(counted, ones.split("train")), expected, **tight)

@@ -1,0 +1,113 @@
+"""The race finds the best point, and spends queries only on what may be the best."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.methods.closed_form.racing import STAGES, mean, race, stages
+from rankfold.types import Interactions, from_pairs
+
+SIZES = [100 * times for times in STAGES]
+
+
+class Track:
+    """Points with given values; remembers who was measured in which stage."""
+
+    def __init__(self, **values: Tensor) -> None:
+        self.all = {name: one.split(SIZES) for name, one in values.items()}
+        self.asked: list[tuple[int, list[str]]] = []
+
+    def measure(self, points: list[str], stage: int) -> dict[str, Tensor]:
+        self.asked.append((stage, sorted(points)))
+        return {point: self.all[point][stage] for point in points}
+
+
+def noise(seed: int, spread: float) -> Tensor:
+    return spread * torch.randn(sum(SIZES), generator=torch.Generator().manual_seed(seed))
+
+
+def levelled(values: Tensor, level: float) -> Tensor:
+    """Moved so that every stage has this mean."""
+    return torch.cat([part - part.mean() + level for part in values.split(SIZES)])
+
+
+def test_what_is_clearly_worse_is_measured_once() -> None:
+    common = noise(0, 1.0)
+    near = [levelled(common + noise(i, 0.3), 0.5) for i in (1, 2)]
+    track = Track(one=near[0], other=near[1], worse=common + 0.1)
+    values: dict[str, list[Tensor]] = {}
+    assert race(["one", "other", "worse"], values, track.measure, len(SIZES)) in ("one", "other")
+    assert track.asked[0] == (0, ["one", "other", "worse"])
+    assert track.asked[1:] == [(stage, ["one", "other"]) for stage in range(1, len(SIZES))]
+    assert {name: len(found) for name, found in values.items()} == {
+        "one": len(SIZES), "other": len(SIZES), "worse": 1,
+    }  # fmt: skip
+
+
+def test_the_best_by_all_queries_wins_though_it_falls_behind_at_first() -> None:
+    slow, fast = noise(1, 1.0), noise(2, 1.0)
+    slow = levelled(slow, 0.5)
+    fast = levelled(fast, 0.3)
+    fast[: SIZES[0]] += 0.3
+    track = Track(slow=slow, fast=fast)
+    assert mean(track.all["fast"][0])[0] > mean(track.all["slow"][0])[0]
+    assert race(["slow", "fast"], {}, track.measure, len(SIZES)) == "slow"
+    assert race(["slow", "fast"], {}, track.measure, 1) == "fast"
+
+
+@pytest.mark.parametrize(("spread", "n_measured"), [(0.01, 1), (1.0, len(SIZES))])
+def test_a_difference_that_cannot_matter_is_not_looked_into(spread: float, n_measured: int) -> None:
+    """Equal in the mean; the difference is known to a thousandth of the score, or to a tenth."""
+    common = levelled(noise(0, 1.0), 1.0)
+    track = Track(one=common, other=common + levelled(noise(1, spread), -1e-4))
+    assert race(["one", "other"], {}, track.measure, len(SIZES)) == "one"
+    assert len(track.asked) == n_measured
+
+
+def test_what_is_known_is_not_measured_again() -> None:
+    track = Track(one=levelled(noise(1, 1.0), 0.5), other=levelled(noise(2, 1.0), 0.5))
+    values = {"one": list(track.all["one"][:2])}
+    race(["one", "other"], values, track.measure, 3)
+    assert track.asked == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
+
+
+def test_one_point_needs_no_race_and_equals_go_to_the_first() -> None:
+    same = noise(0, 1.0)
+    track = Track(one=same, other=same)
+    assert race(["other", "one"], {}, track.measure, len(SIZES)) == "other"
+    assert race(["one"], {}, track.measure, len(SIZES)) == "one"
+    assert [stage for stage, _ in track.asked] == [0, 0]
+
+
+class Judge:
+    """Of some queries; what may not be returned is the candidate of the same number."""
+
+    depth = 10
+
+    def __init__(self, n: int) -> None:
+        self.queries = torch.arange(n) * 2
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        n = len(queries)
+        return from_pairs(torch.arange(n), queries, None, (n, 1000))
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def test_stages_grow_and_share_no_query() -> None:
+    found = list(stages(Judge(400), 10, SINGLE_PROCESS, None))
+    assert [len(stage.queries) for stage in found] == [10, 10, 20, 40]
+    every = torch.cat([stage.queries for stage in found]).tolist()
+    assert len(set(every)) == len(every)
+    assert set(every) <= set(Judge(400).queries.tolist())
+    for stage in found:
+        assert stage.own == slice(0, len(stage.queries))
+        assert stage.seen.candidates.tolist() == stage.queries.tolist()
+        assert int(stage.queries.diff().min()) > 0.5 * 800 / len(stage.queries) / 2  # evenly
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(7, [7]), (10, [10]), (25, [12, 13]), (0, [])])
+def test_few_queries_give_few_stages(n: int, sizes: list[int]) -> None:
+    assert [len(stage.queries) for stage in stages(Judge(n), 10, SINGLE_PROCESS, None)] == sizes

@@ -1,0 +1,48 @@
+"""What all methods for ordered grades have in common."""
+
+from pathlib import Path
+
+import pytest
+from linear_grades import COLUMNS, NAMES, random_rows
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.methods.ordinal.training import GradedConfig, batches_of
+from rankfold.types import Dataset, Vocabulary
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "size"),
+    [
+        (1, 32),
+        (500, 32),
+        (1023, 32),
+        (1024, 64),
+        (1080, 64),
+        (2047, 64),
+        (2048, 128),
+        (4095, 128),
+        (4096, 256),
+        (79_807, 256),
+        (10**9, 256),
+    ],
+)
+def test_the_usual_batch_makes_sixteen_steps_of_an_epoch_if_it_can(n_rows: int, size: int) -> None:
+    found = batches_of(n_rows, GradedConfig())
+    assert found.batch_size == size
+    assert len(found) >= 16 or size == 32
+    assert batches_of(n_rows, GradedConfig(batch_size=7)).batch_size == 7
+
+
+def test_a_model_says_the_size_of_its_batches_and_what_was_asked_for(tmp_path: Path) -> None:
+    rows, names = random_rows(0, 1100), Vocabulary.numbered(3, NAMES)
+    keys = Vocabulary.numbered(len(rows))
+    data = Dataset("graded", rows, None, None, keys, names, columns=COLUMNS)
+    usual = rf.fit("ce", data, epochs=1, width=4).model
+    assert (usual.config["batch_size"], usual.notes["asked"]["batch_size"]) == (64, None)
+    out = tmp_path / "model"
+    asked = rf.fit("ce", data, epochs=1, width=4, batch_size=64, out=out).model
+    assert (asked.config["batch_size"], asked.notes["asked"]["batch_size"]) == (64, 64)
+    with pytest.raises(UserError, match="was finished with batch_size = 64"):
+        rf.fit("ce", data, epochs=1, width=4, out=out, resume=True)
+    assert all((asked.tensors[name] == usual.tensors[name]).all() for name in usual.tensors)

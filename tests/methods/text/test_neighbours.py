@@ -1,0 +1,270 @@
+"""text-neighbours is its written formula, whatever the texts lack."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from math import log, sqrt
+from typing import Any
+
+import pytest
+import torch
+from written import (
+    UNLABELLED,
+    UNWRITTEN,
+    TruthJudge,
+    data_of,
+    random_data,
+    run_of,
+    topics_data,
+    words_of,
+)
+
+from rankfold.errors import UserError
+from rankfold.methods.text import neighbours
+from rankfold.methods.text.neighbours import Config
+from rankfold.types import Dataset, Judge, Model, Texts, from_pairs
+
+Bag = dict[Any, float]
+
+
+def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
+    (step,) = neighbours.fit(data, Config(**settings), run_of(judge=judge))
+    assert step.final
+    assert step.model is not None
+    return step.model
+
+
+# ---------------------------------------------------------------------------------- reference
+
+
+def grams(words: list[int], *, bigrams: bool) -> Counter[Any]:
+    return Counter([*words, *(pairwise(words) if bigrams else [])])
+
+
+class Reference:
+    """Scores by loops over texts as dictionaries."""
+
+    def __init__(self, data: Dataset, config: Config) -> None:
+        assert data.query_texts is not None
+        assert data.candidate_texts is not None
+        self.config, self.train = config, data.split("train")
+        self.chosen = [
+            self.train.select(torch.tensor([row])).candidates.tolist()
+            for row in range(self.train.n_queries)
+        ]
+        queries, candidates = words_of(data.query_texts), words_of(data.candidate_texts)
+        queries = [q if own else [] for q, own in zip(queries, self.chosen, strict=True)]
+        texts = [grams(words, bigrams=config.bigrams) for words in (*queries, *candidates)]
+        held = Counter(gram for text in texts for gram in text)
+        n = sum(map(bool, self.chosen)) + len(candidates)
+        self.idf = {gram: 1 + log((1 + n) / (1 + df)) for gram, df in held.items()}
+        bags = [self.bag(text) for text in texts]
+        self.queries, self.candidates = bags[: len(queries)], bags[len(queries) :]
+
+    def bag(self, text: Counter[Any]) -> Bag:
+        bag = {g: (1 + log(tf)) * self.idf[g] for g, tf in text.items() if g in self.idf}
+        norm = sqrt(sum(value**2 for value in bag.values()))
+        return {gram: value / norm for gram, value in bag.items()}
+
+    def scores(self, words: list[int]) -> tuple[list[float], bool]:
+        """Of all candidates; and whether rounding can change who is near."""
+        bag = self.bag(grams(words, bigrams=self.config.bigrams))
+        near = sorted(((-cosine(bag, d), row) for row, d in enumerate(self.queries)))
+        k = self.config.neighbours
+        unsure = 0 < k < len(near) and near[k][0] < 0 and near[k][0] - near[k - 1][0] < 1e-5
+        total = sum(-value for value, _ in near[:k])
+        scores = [0.0] * len(self.candidates)
+        for value, row in near[:k]:
+            for candidate in self.chosen[row]:
+                scores[candidate] += -value / max(total, 1e-30)
+        assert self.config.label_weight is not None
+        for y, other in enumerate(self.candidates):
+            scores[y] += self.config.label_weight * cosine(bag, other)
+        if not any(scores):
+            scores = self.train.candidate_counts().tolist()
+        return scores, unsure
+
+
+def cosine(a: Bag, b: Bag) -> float:
+    return sum(value * b.get(gram, 0.0) for gram, value in a.items())
+
+
+# ---------------------------------------------------------------------------------- the formula
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"neighbours": 3, "label_weight": 1.0},
+        {"neighbours": 5, "label_weight": 0.0, "bigrams": False},
+        {"neighbours": 0, "label_weight": 0.25},
+        {"neighbours": 1000},
+    ],
+)
+def test_scores_are_the_written_formula(
+    seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "QUERIES", 7)  # several blocks
+    data = random_data(seed)
+    assert data.query_texts is not None
+    reference, n = Reference(data, Config(**settings)), len(data.candidates)
+    found = neighbours.search_texts(fitted(data, **settings), data.query_texts, n, None)
+    assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
+    compared = 0
+    for row, words in enumerate(words_of(data.query_texts)):
+        expected, unsure = reference.scores(words)
+        if unsure:
+            continue
+        compared += 1
+        wanted = torch.tensor(expected, dtype=torch.float32)[found.ids[row]]
+        torch.testing.assert_close(found.scores[row], wanted, atol=1e-5, rtol=1e-5)
+        assert bool((found.scores[row].diff() <= 0).all())
+    assert compared > len(found.ids) / 2
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = random_data(1)
+    assert data.query_texts is not None
+    model = fitted(data)
+    whole = neighbours.search_texts(model, data.query_texts, 5, data.split("train"))
+    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 1)  # a query at a time
+    again = neighbours.search_texts(model, data.query_texts, 5, data.split("train"))
+    assert torch.equal(whole.ids, again.ids)
+    assert torch.equal(whole.scores, again.scores)
+
+
+def test_order_of_words_counts_only_with_bigrams() -> None:
+    data = data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
+    asked = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
+    with_pairs = neighbours.search_texts(fitted(data), asked, 2, None)
+    assert with_pairs.ids.tolist() == [[1, 0]]
+    without = neighbours.search_texts(fitted(data, bigrams=False), asked, 2, None)
+    assert without.ids.tolist() == [[0, 1]]  # equal scores by ascending id
+    assert without.scores[0, 0] == without.scores[0, 1]
+
+
+def test_pairs_of_words_do_not_reach_into_the_next_text() -> None:
+    """Word 1 ends a text and word 2 begins the next: nothing knows the pair 1 2."""
+    data = data_of([[0, 1], [2, 3]], [[], []], [(0, 0), (1, 1)])
+    assert fitted(data).tensors["word_pairs"].tolist() == [0 * 4 + 1, 2 * 4 + 3]
+
+
+def test_bags_are_taken_as_they_are() -> None:
+    """Cosines of given weights: (3, 4) with (1, 0) and (0, 1)."""
+    weights = torch.tensor([2.0, 5.0])
+    bags = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), weights)
+    data = replace(data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
+    asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
+    found = neighbours.search_texts(fitted(data), asked, 2, None)
+    assert found.ids.tolist() == [[1, 0]]
+    torch.testing.assert_close(found.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
+
+
+# ---------------------------------------------------------------------------------- the odd cases
+
+
+def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
+    data = random_data(2)
+    assert data.query_texts is not None
+    n_queries, n = data.split("train").n_queries, len(data.candidates)
+    hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
+    exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
+    found = neighbours.search_texts(fitted(data), data.query_texts, n + 9, exclude)
+    assert found.ids.shape == (n_queries, n)
+    for row in range(n_queries):
+        allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
+        ids = found.ids[row].tolist()
+        assert set(ids[: len(allowed)]) == allowed
+        assert ids[len(allowed) :] == [-1] * (n - len(allowed))
+        assert bool((found.scores[row, len(allowed) :] == -torch.inf).all())
+
+
+def test_a_text_without_known_words_gets_the_most_popular() -> None:
+    data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
+    asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
+    found = neighbours.search_texts(fitted(data), asked, 3, None)
+    assert found.ids.tolist() == [[2, 1, 0]] * 2
+    assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+
+
+def test_unknown_words_do_not_change_scores() -> None:
+    data = data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
+    model = fitted(data)
+    asked = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
+    scores = neighbours.search_texts(model, asked, 2, None).scores
+    assert torch.equal(scores[0], scores[1])
+
+
+def test_queries_without_pairs_are_no_neighbours_and_do_not_weigh_words() -> None:
+    texts, pairs = [[0, 1], [1, 2]], [(0, 0), (1, 1)]
+    asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
+    without = neighbours.search_texts(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
+    more = data_of([*texts, [0, 1]], [[]] * 2, pairs)
+    found = neighbours.search_texts(fitted(more), asked, 2, None)
+    assert torch.equal(without.ids, found.ids)
+    torch.testing.assert_close(without.scores, found.scores)
+
+
+def test_candidates_without_texts_are_found_by_neighbours() -> None:
+    data = replace(random_data(3), candidate_texts=None)
+    assert data.query_texts is not None
+    model = fitted(data, neighbours=1)
+    train = data.split("train")
+    asking = train.counts().nonzero().flatten()
+    written = asking[data.query_texts.counts()[asking] > 1]
+    found = neighbours.search_texts(model, data.query_texts.select(written), 1, None)
+    best = found.ids[:, 0].tolist()
+    hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
+    assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, but for a twin
+
+
+def test_one_query_one_candidate() -> None:
+    data = data_of([[0]], [[]], [(0, 0)])
+    assert data.query_texts is not None
+    found = neighbours.search_texts(fitted(data), data.query_texts, 5, None)
+    assert found.ids.tolist() == [[0]]
+    assert found.scores.tolist() == [[1.0]]
+    none = Texts(torch.zeros(1).long(), torch.empty(0).int())
+    assert neighbours.search_texts(fitted(data), none, 5, None).ids.shape == (0, 1)
+
+
+def test_data_without_texts_is_refused() -> None:
+    data = replace(random_data(0), query_texts=None)
+    with pytest.raises(UserError, match="no texts of queries"):
+        fitted(data)
+
+
+def test_random_data_has_the_odd_cases() -> None:
+    data = random_data(0)
+    assert data.query_texts is not None
+    assert data.candidate_texts is not None
+    assert not data.split("train").counts()[UNLABELLED]
+    assert not data.candidate_texts.counts()[UNWRITTEN]
+    assert bool((data.query_texts.counts() == 0).any())
+
+
+# ---------------------------------------------------------------------------------- the choice
+
+
+@pytest.mark.parametrize(("wanted", "weight"), [(0, 0.0), (1, 2.0)])
+def test_the_label_weight_is_chosen_on_validation(wanted: int, weight: float) -> None:
+    """Those nearest chose candidate 0, with a share of 1; the text of candidate 1 is alike.
+
+    So 1 comes first where its weight is well above 1.
+    """
+    data = data_of([[0, 1], [0, 1], [0, 1]], [[], [0, 1, 2]], [(0, 0), (1, 0)])
+    judge = TruthJudge(torch.tensor([2]), torch.tensor([wanted]), 2)
+    model = fitted(data, judge, label_weight=None)
+    assert model.config["label_weight"] == weight
+
+
+def test_without_validation_the_label_weight_is_the_default() -> None:
+    assert fitted(random_data(0), label_weight=None).config == fitted(random_data(0)).config
+
+
+def test_texts_of_a_topic_get_its_candidate() -> None:
+    data, asked, topics = topics_data(0)
+    found = neighbours.search_texts(fitted(data), asked, 1, None)
+    assert float((found.ids[:, 0] == topics).float().mean()) > 0.9

@@ -1,0 +1,576 @@
+"""Models over texts, from a fit to lists: by vectors of texts and by a search of their own."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.data.build.tokens import tokenise
+from rankfold.errors import UserError
+from rankfold.index import INDEXES
+from rankfold.index.ann import Approximate
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.metrics import parse
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import Searcher
+from rankfold.storage import folder as store
+from rankfold.tasks.evaluate import score
+from rankfold.tasks.predict import predict
+from rankfold.tasks.update import extend, fit_and_add, forget
+from rankfold.types import Dataset, Model, Texts
+
+pytestmark = pytest.mark.usefixtures("extra_methods")
+BOTH = pytest.mark.parametrize("method", ["words", "overlap"])
+TOPICS = ["red apples", "blue Äther", "green tea", "old maps", "cold noodles 麺"]
+
+
+def documents(n: int = 40) -> pl.DataFrame:
+    """Document i is about topic i % 5 and says so; tag 1 is the most frequent."""
+    names = [f"tag {i % 5}" for i in range(n)]
+    return pl.DataFrame(
+        {
+            "key": [f"d{i:02}" for i in range(n)],
+            "text": [f"{TOPICS[i % 5]}, number {i % 3}" for i in range(n)],
+            "labels": [[name, "tag 1"] if i % 4 == 0 else [name] for i, name in enumerate(names)],
+        }
+    )
+
+
+LABELS = pl.DataFrame({"candidate": [f"tag {i}" for i in range(5)], "text": TOPICS})
+
+
+def prepared(**options: Any) -> Dataset:
+    how: dict[str, Any] = {"format": "texts", "candidate_texts": LABELS, "seed": 1, **options}
+    return rf.prepare(documents(), **how)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return prepared()
+
+
+@pytest.fixture
+def ranker(data: Dataset) -> Ranker:
+    return rf.fit("words", data)
+
+
+def tokens(data: Dataset, *texts: str) -> Texts:
+    assert data.tokenizer is not None
+    return tokenise(data.tokenizer, texts)
+
+
+def popular(data: Dataset) -> list[str]:
+    counts = dict(zip(data.candidates.keys, data.seen("test").candidate_counts(), strict=True))
+    return sorted(counts, key=lambda key: (-int(counts[key]), key))
+
+
+# ---------------------------------------------------------------------------------- answers
+
+
+def by_hand(model: Model, texts: Texts) -> torch.Tensor:
+    """All scores of a model: sums of token vectors, their inner products."""
+    table, candidates = model.tensors["table"], model.tensors["candidates"]
+    rows = [
+        texts.tokens[a:b].long() for a, b in zip(texts.offsets, texts.offsets[1:], strict=False)
+    ]
+    return torch.stack([table[row].sum(dim=0) for row in rows]) @ candidates.T
+
+
+@pytest.mark.parametrize("memory_budget", [1, 2**12, 2**30])
+def test_queries_are_ranked_by_their_texts_in_blocks_of_any_size(
+    data: Dataset, ranker: Ranker, memory_budget: int
+) -> None:
+    assert data.query_texts is not None
+    rows = torch.tensor([7, 3, 3, 39])
+    exclude = data.split("train").select(rows)
+    searcher = Searcher(ranker.model, data.split("train"), memory_budget, data.query_texts)
+    found = searcher.of_queries(rows, 4, exclude)
+    scores = by_hand(ranker.model, data.query_texts.select(rows))
+    scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
+    expected = scores.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(found.scores, expected.values[:, :4])
+    assert torch.equal(found.ids[:, :3], expected.indices[:, :3])
+
+
+@pytest.mark.parametrize("memory_budget", [1, 2**30])
+@BOTH
+def test_texts_without_a_known_word_get_the_most_popular(
+    data: Dataset, method: str, memory_budget: int
+) -> None:
+    model = rf.fit(method, data).model
+    searcher = Searcher(model, data.seen("test"), memory_budget)
+    asked = tokens(data, "xyzzy", "green tea", "", "old maps")
+    exclude = data.seen("test").select(torch.tensor([0, 1, 0, 1]))
+    for hidden in (None, exclude):
+        found = searcher.of_texts(asked, 5, hidden)
+        alone = searcher.of_texts(asked.select(torch.tensor([1])), 5, None)
+        first = [key for key in popular(data) if hidden is None or key not in seen_by(data, 0)]
+        for row in (0, 2):
+            ids = found.ids[row]
+            assert data.candidates.take(ids[ids >= 0]).to_list() == first
+        if hidden is None:
+            assert torch.equal(found.ids[1:2], alone.ids)
+            assert data.candidates.keys[int(found.ids[1, 0])] == "tag 2"
+    assert searcher.of_texts(tokens(data), 3).ids.shape == (0, 3)
+
+
+def seen_by(data: Dataset, row: int) -> list[str]:
+    return data.candidates.take(data.seen("test").select(torch.tensor([row])).candidates).to_list()
+
+
+def test_a_text_without_words_has_zeros_whatever_the_method_makes_of_it(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def biased(model: Any, texts: Texts, side: Any) -> torch.Tensor:
+        return encode(model, texts, side) + 1.0
+
+    encode = METHODS["words"].encode_texts
+    assert encode is not None
+    ranker = rf.fit("words", data)
+    monkeypatch.setitem(METHODS, "words", replace(METHODS["words"], encode_texts=biased))
+    assert ranker.search(texts=["?!"]).keys == [popular(data)]
+
+
+def test_without_texts_of_queries_there_is_no_answer(data: Dataset, ranker: Ranker) -> None:
+    with pytest.raises(UserError, match="words knows a query by its text"):
+        Searcher(ranker.model, data.split("train")).of_queries(torch.tensor([0]), 3)
+
+
+# ---------------------------------------------------------------------------------- fitting
+
+
+@BOTH
+def test_validation_scores_are_those_of_an_evaluation(data: Dataset, method: str) -> None:
+    ranker = rf.fit(method, data)
+    (entry,) = ranker.model.notes["history"]
+    result = rf.evaluate(ranker, data, split="validation", metrics="ndcg@10")
+    assert entry["score"] == pytest.approx(result["ndcg@10"], abs=1e-6)
+    assert entry["score"] > 0.8
+    truth = data.split("validation")
+    rows = truth.counts().nonzero().flatten()
+    how: dict[str, Any] = {"texts": data.query_texts, "train": data.split("train")}
+    values, _ = score(ranker.model, truth, data.seen("validation"), rows, [parse("ndcg@10")], **how)
+    assert values["ndcg@10"].mean() == pytest.approx(entry["score"], abs=1e-6)
+
+
+def test_a_method_for_texts_needs_texts_of_queries() -> None:
+    pairs = (["a", "a", "b"], ["x", "y", "x"])
+    for given in (pairs, rf.prepare(pairs, split=(1, 0, 0))):
+        with pytest.raises(UserError, match="words ranks by the texts of queries") as caught:
+            rf.fit("words", given)
+        assert "--format texts" in caught.value.hint
+
+
+def test_methods_for_pairs_fit_on_texts_and_show_them(data: Dataset, tmp_path: Path) -> None:
+    rf.fit("rg2-plain", data, width=3, sweeps=2, out=tmp_path / "model")
+    ranker = rf.load(tmp_path / "model")
+    assert ranker.texts is None
+    assert ranker.tokenizer is None
+    found = ranker.search(["d01"], include_seen=True)
+    assert found.texts == [[TOPICS[int(key[-1])] for key in found.keys[0]]]
+    with pytest.raises(UserError, match="rg2-plain does not rank by text") as caught:
+        ranker.search(texts=["tea"])
+    assert "words" in caught.value.hint
+
+
+def test_a_refit_and_a_folder_are_as_any_other(tmp_path: Path) -> None:
+    prepared(out=tmp_path / "data")
+    ranker = rf.fit("words", tmp_path / "data", refit=True, out=tmp_path / "model")
+    assert ranker.model.notes["refit"]
+    assert (
+        rf.load(tmp_path / "model").search(texts=["tea"]).keys == ranker.search(texts=["tea"]).keys
+    )
+
+
+# ---------------------------------------------------------------------------------- the ranker
+
+
+@BOTH
+def test_comes_back_from_disk_as_it_was(data: Dataset, method: str, tmp_path: Path) -> None:
+    ranker = rf.fit(method, data, out=tmp_path / "model")
+    again = rf.load(tmp_path / "model")
+    assert (again.tokenizer, again.n_tokens) == (data.tokenizer, data.n_tokens)
+    asked = ["Green TEA!", "noodles 麺 äther", "", "xyzzy"]
+    found = again.search(texts=asked)
+    assert found.keys == ranker.search(texts=asked).keys
+    assert [keys[0] for keys in found.keys[:1]] == ["tag 2"]
+    assert found.texts is not None
+    assert found.texts[0][0] == "green tea"
+    keys = data.queries.keys.to_list()
+    assert again.search(keys).keys == ranker.search(keys).keys
+    assert np.array_equal(again.search(keys).scores, ranker.search(keys).scores)
+    assert again.search(texts="green tea").keys == again.search(texts=["green tea"]).keys
+
+
+def test_a_known_query_is_answered_by_its_text_without_what_it_has_seen(ranker: Ranker) -> None:
+    text = documents()["text"][3]
+    whole, left = ranker.search(["d03"], include_seen=True), ranker.search(["d03"])
+    assert whole.keys == ranker.search(texts=[text]).keys
+    assert whole.keys[0][0] == "tag 3"
+    assert ("tag 3" in left.keys[0]) is ("tag 3" not in _seen(ranker, "d03"))
+
+
+def _seen(ranker: Ranker, key: str) -> list[Any]:
+    rows = ranker.queries.rows([key])
+    return ranker.candidates.take(ranker.seen.select(rows).candidates).to_list()
+
+
+def test_candidates_are_alike_by_their_vectors(ranker: Ranker, data: Dataset) -> None:
+    assert set(ranker.search(candidates=["tag 1"]).keys[0]) == {f"tag {i}" for i in (0, 2, 3, 4)}
+    with pytest.raises(UserError, match="overlap knows no likeness"):
+        rf.fit("overlap", data).search(candidates=["tag 1"])
+
+
+@BOTH
+def test_what_texts_cannot_do_is_refused(data: Dataset, method: str, tmp_path: Path) -> None:
+    ranker = rf.fit(method, data)
+    with pytest.raises(UserError, match=f"{method} ranks by text, not by history") as caught:
+        ranker.search(history=["tag 1"])
+    assert "text" in caught.value.hint
+    with pytest.raises(UserError, match=f"{method} ranks by text, and cannot take in pairs"):
+        ranker.add((["d01"], ["tag 3"]))
+    with pytest.raises(UserError, match="cannot take in pairs"):
+        fit_and_add(method, data, tmp_path / "more", tmp_path / "model")
+    with pytest.raises(UserError, match="search was given queries and texts"):
+        ranker.search(["d01"], texts=["tea"])
+
+
+def test_removed_queries_take_their_texts_along(ranker: Ranker, tmp_path: Path) -> None:
+    ranker.save(tmp_path / "model")
+    fewer = forget(tmp_path / "model", ["d00", "d17"])
+    assert fewer.texts is not None
+    assert len(fewer.texts) == len(fewer.queries) == 38
+    keys = fewer.queries.keys.to_list()
+    assert fewer.search(keys).keys == ranker.search(keys).keys
+    assert rf.load(tmp_path / "model").search(keys).keys == fewer.search(keys).keys
+
+
+def test_what_was_learnt_with_words_cannot_forget_them(data: Dataset) -> None:
+    with pytest.raises(UserError, match="overlap keeps the words of its queries") as caught:
+        rf.fit("overlap", data).remove(["d00"])
+    assert "fit again" in caught.value.hint
+
+
+# ---------------------------------------------------------------------------------- candidates
+
+
+def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> None:
+    ranker.save(tmp_path / "model")
+    new = pl.DataFrame(
+        {
+            "title": ["old tea", "xyzzy", None, "cold äther"],
+            "label": ["tag 25", "a tag", "maps", "z"],
+        }
+    )
+    grown = extend(tmp_path / "model", new, "label")
+    again = rf.load(tmp_path / "model")
+    for model in (grown, again):
+        assert model.candidates.texts is not None
+        table = dict(zip(model.candidates.keys, model.candidates.texts, strict=True))
+        assert table["tag 25"] == "old tea"
+        assert table["maps"] == "maps"  # known by its key
+        assert table["tag 2"] == "green tea"
+        assert model.candidates.keys.is_sorted()
+        assert len(model.candidates) == 9
+        first = model.search(texts=["tea, old"], k=1)
+        assert (first.keys, first.texts) == ([["tag 25"]], [["old tea"]])
+        assert set(model.search(texts=[""], k=9).keys[0][-4:]) == set(new["label"])
+    [entry] = again.model.notes["extended"]
+    assert entry == {"candidates": 4, "left_out": 0, "without_words": 1}
+    assert rows_by_key(again) == rows_by_key(ranker)
+
+
+def test_new_candidates_come_by_lines(ranker: Ranker, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("tag 25\told tea\ntag 26\tcold tea\n")
+    grown = ranker.add_candidates(tmp_path / "new.txt")
+    assert {"tag 25", "tag 26"} < set(grown.candidates.keys)
+    assert len(grown.candidates) == len(ranker.candidates) + 2
+    (tmp_path / "new.txt").write_text("code\twhat\ntag 25\told tea\n")
+    grown = ranker.add_candidates(tmp_path / "new.txt", text_column="what")
+    assert len(grown.candidates) == len(ranker.candidates) + 1
+    with pytest.raises(UserError, match="no column 'body'"):
+        ranker.add_candidates(tmp_path / "new.txt", text_column="body")
+
+
+def rows_by_key(ranker: Ranker) -> dict[Any, list[Any]]:
+    return {key: _seen(ranker, key) for key in ranker.queries.keys}
+
+
+def test_new_candidates_have_the_vectors_of_a_fit(data: Dataset, ranker: Ranker) -> None:
+    """A candidate added with the text of a known one is ranked beside it."""
+    grown = ranker.add_candidates(pl.DataFrame({"candidate": ["twin"], "words": ["green tea"]}))
+    names = dict(zip(grown.candidates.keys, grown.model.tensors["candidates"], strict=True))
+    assert torch.equal(names["twin"], names["tag 2"])
+    before = dict(zip(data.candidates.keys, ranker.model.tensors["candidates"], strict=True))
+    assert all(torch.equal(names[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "message"),
+    [
+        ({"candidate": ["tag 1"], "text": ["x"]}, {}, "knows the candidate 'tag 1' of"),
+        ({"candidate": ["a", "a"], "text": ["x", "y"]}, {}, "the key 'a' more than once"),
+        ({"candidate": ["a"], "b": ["x"], "c": ["y"]}, {}, "cannot tell which column"),
+        ({"candidate": ["a"], "text": [["x"]]}, {}, "holds List"),
+        ({"candidate": ["a"]}, {}, "no column of texts"),
+        ({"candidate": ["a"], "text": ["x"]}, {"text_column": "body"}, "no column 'body'"),
+        ({"candidate": ["a"], "text": ["x"]}, {"key_column": "id"}, "no column 'id'"),
+    ],
+)
+def test_candidates_that_cannot_be_added_are_refused(
+    ranker: Ranker, table: dict[str, Any], columns: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        ranker.add_candidates(pl.DataFrame(table), **columns)
+    assert caught.value.hint
+
+
+def test_a_search_of_its_own_takes_in_no_candidates(data: Dataset) -> None:
+    with pytest.raises(UserError, match="overlap makes no vectors from texts") as caught:
+        rf.fit("overlap", data).add_candidates(LABELS.with_columns(candidate=pl.lit("new")))
+    assert "fit it again" in caught.value.hint
+
+
+def test_candidates_that_come_by_features_show_no_text() -> None:
+    sizes = pl.DataFrame({"candidate": LABELS["candidate"], "size": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    ranker = rf.fit("slopes", prepared(candidate_features=sizes))
+    grown = ranker.add_candidates(pl.DataFrame({"candidate": ["tag 25"], "size": [2.5]}))
+    found = grown.search(["d01"], include_seen=True)
+    assert found.texts is not None
+    shown = dict(zip(found.keys[0], found.texts[0], strict=True))
+    topics = {f"tag {i}": topic for i, topic in enumerate(TOPICS)}
+    assert shown == {**topics, "tag 25": None}
+
+
+def test_features_are_no_texts(data: Dataset) -> None:
+    with pytest.raises(UserError, match="sums does not rank by text"):
+        rf.fit("sums", data).add_candidates(LABELS, text_column="text")
+
+
+# ---------------------------------------------------------------------------------- on disk
+
+
+def test_a_damaged_file_is_named(ranker: Ranker, tmp_path: Path) -> None:
+    for kind in ("texts-*.safetensors", "tokenizer-*.json", "candidates-*.parquet"):
+        ranker.save(tmp_path / "model")
+        (file,) = (tmp_path / "model").glob(kind)
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=f"{file.name} does not match its checksum"):
+            rf.load(tmp_path / "model")
+        file.unlink()
+        with pytest.raises(UserError, match=f"{file.name} is missing"):
+            rf.load(tmp_path / "model")
+
+
+def forged(
+    ranker: Ranker, path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]
+) -> None:
+    """A model folder with other content but right checksums."""
+    ranker.save(path / "model")
+    folder = store.open_folder(path / "model")
+    meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files")}
+    files: dict[str, Any] = {
+        name: folder.tensors(name) for name in ("tensors", "seen", "texts") if name in folder
+    }
+    files |= {name: folder.table(name) for name in ("queries", "candidates")}
+    files["tokenizer"] = folder.text("tokenizer")
+    change(files, meta)
+    store.write(path / "forged", "model", meta, files)
+
+
+def _put(name: str, key: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    def change(files: dict[str, Any], meta: dict[str, Any]) -> None:
+        (meta if name == "meta" else files[name])[key] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files, _: files["texts"]["tokens"].fill_(10**6),
+        lambda files, _: files["texts"]["tokens"].fill_(-1),
+        lambda files, _: files["texts"]["offsets"].fill_(3),
+        lambda files, _: files["texts"].pop("offsets"),
+        lambda files, _: files.pop("texts"),
+        lambda files, _: files.update(tokenizer='{"model": {"type": "evil"}}'),
+        lambda files, _: files.update(tokenizer="["),
+        _put("meta", "n_tokens", 3),
+        _put("meta", "n_tokens", "many"),
+        lambda _, meta: meta.pop("n_tokens"),
+    ],
+)
+def test_a_forged_model_is_refused(
+    ranker: Ranker, tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]
+) -> None:
+    forged(ranker, tmp_path, change)
+    with pytest.raises(UserError, match="is damaged"):
+        rf.load(tmp_path / "forged")
+
+
+# ---------------------------------------------------------------------------------- evaluation
+
+
+@BOTH
+def test_every_query_is_ranked_by_the_text_that_the_data_has(data: Dataset, method: str) -> None:
+    """Queries that the model does not know, too: here those that it has forgotten."""
+    ranker = rf.fit(method, data)
+    whole = rf.evaluate(ranker, data, metrics=["recall@2", "ndcg@5"], memory_budget=2**12)
+    assert (whole.unknown, whole.trained_on) == (0, 0)
+    test = data.split("test")
+    assert test.n_pairs > 0
+    for place, row in enumerate(whole.rows.tolist()):
+        truth = set(data.candidates.take(test.select(torch.tensor([row])).candidates).to_list())
+        top = ranker.search([data.queries.keys[row]], k=2).keys[0]
+        expected = len(truth & set(top)) / len(truth)
+        assert whole.per_query["recall@2"][place] == pytest.approx(expected)
+    if method == "words":
+        fewer = ranker.remove(data.queries.keys.to_list()[1:])
+        assert rf.evaluate(fewer, data, metrics=["recall@2", "ndcg@5"]).metrics == whole.metrics
+
+
+def test_data_with_other_tokens_is_refused(data: Dataset, ranker: Ranker) -> None:
+    other = prepared(vocabulary=9)
+    pairs = rf.prepare((["d00", "d01"] * 5, [f"tag {i % 5}" for i in range(10)]))
+    swapped = replace(data, n_tokens=data.n_tokens + 1)
+    weighed = replace(data, query_texts=as_bags(data.query_texts))
+    for given, message in (
+        (other, "the data has other tokens \\(9\\) than the model"),
+        (swapped, "other tokens"),
+        (weighed, "other tokens"),
+        (pairs, "words ranks by the texts of queries, and the data has none"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            rf.evaluate(ranker, given)
+        assert "prepare" in caught.value.hint
+
+
+def as_bags(texts: Texts | None) -> Texts:
+    assert texts is not None
+    return replace(texts, weights=torch.ones(len(texts.tokens)))
+
+
+def test_pairs_of_the_same_text_count_as_learnt_and_others_do_not(
+    data: Dataset, ranker: Ranker
+) -> None:
+    """Documents are numbered anew in other data: with one key and another text, they are others."""
+    train = data.split("train")
+    swapped = replace(data, train=data.split("test"), test=train, fingerprint="another")
+    assert rf.evaluate(ranker, swapped, metrics="ndcg@3").trained_on == train.n_pairs
+    assert data.query_texts is not None
+    moved = data.query_texts.select(torch.arange(len(data.queries)).roll(1))
+    anew = replace(swapped, query_texts=moved)
+    assert rf.evaluate(ranker, anew, metrics="ndcg@3").trained_on == 0
+
+
+# ---------------------------------------------------------------------------------- bags
+
+
+def test_models_of_bags_answer_for_known_queries_alone(data: Dataset, tmp_path: Path) -> None:
+    bags = replace(data, query_texts=as_bags(data.query_texts), tokenizer=None)
+    rf.fit("words", bags, out=tmp_path / "model")
+    ranker = rf.load(tmp_path / "model")
+    assert ranker.search(["d03"]).keys == rf.fit("words", data).search(["d03"]).keys
+    assert rf.evaluate(ranker, bags, metrics="ndcg@3").queries > 0
+    with pytest.raises(UserError, match="fitted on bags") as caught:
+        ranker.search(texts=["tea"])
+    assert "known query" in caught.value.hint
+
+
+# ---------------------------------------------------------------------------------- the index
+
+
+def test_an_approximate_index_finds_what_the_exact_one_does(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankfold.index.ann.SMALL", 0)
+    for method in ("words", "sums"):
+        exact = rf.fit(method, data)
+        near = replace(exact, index="auto")
+        keys = data.queries.keys.to_list()
+        assert isinstance(near.searcher.index, Approximate)
+        assert isinstance(exact.searcher.index, Exact)
+        assert near.search(keys, k=3).keys == exact.search(keys, k=3).keys
+        results = [rf.evaluate(exact, data, metrics="ndcg@3", index=index) for index in INDEXES]
+        assert all(result.metrics == results[0].metrics for result in results)
+
+
+@pytest.mark.parametrize("method", ["overlap", "neighbours"])
+def test_methods_without_vectors_have_no_approximate_index(data: Dataset, method: str) -> None:
+    ranker = rf.fit(method, data)
+    for ask in (
+        lambda: replace(ranker, index="auto"),
+        lambda: rf.evaluate(ranker, data, index="auto"),
+    ):
+        with pytest.raises(UserError, match=f"{method} has no vectors") as caught:
+            ask()
+        assert "exact" in caught.value.hint
+    with pytest.raises(UserError, match="there is no index 'faiss'"):
+        rf.evaluate(ranker, data, index="faiss")
+
+
+# ---------------------------------------------------------------------------------- predict
+
+
+@BOTH
+def test_texts_of_a_table_are_ranked_as_search_ranks_them(
+    data: Dataset, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankfold.tasks.predict.BLOCK_BYTES", 64 * 3 * 4)  # four rows at a time
+    ranker = rf.fit(method, data)
+    texts = [f"{TOPICS[i % 5]} {i}" for i in range(11)] + ["xyzzy", None]
+    keys = [f"q{i}" for i in range(13)]
+    pl.DataFrame({"id": keys, "title": texts}).write_parquet(tmp_path / "in.parquet")
+    out = tmp_path / "out.parquet"
+    done = predict(ranker, tmp_path / "in.parquet", out, k=3, with_text=True)
+    assert done == {"queries": 13, "unknown": 0, "without_words": 2, "left_out": 0}
+    lists = pl.read_parquet(out)
+    assert lists.columns == ["query", "rank", "candidate", "score", "text"]
+    expected = ranker.search(texts=[text or "" for text in texts], k=3)
+    by_query = lists.group_by("query", maintain_order=True).agg(pl.all())
+    assert by_query["query"].to_list() == keys
+    assert by_query["candidate"].to_list() == expected.keys
+    assert by_query["text"].to_list() == expected.texts
+    assert by_query["rank"].to_list() == [[1, 2, 3]] * 13
+    assert np.allclose(np.array(by_query["score"].to_list()), expected.scores)
+
+
+def test_keys_of_known_queries_are_ranked_where_there_are_no_texts(
+    ranker: Ranker, tmp_path: Path
+) -> None:
+    pl.DataFrame({"query": ["d05", "nobody", "d01", "d05"]}).write_csv(tmp_path / "in.csv")
+    done = predict(ranker, tmp_path / "in.csv", tmp_path / "out.parquet", k=2)
+    assert done == {"queries": 2, "unknown": 1, "without_words": 0, "left_out": 0}
+    lists = pl.read_parquet(tmp_path / "out.parquet")
+    first, second = ranker.search(["d05", "d01"], k=2).keys
+    assert lists["candidate"].to_list() == first + second
+    with pytest.raises(UserError, match="unknown query 'nobody'"):
+        predict(ranker, tmp_path / "in.csv", tmp_path / "out.parquet", strict=True)
+
+
+def test_texts_for_a_model_of_pairs_are_refused(data: Dataset, tmp_path: Path) -> None:
+    pl.DataFrame({"query": ["d05"], "text": ["tea"]}).write_csv(tmp_path / "in.csv")
+    ranker, out = rf.fit("sums", rf.prepare((["a", "b"], ["x", "y"]))), tmp_path / "out.parquet"
+    with pytest.raises(UserError, match="sums does not rank by text"):
+        predict(ranker, tmp_path / "in.csv", out, text="text")
+    with pytest.raises(UserError, match="no texts of candidates"):
+        predict(ranker, tmp_path / "in.csv", out, with_text=True)
+    assert predict(rf.fit("sums", data), tmp_path / "in.csv", out, with_text=True)["queries"] == 1
+
+
+def test_lists_that_could_not_be_put_anywhere_are_refused_before_the_input_is_read(
+    ranker: Ranker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
+    with pytest.raises(UserError, match=f"{tmp_path} is not yours to write into"):
+        predict(ranker, tmp_path / "nowhere.csv", tmp_path / "out.parquet")

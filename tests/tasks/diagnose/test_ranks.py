@@ -1,0 +1,143 @@
+"""Ranks told from the cache: how far off they are, and how much old vectors explain of it."""
+
+import pytest
+import torch
+from linear_grades import data_of
+from torch import Tensor
+
+from rankfold.distributed.collectives import SingleProcess
+from rankfold.losses.low_fpr import exact_ranks
+from rankfold.methods.ordinal.cba import CbaConfig, score_weights
+from rankfold.tasks.diagnose import diagnose
+from rankfold.tasks.diagnose.observer import Fit, encode, score_all, watch
+from rankfold.tasks.diagnose.ranks import Followed
+from rankfold.types import Run
+
+STILL = {"lr": 1e-12, "weight_decay": 0.0, "dropout": 0.0, "width": 8}
+
+
+def shares_by_loop(scores: Tensor, negative: Tensor) -> list[float]:
+    below = scores[negative].tolist()
+    return [sum(other > score for other in below) / len(below) for score in scores.tolist()]
+
+
+def test_exact_ranks_are_those_of_a_loop() -> None:
+    rng = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 12, (60,), generator=rng).double()  # with ties
+    negative = torch.rand(60, generator=rng) < 0.6
+    found = exact_ranks(scores, negative)
+    assert found.tolist() == pytest.approx(shares_by_loop(scores, negative))
+    assert exact_ranks(scores, torch.zeros(60, dtype=torch.bool)).tolist() == [0.0] * 60
+
+
+def test_a_cache_of_all_rows_and_an_encoder_that_stands_still_tell_the_truth() -> None:
+    found = diagnose("ranks", data_of(), {"epochs": 4, "cache": 200, "batch_size": 50, **STILL})
+    epochs = found.details["epochs"]
+    assert [entry["epoch"] for entry in epochs] == [0, 1, 2, 3, 4]
+    assert epochs[-1]["error"]["direct, shares"] < 0.01
+    assert epochs[0]["error"]["direct, shares"] < 0.5 * epochs[0]["error"]["direct, equal"]
+    assert all(entry["bound_holds"] == 1 for entry in epochs)
+    assert max(entry["drift"] for entry in epochs) < 1e-5
+    assert max(entry["change"] for entry in epochs) < 1e-3
+
+
+def test_the_bound_holds_while_the_encoder_moves() -> None:
+    options = {"epochs": 4, "lr": 0.02, "batch_size": 16, "cache": 32, "width": 8}
+    found = diagnose("ranks", data_of(), options)
+    later = found.details["epochs"][1:]
+    assert all(entry["bound_holds"] == 1 for entry in later)
+    assert all(0 < entry["change"] <= entry["bound"] <= 1 for entry in later)
+    assert all(entry["drift"] > 0.1 for entry in later)
+
+
+def test_what_the_sample_does_not_explain_is_age() -> None:
+    """|told - true| <= |told - fresh| + |fresh - true|; the last is small, as all rows are in."""
+    options = {"epochs": 1, "lr": 0.05, "warmup": 0.0, "cache": 600, "batch_size": 10}
+    found = diagnose("ranks", data_of(), {**STILL, **options})
+    first, last = found.details["epochs"]
+    sampling = first["error"]["direct, shares"]  # nothing is old yet
+    assert sampling < 0.01
+    assert first["drift"] < 1e-5  # the cached vectors are those of the rows that it is told of
+    assert last["error"]["direct, shares"] > 0.02
+    assert last["error"]["direct, shares"] <= last["change"] + 2 * sampling
+
+
+@pytest.mark.parametrize("cache", [24, 150])
+def test_figures_are_those_of_loops(cache: int) -> None:
+    run = Run(torch.Generator().manual_seed(3), torch.device("cpu"), SingleProcess())
+    fit = Fit(data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run)
+    kept: list[Followed] = []
+
+    def begin(parts, queues, first):
+        kept.append(Followed(parts, queues, first, fit.sample(30, "rows")))
+        return kept[0].take_in
+
+    list(watch(fit, begin))
+    (followed,) = kept
+    parts, queues, found = followed.parts, followed.queues, followed.measure()
+    grades, scores = parts.rows.grades, score_all(parts)
+    head = score_weights(parts).double()
+    sizes = torch.bincount(grades).clamp(max=cache)
+    rows = followed.numbers.vectors[: sizes.sum(), 0]
+    assert torch.equal(grades[rows], torch.arange(3).repeat_interleave(sizes))  # the right queue
+    fresh, cached = encode(parts, rows), queues.vectors[: len(rows)].double()
+    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of what can be negative
+    assert found["drift"] == pytest.approx(drift, rel=1e-5)
+    errors: list[list[float]] = [[], []]
+    changes: list[list[float]] = [[], []]
+    bounds: list[list[float]] = [[], []]
+    frequent = torch.bincount(grades) / len(grades)
+    for k in range(2):
+        truth = shares_by_loop(scores, grades <= k)
+        weights = [
+            (frequent[g] / n).item() if g <= k else 0.0
+            for g, n in enumerate(sizes.tolist())
+            for _ in range(n)
+        ]
+        total = sum(weights)
+        for x in followed.sample.tolist():
+            score = scores[x].item()
+            by_cached, by_fresh, near = 0.0, 0.0, 0.0
+            for weight, old, new in zip(weights, cached @ head, fresh @ head, strict=True):
+                by_cached += weight / total * (old.item() > score)
+                by_fresh += weight / total * (new.item() > score)
+                gap = abs(score - new.item()) / head.norm().item()
+                near += weight / total * (2 * drift > gap)
+            if grades[x] <= k:
+                errors[k].append(abs(by_cached - truth[x]))
+                changes[k].append(abs(by_cached - by_fresh))
+                bounds[k].append(near)
+    means, change, bound = (
+        [sum(values) / len(values) for values in each] for each in (errors, changes, bounds)
+    )
+    negatives = [x for x in followed.sample.tolist() if grades[x] <= 1]
+    highest = shares_by_loop(scores, grades <= 1)
+    drawn = followed.estimates()
+    for points in drawn.values():
+        assert [x for x, _ in points] == pytest.approx([highest[row] for row in negatives])
+    gaps = [abs(x - y) for x, y in drawn["direct"]]
+    assert sum(gaps) / len(gaps) == pytest.approx(means[1], abs=1e-5)
+    assert found["thresholds"]["direct, shares"] == pytest.approx(means, abs=1e-5)
+    assert found["error"]["direct, shares"] == pytest.approx(sum(means) / 2, abs=1e-5)
+    assert found["change"] == pytest.approx(sum(change) / 2, abs=1e-5)
+    assert found["bound"] == pytest.approx(sum(bound) / 2, abs=1e-5)
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    options = {"epochs": 1, "width": 4, "rows": 50}
+    first, again, other = (diagnose("ranks", data_of(), options, seed=s) for s in (5, 5, 6))
+    assert first == again
+    assert first.details["epochs"] != other.details["epochs"]
+
+
+def test_looking_on_changes_nothing() -> None:
+    """The training that is watched is the one that `fit` does."""
+    import rankfold as rf
+    from rankfold.methods import METHODS
+
+    assert "cba" in METHODS
+    model = rf.fit("cba", data_of(), epochs=2, width=4, seed=1, device="cpu", patience=9)
+    run = Run(torch.Generator().manual_seed(1), torch.device("cpu"), SingleProcess())
+    fit = Fit(data_of(), CbaConfig(epochs=2, width=4), run)
+    losses = [step.loss for step in watch(fit, lambda _p, _q, _f: lambda _seen: None) if step.whole]
+    assert losses == [entry["loss"] for entry in model.model.notes["history"]]

@@ -1,0 +1,403 @@
+"""Evaluation equals a loop over queries that sorts all scores."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.metrics import frequency_groups
+from rankfold.models.ranker import Ranker
+from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
+
+METRICS = ["ndcg@3", "mrr@3", "recall@3", "hit@3", "precision@3", "coverage@3"]
+
+
+def random_case(seed: int, m: int = 17, n: int = 11) -> tuple[Dataset, Ranker]:
+    """Random splits and random vectors; some queries have nothing in test."""
+    rng = torch.Generator().manual_seed(seed)
+    split = torch.randint(0, 9, (m, n), generator=rng)  # 0-2 train, 3 validation, 4 test, else none
+    parts = []
+    for values in ((0, 1, 2), (3,), (4,)):
+        pairs = sum((split == value).long() for value in values).nonzero()
+        parts.append(from_pairs(pairs[:, 0], pairs[:, 1], None, (m, n)))
+    queries, candidates = Vocabulary.numbered(m), Vocabulary.numbered(n)
+    data = Dataset("interactions", *parts, queries, candidates)
+    tensors = {
+        "queries": torch.randn(m, 4, generator=rng),
+        "candidates": torch.randn(n, 4, generator=rng),
+    }
+    return data, Ranker(Model("popularity", {}, tensors), queries, candidates, data.seen("test"))
+
+
+def by_loop(data: Dataset, ranker: Ranker, split: str, k: int) -> dict[str, float]:
+    scores = (ranker.model.tensors["queries"] @ ranker.model.tensors["candidates"].T).tolist()
+    hidden = [data.train] + ([data.validation] if split == "test" else [])
+    values: dict[str, list[float]] = {
+        name: [] for name in ("ndcg", "mrr", "recall", "hit", "precision")
+    }
+    shown = set()
+    for query in range(len(data.queries)):
+        truth = set(_row(getattr(data, split), query))
+        if not truth:
+            continue
+        seen = {c for part in hidden for c in _row(part, query)}
+        left = [c for c in range(len(data.candidates)) if c not in seen]
+        ranked = sorted(left, key=lambda c: (-scores[query][c], c))[:k]
+        hits = [place for place, c in enumerate(ranked, 1) if c in truth]
+        shown |= set(ranked)
+        ideal = sum(1 / math.log2(place + 1) for place in range(1, min(k, len(truth)) + 1))
+        values["ndcg"].append(sum(1 / math.log2(place + 1) for place in hits) / ideal)
+        values["mrr"].append(1 / hits[0] if hits else 0.0)
+        values["recall"].append(len(hits) / len(truth))
+        values["hit"].append(float(bool(hits)))
+        values["precision"].append(len(hits) / k)
+    means = {f"{name}@{k}": sum(v) / len(v) for name, v in values.items()}
+    return {**means, f"coverage@{k}": len(shown) / len(data.candidates)}
+
+
+def _row(part: object, query: int) -> list[int]:
+    offsets, candidates = part.offsets, part.candidates  # type: ignore[attr-defined]
+    return candidates[offsets[query] : offsets[query + 1]].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_equals_a_loop_over_queries(seed: int, split: str) -> None:
+    data, ranker = random_case(seed)
+    result = rf.evaluate(ranker, data, split=split, metrics=METRICS)  # type: ignore[arg-type]
+    assert dict(result.metrics) == pytest.approx(by_loop(data, ranker, split, 3), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None:
+    """As if neither the test nor any list had ever held them."""
+    rng = np.random.default_rng(seed)
+    m, n, k = 12, 9, 3
+    labels, filtered = rng.random((2, m, n)) < 0.3, rng.random((2, m, n)) < 0.2
+    labels[:, 0] = np.arange(n) == 4
+    filtered[:, 0, 4] = True  # so that one document loses the only label that it has
+    for own, out, name, long in zip(
+        labels, filtered, ("trn", "tst"), ("train", "test"), strict=True
+    ):
+        rows = [" ".join(f"{label}:1" for label in row.nonzero()[0]) for row in own]
+        (tmp_path / f"{name}_X_Y.txt").write_text("\n".join([f"{m} {n}", *rows]) + "\n")
+        (tmp_path / f"{name}_X_Xf.txt").write_text(f"{m} 1\n" + "0:1\n" * m)
+        np.savetxt(tmp_path / f"filter_labels_{long}.txt", np.argwhere(out), "%d")
+    data = rf.prepare(tmp_path, format="xc", validation_share=0.0)
+    queries, candidates = rng.normal(size=(2 * m, 4)), rng.normal(size=(n, 4))
+    tensors = {"queries": torch.tensor(queries), "candidates": torch.tensor(candidates)}
+    model = Model("popularity", {}, {name: table.float() for name, table in tensors.items()})
+    ranker = Ranker(model, data.queries, data.candidates, data.seen("test"))
+
+    truth = labels[1] & ~filtered[1]
+    scores = np.where(filtered[1], -np.inf, queries[m:] @ candidates.T)
+    first = np.argsort(-scores, axis=1)[:, :k]
+    hits = np.take_along_axis(truth, first, axis=1)
+    asked = truth.any(axis=1)
+    weights = 1 / np.log2(np.arange(2, k + 2))
+    best = np.array([weights[: min(k, n_)].sum() for n_ in truth.sum(axis=1)])
+
+    found = rf.evaluate(ranker, data, metrics=["precision@3", "recall@3", "ndcg@3"])
+    assert not asked[0]
+    assert labels[1, 0].any()
+    assert found.queries == asked.sum()
+    assert found.metrics == pytest.approx(
+        {
+            "precision@3": hits[asked].mean(),
+            "recall@3": (hits.sum(axis=1)[asked] / truth.sum(axis=1)[asked]).mean(),
+            "ndcg@3": ((hits @ weights)[asked] / best[asked]).mean(),
+        }
+    )
+    assert torch.equal(
+        data.train.candidate_counts(), torch.tensor((labels[0] & ~filtered[0]).sum(axis=0))
+    )
+
+
+def test_queries_without_a_positive_are_left_out_and_counted() -> None:
+    data, ranker = random_case(0)
+    result = rf.evaluate(ranker, data, metrics=["ndcg@3"])
+    empty = int((data.split("test").counts() == 0).sum())
+    assert empty > 0
+    assert result.without_positive == empty
+    assert result.queries == 17 - empty == len(result.per_query["ndcg@3"]) == len(result.rows)
+    assert result["ndcg@3"] == pytest.approx(float(np.mean(result.per_query["ndcg@3"])))
+
+
+def test_other_data_is_matched_by_key() -> None:
+    """Shuffled and partly unknown keys: known queries keep their values."""
+    data, ranker = random_case(1)
+    names = {
+        "queries": [f"q{i:02}" for i in range(17)],
+        "candidates": [f"c{i:02}" for i in range(11)],
+    }
+    known = Ranker(
+        ranker.model,
+        Vocabulary(17, lambda: pl.Series(names["queries"])),
+        Vocabulary(11, lambda: pl.Series(names["candidates"])),
+        ranker.seen,
+    )
+    rows = []
+    for number, part in enumerate((data.train, data.validation, data.test)):
+        pairs = zip(part.query_of_pair().tolist(), part.candidates.tolist(), strict=True)  # type: ignore[union-attr]
+        rows += [(f"q{q:02}", f"c{c:02}", number) for q, c in pairs]
+    plain = _given_splits(rows)
+    expected = rf.evaluate(known, plain, metrics=["ndcg@3", "recall@3"])
+    more = [("a-new-query", "c01", 2), ("a-new-query", "c02", 0), ("q00", "a-new-candidate", 2)]
+    found = rf.evaluate(known, _given_splits(rows + more), metrics=["ndcg@3", "recall@3"])
+    assert found.unknown == 1
+    q00 = plain.queries.keys.to_list().index("q00")
+    expected_values = dict(zip(expected.rows.tolist(), expected.per_query["recall@3"], strict=True))
+    found_values = dict(zip((found.rows - 1).tolist(), found.per_query["recall@3"], strict=True))
+    n_positives = int(plain.split("test").counts()[q00])
+    before = expected_values.pop(q00, 0.0)
+    assert found_values.pop(q00) == pytest.approx(before * n_positives / (n_positives + 1))
+    assert found_values == pytest.approx(expected_values)
+
+
+def _given_splits(rows: list[tuple[str, str, int]]) -> Dataset:
+    parts = [
+        pl.DataFrame(
+            [r[:2] for r in rows if r[2] == s], schema=["query", "candidate"], orient="row"
+        )
+        for s in range(3)
+    ]
+    return rf.prepare(train=parts[0], validation=parts[1], test=parts[2])
+
+
+def test_refuses_a_split_that_is_not_there_and_an_unknown_metric() -> None:
+    data, ranker = random_case(0)
+    with pytest.raises(UserError, match="cannot evaluate on 'train'"):
+        rf.evaluate(ranker, data, split="train")
+    with pytest.raises(UserError, match="no metric was asked for"):
+        rf.evaluate(ranker, data, metrics=[])
+    with pytest.raises(UserError, match="no metric 'ncdg'"):
+        rf.evaluate(ranker, data, metrics=["ncdg@10"])
+
+
+def test_pairs_that_the_model_was_fitted_on_are_counted() -> None:
+    """Other splits of the same table, and validation after a refit: the figures are too high."""
+    table = pl.DataFrame(
+        {
+            "query": [q for q in range(20) for _ in range(8)],
+            "candidate": [(q + c * c) % 23 for q in range(20) for c in range(8)],
+        }
+    )
+    first, second = (rf.prepare(table, seed=seed) for seed in (0, 1))
+    model = rf.fit("rg2-plain", first, width=4, sweeps=2)
+    assert rf.evaluate(model, first, metrics="ndcg@3").trained_on == 0
+    seen = {(q, c) for q, c in _pairs(first.seen("test"))}
+    shared = len(seen & set(_pairs(second.split("test"))))
+    assert shared > 0
+    assert rf.evaluate(model, second, metrics="ndcg@3").trained_on == shared
+    again = rf.fit("rg2-plain", first, width=4, sweeps=2, refit=True)
+    result = rf.evaluate(again, first, split="validation", metrics="ndcg@3")
+    assert result.trained_on == first.split("validation").n_pairs
+
+
+def _pairs(part: Interactions) -> list[tuple[int, int]]:
+    return list(zip(part.query_of_pair().tolist(), part.candidates.tolist(), strict=True))
+
+
+def test_popularity_is_that_of_the_training_pairs() -> None:
+    data, ranker = random_case(2)
+    result = rf.evaluate(ranker, data, metrics=["popularity@3"])
+    counts = data.split("train").candidate_counts()
+    ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
+    row = int(result.rows[0])
+    hidden = data.seen("test").select(torch.tensor([row]))
+    ids = ranker.top_k(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    expected = sum(ranks[i] for i in ids) / len(ids)
+    assert result.per_query["popularity@3"][0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("budget", [2**30, 2**8])
+def test_a_query_without_a_vector_gets_what_is_popular_in_training(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, ranker = random_case(3)
+    queries, candidates = (ranker.model.tensors[name] for name in ("queries", "candidates"))
+    queries[::2] = 0
+    counts = data.split("train").candidate_counts().float()
+    assert counts.argsort().tolist() != ranker.seen.candidate_counts().argsort().tolist()
+    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same answers, without zeros
+    longer = torch.cat([queries, (torch.arange(17) % 2 == 0)[:, None].float()], dim=1)
+    same = replace(ranker.model, tensors={"queries": longer, "candidates": taller})
+    expected = by_loop(data, replace(ranker, model=same), "test", 3)
+    counted = []
+    count = Interactions.candidate_counts
+    monkeypatch.setattr(
+        Interactions, "candidate_counts", lambda pairs: counted.append(pairs) or count(pairs)
+    )
+    result = rf.evaluate(ranker, data, metrics=METRICS, memory_budget=budget)
+    assert dict(result.metrics) == pytest.approx(expected, rel=1e-5)
+    assert len(counted) == 1  # however many blocks
+
+
+PS = ["psp@3", "psn@3", "psp-raw@3", "psn-raw@3"]
+
+
+def weights_by_loop(data: Dataset, a: float, b: float) -> list[float]:
+    """1/p of each candidate of the data."""
+    rows = [_row(data.train, query) for query in range(len(data.queries))]
+    counts = [sum(c in row for row in rows) for c in range(len(data.candidates))]
+    scale = (math.log(sum(bool(row) for row in rows)) - 1) * (b + 1) ** a
+    return [1 + scale * (count + b) ** -a for count in counts]
+
+
+def propensity_scored_by_loop(
+    data: Dataset, ranker: Ranker, weights: list[float], k: int, group: set[int]
+) -> dict[str, float]:
+    """On test, with the positives of a group alone; ratios of sums over queries."""
+    scores = (ranker.model.tensors["queries"] @ ranker.model.tensors["candidates"].T).tolist()
+    sums, queries = dict.fromkeys(("psp", "psp best", "psn", "psn best"), 0.0), 0
+    for query in range(len(data.queries)):
+        truth = set(_row(data.test, query)) & group
+        if not truth:
+            continue
+        queries += 1
+        seen = {*_row(data.train, query), *_row(data.validation, query)}
+        left = [c for c in range(len(data.candidates)) if c not in seen]
+        ranked = sorted(left, key=lambda c: (-scores[query][c], c))[:k]
+        got = [weights[c] if c in truth else 0.0 for c in ranked]
+        best = sorted((weights[c] for c in truth), reverse=True)[:k]
+        discount = sum(1 / math.log2(r + 2) for r in range(len(best)))
+        for name, gains in (("", got), (" best", best)):
+            sums["psp" + name] += sum(gains) / k
+            dcg = sum(gain / math.log2(r + 2) for r, gain in enumerate(gains))
+            sums["psn" + name] += dcg / discount
+    return {
+        f"psp@{k}": sums["psp"] / sums["psp best"],
+        f"psn@{k}": sums["psn"] / sums["psn best"],
+        f"psp-raw@{k}": sums["psp"] / queries,
+        f"psn-raw@{k}": sums["psn"] / queries,
+    }
+
+
+@pytest.mark.parametrize("budget", [2**30, 2**8])
+@pytest.mark.parametrize("given", [(0.55, 1.5), (0.6, 2.6)])
+def test_propensity_scores_are_ratios_of_sums_however_many_blocks(
+    given: tuple[float, float], budget: int
+) -> None:
+    data, ranker = random_case(4)
+    result = rf.evaluate(ranker, data, metrics=PS, propensity=given, memory_budget=budget)
+    weights = weights_by_loop(data, *given)
+    expected = propensity_scored_by_loop(data, ranker, weights, 3, set(range(11)))
+    assert dict(result.metrics) == pytest.approx(expected, rel=1e-5)
+    for name in PS:
+        assert result[name] == pytest.approx(float(np.mean(result.per_query[name])))
+    assert result.to_json()["propensity"] == {"A": given[0], "B": given[1]}
+
+
+def test_propensities_default_to_the_papers_and_are_told_only_where_used() -> None:
+    data, ranker = random_case(4)
+    assert rf.evaluate(ranker, data, metrics="psp@3").propensity == (0.55, 1.5)
+    plain = rf.evaluate(ranker, data, metrics="ndcg@3", propensity=(1.0, 1.0))
+    assert plain.propensity is None
+    assert "propensity" not in plain.to_json()
+    with pytest.raises(UserError, match="the propensity's A is 1 and B 0"):
+        rf.evaluate(ranker, data, propensity=(1.0, 0.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("budget", [2**30, 2**8])
+def test_strata_equal_a_loop(seed: int, budget: int) -> None:
+    data, ranker = random_case(seed)
+    data = without_in_train(data, {0, 7})
+    metrics = [*PS, "recall@3", "popularity@3", "coverage@3"]
+    result = rf.evaluate(ranker, data, metrics=metrics, strata=True, memory_budget=budget)
+    assert [stratum.name for stratum in result.strata] == ["head", "torso", "tail", "unseen"]
+    counts, weights = data.split("train").candidate_counts(), weights_by_loop(data, 0.55, 1.5)
+    groups = frequency_groups(counts)
+    for number, stratum in enumerate(result.strata):
+        members = set((groups == number).nonzero().flatten().tolist())
+        assert stratum.candidates == len(members)
+        assert stratum.train_pairs == sum(int(counts[c]) for c in members)
+        rows = [set(_row(data.test, query)) & members for query in range(len(data.queries))]
+        assert stratum.queries == sum(map(bool, rows)) > 0
+        expected = propensity_scored_by_loop(data, ranker, weights, 3, members)
+        found = dict(stratum.metrics)
+        pairs = [pair for pair in _pairs(data.split("test")) if pair[1] in members]
+        alone = replace(data, test=_from(pairs, data))
+        expected["recall@3"] = rf.evaluate(ranker, alone, metrics="recall@3")["recall@3"]
+        assert found == pytest.approx(expected, rel=1e-5)  # nothing that ignores the truth
+    assert result.to_json()["strata"][3] == {
+        "name": "unseen",
+        "candidates": 2,
+        "train_pairs": 0,
+        "queries": result.strata[3].queries,
+        "metrics": dict(result.strata[3].metrics),
+    }
+
+
+def without_in_train(data: Dataset, candidates: set[int]) -> Dataset:
+    pairs = [pair for pair in _pairs(data.split("train")) if pair[1] not in candidates]
+    return replace(data, train=_from(pairs, data))
+
+
+def _from(pairs: list[tuple[int, int]], data: Dataset) -> Interactions:
+    table = torch.tensor(pairs)
+    shape = (len(data.queries), len(data.candidates))
+    return from_pairs(table[:, 0], table[:, 1], None, shape)
+
+
+def test_a_group_that_no_query_asks_for_has_no_values() -> None:
+    data, ranker = random_case(0)
+    groups = frequency_groups(data.split("train").candidate_counts())
+    pairs = [pair for pair in _pairs(data.split("test")) if groups[pair[1]] != 2]
+    result = rf.evaluate(ranker, replace(data, test=_from(pairs, data)), strata=True)
+    names = [stratum.name for stratum in result.strata]
+    assert names == ["head", "torso", "tail"]  # every candidate is seen
+    assert result.strata[2].queries == 0 < result.strata[2].candidates
+    assert dict(result.strata[2].metrics) == {}
+    assert result.to_json()["strata"][2]["metrics"] == {}
+
+
+def test_frequencies_of_other_data_are_its_own() -> None:
+    """A candidate that the model does not know keeps its training count, and its group."""
+    data, ranker = random_case(1)
+    known = Ranker(
+        replace(ranker.model, tensors={**ranker.model.tensors, "candidates": torch.zeros(9, 4)}),
+        ranker.queries,
+        Vocabulary(9, lambda: pl.int_range(2, 11, eager=True)),  # not 0 and 1
+        renumbered(ranker.seen),
+    )
+    given = rf.evaluate(known, data, metrics=["psp@3", "psp-raw@3"], strata=True)
+    weights = torch.tensor(weights_by_loop(data, 0.55, 1.5))
+    best = [
+        sum(sorted((float(weights[c]) for c in _row(data.test, int(row))), reverse=True)[:3]) / 3
+        for row in given.rows
+    ]
+    assert given["psp-raw@3"] > 0
+    assert given["psp-raw@3"] / given["psp@3"] == pytest.approx(float(np.mean(best)), rel=1e-5)
+    whole = rf.evaluate(ranker, data, metrics="psp@3", strata=True)
+    for ours, theirs in zip(given.strata, whole.strata, strict=True):
+        for name in ("name", "candidates", "train_pairs", "queries"):
+            assert getattr(ours, name) == getattr(theirs, name)
+
+
+def renumbered(seen: Interactions) -> Interactions:
+    pairs = torch.tensor([(q, c - 2) for q, c in _pairs(seen) if c >= 2])
+    return from_pairs(pairs[:, 0], pairs[:, 1], None, (seen.n_queries, 9))
+
+
+def test_damaged_pairs_are_refused() -> None:
+    data, ranker = random_case(0)
+    train = data.split("train")
+    bad = train.candidates.clone()
+    bad[0] = 99
+    broken = replace(data, train=replace(train, candidates=bad))
+    for work in (lambda: rf.evaluate(ranker, broken), lambda: rf.fit("popularity", broken)):
+        with pytest.raises(UserError, match="the train pairs are damaged"):
+            work()
+
+
+def test_memory_does_not_grow_with_the_cut_off() -> None:
+    data, ranker = random_case(0)
+    deep = rf.evaluate(ranker, data, metrics=["recall@1000000"], memory_budget=2**12)
+    assert deep["recall@1000000"] == 1.0

@@ -1,0 +1,398 @@
+"""Evaluation of graded rows: the metrics of the scores, and how sure they are."""
+
+import importlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_rows
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+from rankfold.metrics import graded_mean, graded_values, parse_graded
+from rankfold.models.grader import FITTED, Grader
+from rankfold.tasks.evaluate_graded import (
+    GRADED_DEFAULTS,
+    Certainty,
+    GradedEvaluation,
+    _bootstrap,
+    _resampled,
+    evaluate_graded,
+    matched,
+)
+from rankfold.types import Columns, Dataset, Graded
+
+
+@pytest.fixture(autouse=True)
+def _linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return data_of()
+
+
+@pytest.fixture
+def grader(data: Dataset) -> Grader:
+    return grader_of(data)
+
+
+def evaluate(grader: Grader, data: Dataset, **how: object) -> GradedEvaluation:
+    found = rf.evaluate(grader, data, **how)  # type: ignore[arg-type]
+    assert isinstance(found, GradedEvaluation)
+    return found
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_values_are_those_of_the_scores(grader: Grader, data: Dataset, split: str) -> None:
+    found = evaluate(grader, data, split=split, samples=20)
+    rows = getattr(data, split)
+    scores = grader.score(rows)
+    assert tuple(found.metrics) == GRADED_DEFAULTS
+    for name in GRADED_DEFAULTS:
+        spec = parse_graded(name)
+        assert found[name] == graded_mean(scores, rows.grades, 3, spec)
+        values = graded_values(scores, rows.grades, 3, spec).tolist()
+        assert found.thresholds.get(name) == (None if name == "order" else values)
+    assert (found.queries, found.without_grade, found.trained_on) == (200, 0, 0)
+    assert found["tpr@fpr=0.01"] == found.metrics["tpr@fpr=.01"]
+
+
+def test_the_document_is_json(grader: Grader, data: Dataset) -> None:
+    rare = replace(data, test=data.graded("test").select((data.test.grades < 2).nonzero()[:, 0]))
+    found = evaluate(grader, rare, metrics="auc", samples=10).to_json()
+    found = json.loads(json.dumps(found, allow_nan=False))
+    assert found["split"] == "test"
+    assert found["thresholds"]["auc"][1] is None  # no row is above mild
+    assert found["metrics"]["auc"] == found["thresholds"]["auc"][0]
+    low, high = found["intervals"]["auc"]
+    assert low < found["metrics"]["auc"] < high
+    assert "calibration" not in found
+
+
+def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> None:
+    rows = data.graded("test")
+    grades = rows.grades.clone()
+    grades[:50] = -1
+    found = evaluate(grader, replace(data, test=replace(rows, grades=grades)), samples=0)
+    alone = evaluate(grader, replace(data, test=rows.select(torch.arange(50, 200))), samples=0)
+    assert (found.queries, found.without_grade) == (150, 50)
+    assert found.metrics == alone.metrics
+    assert found.intervals == {}
+
+
+# ---------------------------------------------------------------------------------- bootstrap
+
+
+def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
+    """Counting rows instead of drawing them gives the same values, ties included."""
+    rows, specs = data.graded("test"), [*map(parse_graded, GRADED_DEFAULTS)]
+    specs.append(parse_graded("tpr-closest@fpr=.2"))
+    scores, how = grader.score(rows).round(decimals=1), Certainty(samples=7, seed=3)
+    drawn = _bootstrap(scores, rows.grades, 3, specs, how, lambda _what, _share: None)
+    samples = torch.cat(list(_resampled(200, 3, how)))
+    assert samples.shape == (7, 200)
+    assert (samples.sum(dim=1) == 200).all()
+    for number, counts in enumerate(samples):
+        own = torch.repeat_interleave(scores.sort(descending=True).indices, counts)
+        for spec in specs:
+            expected = graded_mean(scores[own], rows.grades[own], 3, spec)
+            assert drawn[str(spec)][number].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_samples_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = Certainty(samples=11, seed=1)
+    whole = list(_resampled(50, 3, how))
+    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK", 50 * 3 * 2)
+    parts = list(_resampled(50, 3, how))
+    assert (len(whole), len(parts)) == (1, 6)
+    assert torch.equal(torch.cat(parts), whole[0])
+
+
+def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> None:
+    def interval(**how: object) -> tuple[float, float]:
+        return evaluate(grader, data, metrics="auc", **how).intervals["auc"]
+
+    assert interval(seed=1) == interval(seed=1) != interval(seed=2)
+    wide, narrow = interval(confidence=0.99), interval(confidence=0.5)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_samples_of_one_grade_make_no_interval(grader: Grader, data: Dataset, seed: int) -> None:
+    """Two rows: half of the samples have both."""
+    rows = data.graded("test")
+    places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
+    found = evaluate(grader, replace(data, test=rows.select(places)), samples=3, seed=seed)
+    samples = torch.cat(list(_resampled(2, 3, Certainty(samples=3, seed=seed))))
+    enough = int((samples > 0).all(dim=1).sum()) > 1
+    assert all((ends is not None) == enough for ends in found.intervals.values())
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
+    with pytest.raises(UserError, match="samples is 1, and one sample has no spread"):
+        evaluate(grader, data, samples=1)
+
+
+def test_intervals_hold_what_they_say() -> None:
+    """Of 80 samples of rows, about nine in ten have the true value in their interval of .9."""
+    everything = random_rows(100, 40_000)
+    data = data_of()
+    grader = grader_of(data)
+    truth = graded_mean(grader.score(everything), everything.grades, 3, parse_graded("auc"))
+    held = 0
+    for start in range(80):
+        some = everything.select(torch.arange(start * 300, (start + 1) * 300))
+        found = evaluate(
+            grader, replace(data, test=some), metrics="auc", samples=300, confidence=0.9
+        )
+        low, high = found.intervals["auc"]
+        held += low <= truth <= high
+    assert 64 <= held <= 79  # binomial(80, .9) is below or above it once in 300 times
+
+
+# ---------------------------------------------------------------------------------- cuts, curves
+
+
+def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Dataset) -> None:
+    found = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], samples=0)
+    (entry,) = found.operating
+    assert (entry.fpr, found.operating_on) == (0.1, "validation")
+    scores, grades = grader.score(data.graded("test")), data.graded("test").grades
+    for k, cut in enumerate(grader.cuts(0.1)):
+        passed = scores > cut
+        assert entry.false_positives[k] == pytest.approx(passed[grades <= k].double().mean().item())
+        assert entry.true_positives[k] == pytest.approx(passed[grades > k].double().mean().item())
+    own = evaluate(grader, data, metrics="tpr@fpr=.1", split="validation", samples=0).operating[0]
+    assert all(rate is not None and rate <= 0.1 for rate in own.false_positives)
+
+
+def test_a_model_without_cuts_is_evaluated_all_the_same(grader: Grader, data: Dataset) -> None:
+    kept = {"weights": grader.model.tensors["weights"]}
+    bare = replace(grader, model=replace(grader.model, tensors=kept))
+    found = evaluate(bare, data, samples=0)
+    assert found.operating == []
+    assert found.metrics == evaluate(grader, data, samples=0).metrics
+
+
+def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset) -> None:
+    curves = evaluate(grader, data, samples=0, calibration=4).to_json()["calibration"]
+    assert [len(curve) for curve in curves] == [4, 4]
+    assert all(entry["rows"] == 50 for curve in curves for entry in curve)
+    lowest, highest = curves[0][0], curves[0][-1]
+    assert lowest["score"] < highest["score"]
+    assert lowest["share"] < highest["share"]
+
+
+def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
+    grader = grader_of(data, refit=True, data=data.fingerprint)
+    assert evaluate(grader, data, split="validation", samples=0).trained_on == 200
+    assert evaluate(grader, data, split="test", samples=0).trained_on == 0
+    assert evaluate(grader_of(data), data, split="validation", samples=0).trained_on == 0
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> None:
+    """The same table, split again: rows are told by what is in them; ``id`` is no feature."""
+    table = pl.DataFrame(
+        {
+            "id": range(200),
+            "x": [(number * 37 % 200) / 7 for number in range(200)],
+            "site": [None if number % 9 == 0 else "abc"[number % 3] for number in range(200)],
+            "y": [number * 37 % 200 // 70 for number in range(200)],
+        }
+    )
+    how = {"format": "features", "grade": "y"}
+    first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
+    ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
+    grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
+    learnt = {*_ids(ids[0], "train"), *(_ids(ids[0], "validation") if refit else ())}
+    for split in ("validation", "test"):
+        again = learnt & set(_ids(ids[1], split))
+        assert evaluate(grader, second, split=split, samples=0).trained_on == len(again) > 10
+    assert evaluate(grader, first, samples=0).trained_on == 0
+
+
+def _ids(data: Dataset, split: str) -> list[int]:
+    assert data.columns is not None
+    numbers = getattr(data, split).numbers[:, data.columns.numbers.index("id")]
+    return [int(number) for number in numbers]
+
+
+def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Dataset) -> None:
+    """Whatever the order of columns and levels in the data; by columns of its own it is not."""
+    theirs = Columns(("age", "bmi", "dose"), {"site": ("0", "a", "b")})
+    rows = data.graded("train")
+    bmi = torch.arange(200.0)
+    numbers = torch.stack([rows.numbers[:, 0] + 0.0, bmi, rows.numbers[:, 1]], dim=1)
+    sites = torch.where(rows.categories >= 0, rows.categories + 1, -1)
+    grades = rows.grades.clone()
+    numbers[:10, 0] += 1
+    sites[10:20] = 0
+    grades[20:30] = (grades[20:30] + 1) % 3
+    other = replace(data, columns=theirs, test=Graded(numbers, sites, None, grades))
+    same = int((rows.categories[10:20] == -1).sum())  # to the model a new level is a missing one
+    assert evaluate(grader, other, samples=0).trained_on == 170 + same
+
+
+def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -> None:
+    """A column of keys: in another split each row of test has one that train lacks."""
+    rows = range(200)
+    table = pl.DataFrame(
+        {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
+    )
+    first, second = (rf.prepare(table, format="features", grade="y", seed=s) for s in (0, 1))
+    grader = rf.fit("ce", first, epochs=1)
+    found = evaluate(grader, second, samples=0)
+    assert found.trained_on is None
+    assert "not known whether the model was fitted on some of these rows: key" in found.cautions[-1]
+    assert evaluate(grader, first, samples=0).trained_on == 0
+
+
+def test_a_model_of_before_leaves_open_what_it_was_fitted_on(data: Dataset) -> None:
+    grader = grader_of(data, data=data.fingerprint)
+    tensors = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
+    old = replace(grader, model=replace(grader.model, tensors=tensors))
+    assert evaluate(old, data, samples=0).trained_on == 0
+    other = evaluate(old, replace(data, fingerprint="g"), samples=0)
+    assert other.trained_on is None
+    assert other.to_json()["trained_on"] is None
+
+
+# ---------------------------------------------------------------------------------- other data
+
+
+def test_grades_are_matched_by_name(grader: Grader, data: Dataset) -> None:
+    turned = data_of(names=[NAMES[2], NAMES[0], NAMES[1]])
+    rows = turned.graded("test")
+    other = replace(turned, test=replace(rows, grades=(rows.grades + 1) % 3))
+    expected = evaluate(grader, data, samples=0).metrics
+    assert evaluate(grader, other, samples=0).metrics == expected
+    unknown = data_of(names=["none", "mild", "dire"])
+    with pytest.raises(UserError, match="does not know the grade 'dire'") as caught:
+        evaluate(grader, unknown)
+    assert "none, mild, severe" in caught.value.hint
+
+
+def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -> None:
+    theirs = Columns(("age", "bmi", "dose"), {"city": ("x",), "site": ("0", "a", "b")})
+    rows = data.graded("test")
+    numbers = torch.stack([rows.numbers[:, 0], torch.full((200,), 9.0), rows.numbers[:, 1]], dim=1)
+    sites = torch.where(rows.categories >= 0, rows.categories + 1, -1)
+    sites[:20] = 0  # a level that the model does not know
+    test = Graded(numbers, torch.cat([torch.zeros_like(sites), sites], dim=1), None, rows.grades)
+    found = matched(grader, replace(data, columns=theirs), test)
+    assert torch.equal(found.numbers, rows.numbers)
+    assert torch.equal(found.categories[20:], rows.categories[20:])
+    assert (found.categories[:20] == -1).all()
+    assert found.categories.dtype == torch.int32
+    other = replace(data, columns=theirs, train=test, validation=test, test=test)
+    told = evaluate(grader, other, samples=0).cautions
+    assert told == ["20 of 200 values of site are new to the model: they count as missing"]
+
+
+def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
+    """Also those that the data has not kept, because its own train rows have none such."""
+    assert not evaluate(grader, data, samples=0).cautions
+    assert "cautions" not in evaluate(grader, data, samples=0).to_json()
+    lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
+    told = "7 of 200 values of site are new to the model: they count as missing"
+    assert evaluate(grader, lost, samples=0).to_json()["cautions"][0] == told
+    rows = data.graded("test")
+    more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
+    other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
+    new = 7 + int((rows.categories == 1).sum())  # now "c"
+    caution = evaluate(grader, other, samples=0).cautions[0]
+    assert caution.startswith(f"{new} of 200 values of site are new to the model, or to the train")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns(("age",), dict(COLUMNS.levels)), "column 'dose', which is not in the data"),
+        (Columns((*COLUMNS.numbers, "site"), {}), "column 'site', which is of another kind"),
+        (None, "the data has images alone, but the model was fitted on columns"),
+    ],
+)
+def test_columns_that_are_missing_are_told(
+    grader: Grader, data: Dataset, columns: Columns, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        evaluate(grader, replace(data, columns=columns))
+    assert caught.value.hint
+
+
+def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Dataset) -> None:
+    columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
+    told = [{"column": "dose", "why": "'x' (new.csv:17) is no number"}]
+    other = replace(data, columns=columns, summary={"doubtful": told})
+    with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
+        evaluate(grader, other)
+    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is no number"
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"metrics": ["ndcg@10"]}, "graded rows have no metric 'ndcg'"),
+        ({"metrics": []}, "no metric was asked for"),
+        ({"split": "train"}, "cannot evaluate on 'train'"),
+        ({"samples": -1}, "samples is -1"),
+        ({"confidence": 1.0}, "confidence is 1"),
+        ({"sampels": 5}, "there is no option 'sampels'"),
+        ({"strata": True}, "strata is for models that rank"),
+        ({"index": "auto"}, "index is for models that rank"),
+    ],
+)
+def test_wrong_turns_are_told(
+    grader: Grader, data: Dataset, how: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        evaluate(grader, data, **how)
+    assert caught.value.hint
+
+
+def test_one_grade_alone_is_nothing_to_measure(grader: Grader, data: Dataset) -> None:
+    rows = data.graded("test")
+    same = replace(rows, grades=torch.ones_like(rows.grades))
+    with pytest.raises(UserError, match="rows of the test split all have the same grade"):
+        evaluate(grader, replace(data, test=same))
+
+
+def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None:
+    table = pl.DataFrame({"user": [1, 1, 2, 2, 2, 2, 2], "item": [1, 2, 1, 2, 3, 4, 5]})
+    pairs = rf.prepare(table)
+    ranker = rf.fit("popularity", pairs)
+    with pytest.raises(UserError, match="this data holds pairs"):
+        rf.evaluate(grader, pairs)
+    with pytest.raises(UserError, match="this data holds graded rows"):
+        rf.evaluate(ranker, data)
+    with pytest.raises(UserError, match="samples is for graded rows, and popularity ranks"):
+        rf.evaluate(ranker, pairs, samples=10)
+
+
+def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None:
+    found = evaluate_graded(grader, data)
+    assert found.intervals == evaluate(grader, data).intervals
+    assert all(not math.isnan(end) for ends in found.intervals.values() for end in ends)
+
+
+def test_the_benchmark_makes_the_folders_that_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    bench = importlib.import_module("graded_quality")
+    monkeypatch.setattr(bench, "FOLDERS", tmp_path / "scratch" / "data")
+    monkeypatch.setattr(bench, "ARRAYS", tmp_path / "scratch" / "graded")
+    bench.export("retinamnist", tmp_path)
+    assert len(bench.load("retinamnist").graded("train")) == 1080

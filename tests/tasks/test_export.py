@@ -1,0 +1,130 @@
+"""What is exported gives, by plain means, the answers that the model gives."""
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from planted import groups
+
+import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.index.build import build
+from rankfold.index.plain import write_plain
+from rankfold.models.index import add_index
+from rankfold.models.ranker import Ranker, load
+from rankfold.tasks.export import export
+from rankfold.types import Model, Vocabulary, from_pairs
+
+
+def fitted(method: str = "rg2-plain", **options: object) -> Ranker:
+    model = rf.fit(method, groups(), **options)
+    assert isinstance(model, Ranker)
+    return model
+
+
+def test_tables_hold_the_vectors_of_the_keys(tmp_path: Path) -> None:
+    model = fitted(width=8)
+    about = export(model, tmp_path / "out")
+    queries = pl.read_parquet(tmp_path / "out" / "queries.parquet")
+    candidates = pl.read_parquet(tmp_path / "out" / "candidates.parquet")
+    assert about["width"] == 8
+    assert about["queries"]["rows"] == len(queries) == len(model.queries)
+    scores = queries["vector"].to_numpy() @ candidates["vector"].to_numpy().T
+    expected = model.search(queries["key"].to_list(), k=5, include_seen=True)
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    assert candidates["key"].to_numpy()[best].tolist() == expected.keys
+    np.testing.assert_allclose(np.take_along_axis(scores, best, 1), expected.scores, rtol=1e-5)
+
+
+def test_arrays_hold_the_same(tmp_path: Path) -> None:
+    model = fitted(width=8)
+    export(model, tmp_path / "tables", index=False)
+    export(model, tmp_path / "arrays", form="npy", index=False)
+    for side in ("queries", "candidates"):
+        table = pl.read_parquet(tmp_path / "tables" / f"{side}.parquet")
+        array = np.load(tmp_path / "arrays" / f"{side}.npy")
+        keys = pl.read_parquet(tmp_path / "arrays" / f"{side}.keys.parquet")
+        assert np.array_equal(table["vector"].to_numpy(), array)
+        assert table.drop("vector").equals(keys)
+    assert not (tmp_path / "arrays" / "index.faiss").exists()
+
+
+def test_the_index_is_one_of_faiss(tmp_path: Path) -> None:
+    model = fitted(width=8)
+    export(model, tmp_path / "out")
+    index = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
+    vectors = pl.read_parquet(tmp_path / "out" / "queries.parquet")["vector"].to_numpy()
+    scores, ids = index.search(vectors[:4], 3)
+    expected = model.search(model.queries.keys[:4].to_list(), k=3, include_seen=True)
+    assert model.candidates.keys.to_numpy()[ids].tolist() == expected.keys
+    np.testing.assert_allclose(scores, expected.scores, rtol=1e-5)
+
+
+KINDS = {"exact": ("FlatIP", 1.0), "inverted": ("IVFFlat", 0.95), "hnsw": ("HNSW", 0.9)}
+KINDS["compressed"] = ("IVFPQ", 0.3)  # codes alone, of random vectors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_becomes_one_of_faiss(kind: str, tmp_path: Path) -> None:
+    name, recall = KINDS[kind]
+    rng = torch.Generator().manual_seed(0)
+    candidates = torch.randn(3000, 6, generator=rng)
+    index = build(kind, candidates, target=0.9).index
+    about = write_plain(index, candidates, tmp_path / "index.faiss")
+    found = faiss.read_index(str(tmp_path / "index.faiss"))
+    assert about["kind"] == name
+    if "lists" in about:
+        assert found.nprobe == about["nprobe"] < about["lists"]  # what is in the file suffices
+    if kind == "hnsw":
+        assert found.hnsw.efSearch == about["efSearch"]
+    asked = np.zeros((20, found.d), dtype=np.float32)
+    asked[:, :6] = candidates[:20].numpy()
+    ids = torch.from_numpy(found.search(asked, 10)[1])
+    exact = (candidates[:20] @ candidates.T).topk(10).indices
+    hits = (ids.unsqueeze(2) == exact.unsqueeze(1)).any(dim=2)
+    assert float(hits.float().mean()) >= recall
+    if kind != "exact":
+        assert about["recall@10"] >= recall
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "compressed"])
+def test_what_was_mapped_from_a_folder_is_written_whole(kind: str, tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    candidates = torch.randn(3000, 8, generator=rng)
+    tensors = {"queries": torch.randn(600, 8, generator=rng), "candidates": candidates}
+    seen = from_pairs(torch.arange(600), torch.arange(600), None, (600, 3000))
+    keys = (Vocabulary.numbered(600), Vocabulary.numbered(3000))
+    Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
+    add_index(tmp_path / "model", kind, recall=0.9)
+    export(load(tmp_path / "model"), tmp_path / "out")
+    found = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
+    assert found.ntotal == 3000
+    if kind == "compressed":
+        found.nprobe = found.nlist
+    assert (found.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
+
+
+def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no vectors"):
+        export(fitted("ease"), tmp_path / "out")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UserError, match="exists already"):
+        export(fitted(width=8), tmp_path / "there")
+    with pytest.raises(UserError, match="no form 'csv'"):
+        export(fitted(width=8), tmp_path / "out", form="csv")
+    with pytest.raises(UserError, match="no folder"):
+        export(fitted(width=8), tmp_path / "nowhere" / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_failure_midway_leaves_nothing(tmp_path: Path) -> None:
+    def full(what: str, _share: float) -> None:
+        if "index" in what:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match="No space left"):
+        export(fitted(width=8), tmp_path / "out", progress=full)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,99 @@
+"""The guide's way into PostgreSQL with pgvector, run as it is written there, against a real one."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from planted import groups
+
+import rankfold as rf
+from rankfold.models.ranker import Ranker
+from rankfold.tasks.export import export
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "export.md"
+pytestmark = pytest.mark.slow
+
+
+def blocks(language: str) -> list[str]:
+    """The guide's code in a language, of the right width."""
+    found = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return [code.replace("vector(64)", "vector(8)") for code in found]
+
+
+def programs() -> Path:
+    """Where PostgreSQL's programs are, with pgvector beside them; the test is skipped without."""
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not places:
+        pytest.skip("no PostgreSQL: apt-get install postgresql")
+    version = places[-1].parent.name
+    if not Path(f"/usr/share/postgresql/{version}/extension/vector.control").exists():
+        pytest.skip(f"no pgvector: apt-get install postgresql-{version}-pgvector, or build it")
+    return places[-1]
+
+
+class Server:
+    """A database of its own, reached by a socket in its folder."""
+
+    def __init__(self, home: Path, programs: Path) -> None:
+        self.home, self.programs = home, programs
+        self.user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+
+    def run(self, name: str, *arguments: str, text: str = "") -> str:
+        done = subprocess.run(
+            [self.programs / name, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=self.user,
+            cwd=self.home,
+            env={"PGHOST": str(self.home), "PGDATABASE": "postgres", "PATH": os.environ["PATH"]},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def sql(self, text: str, **variables: str) -> str:
+        given = [part for name, value in variables.items() for part in ("-v", f"{name}={value}")]
+        how = ("-X", "-q", "-t", "-A", "-F", "\t", "-v", "ON_ERROR_STOP=1")
+        return self.run("psql", *how, *given, text=text)
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("pg")  # the name of a socket must be short
+    found = Server(home, programs())
+    if found.user is not None:
+        for folder in (home, *home.parents[:2]):
+            folder.chmod(0o755)
+        shutil.chown(home, found.user)
+    found.run("initdb", "-D", "data", "--auth=trust")
+    settings = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
+    # its output goes to a file: what it starts would hold a pipe open
+    found.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
+    try:
+        yield found
+    finally:
+        found.run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+
+
+def test_the_guide_gives_the_models_own_answers(server: Server) -> None:
+    pairs = groups().select("query", candidate="candidate").cast(str)
+    model = rf.fit("rg2-plain", pairs, width=8)
+    assert isinstance(model, Ranker)
+    export(model, server.home / "vectors")
+    (code,) = blocks("python")
+    subprocess.run([sys.executable, "-c", code], cwd=server.home, check=True)
+    fill, ask = blocks("sql")
+    server.sql(fill)
+    for query in ("0", "7", "119"):
+        lines = server.sql(ask, query=query).splitlines()
+        found = [line.split("\t") for line in lines]
+        expected = model.search([query], k=10, include_seen=True)
+        scores = [float(score) for _, score in found]
+        assert scores == pytest.approx(expected.scores[0].tolist(), rel=1e-5)
+        assert [key for key, _ in found] == [str(key) for key in expected.keys[0]]
