@@ -48,7 +48,11 @@ class TestMethod:
         model = ranker.model
         assert isinstance(model, Model)
         assert model.method == name
-        if METHODS[name].search is not None:
+        opened, own = METHODS[name].open(model), METHODS[name].own_search
+        by_history = "histories" in METHODS[name].answers
+        assert (opened.histories is not None) is (by_history and not own)
+        assert (opened.search_histories is not None) is (by_history and own)
+        if own:
             train = checkerboard().split("train")
             assert torch.equal(model.tensors["offsets"], train.offsets)
             assert torch.equal(model.tensors["candidates_of_queries"], train.candidates)
@@ -70,14 +74,14 @@ class TestMethod:
         assert list(finals) == [False] * (len(numbers) - 1) + [True]
 
     def test_fold_in_gives_the_fitted_row(self, name: str) -> None:
-        fold_in = METHODS[name].fold_in
-        if fold_in is None:
-            pytest.skip(f"{name} has no fold-in")
         data = checkerboard()
         ranker = rf.fit(name, data)
+        fold_in = METHODS[name].open(ranker.model).histories
+        if fold_in is None:
+            pytest.skip(f"{name} has no fold-in")
         rows = data.split("train")
         torch.testing.assert_close(
-            fold_in(ranker.model, rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
+            fold_in(rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
         )
 
     def test_query_and_candidate_without_pairs_do_no_harm(self, name: str) -> None:
@@ -89,8 +93,7 @@ class TestMethod:
         assert all(tensor.isfinite().all() for tensor in tensors.values())
 
     def test_an_empty_history_gets_the_most_popular(self, name: str) -> None:
-        method = METHODS[name]
-        if method.fold_in is None and method.search is None:
+        if "histories" not in METHODS[name].answers:
             pytest.skip(f"{name} answers no histories")
         found = rf.fit(name, ([1, 2, 3, 1, 2], [7, 7, 7, 5, 6])).search(history=[])
         assert found.keys == [[7, 5, 6]]
@@ -150,13 +153,15 @@ def fitted(request: pytest.FixtureRequest, written: Dataset, models: dict[str, R
 class TestTextMethod:
     def test_model_is_plain_data_of_the_right_shape(self, fitted: Ranker) -> None:
         model, method = fitted.model, METHODS[fitted.model.method]
-        assert (method.encode_texts is None) is not (method.search_texts is None)
+        opened = method.open(model)
+        assert (opened.texts is None) is method.own_search
+        assert (opened.search_texts is None) is not method.own_search
         assert "queries" not in model.tensors
         floating = [t for t in model.tensors.values() if t.is_floating_point()]
         assert all(tensor.isfinite().all() for tensor in floating)
-        if method.encode_texts is not None:
+        if opened.texts is not None:
             assert fitted.texts is not None
-            vectors = method.encode_texts(model, fitted.texts, "query")
+            vectors = opened.texts(fitted.texts, "query")
             assert model.tensors["candidates"].shape == (6, vectors.shape[1])
             assert vectors.shape[0] == len(fitted.queries)
 
@@ -197,7 +202,7 @@ class TestTextMethod:
         assert again.search(texts=["old bee", ""]).keys == fitted.search(texts=["old bee", ""]).keys
 
     def test_a_new_candidate_is_found_by_its_text(self, fitted: Ranker) -> None:
-        if METHODS[fitted.model.method].encode_texts is None:
+        if METHODS[fitted.model.method].own_search:
             pytest.skip(f"{fitted.model.method} has no vectors of texts")
         grown = fitted.add_candidates(pl.DataFrame({"candidate": ["new"], "text": ["farm 3"]}))
         assert grown.search(texts=["farm 3"], k=1).keys == [["new"]]

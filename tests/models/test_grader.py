@@ -15,7 +15,7 @@ from rankfold.methods import METHODS
 from rankfold.models import ranker
 from rankfold.models.grader import Grader, load, load_grader
 from rankfold.storage import folder as store
-from rankfold.types import Graded, Method, Model, Vocabulary
+from rankfold.types import Graded, Method, Opened, Vocabulary
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,11 @@ def without_operating(grader: Grader) -> Grader:
 def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, sizes = data_of().graded("test"), []
 
-    def counted(model: Model, some: Graded) -> torch.Tensor:
+    def counted(some: Graded) -> torch.Tensor:
         sizes.append(len(some))
-        return score_rows(model, some)
+        return score_rows(grader.model, some)
 
-    monkeypatch.setitem(METHODS, "linear", replace(LINEAR, score_rows=counted))
+    monkeypatch.setitem(METHODS, "linear", replace(LINEAR, open=lambda _: Opened(rows=counted)))
     monkeypatch.setattr(
         "rankfold.models.grader.BLOCK_BYTES", 4 * 4 * 30
     )  # of 2 numbers and a category
@@ -308,7 +308,7 @@ def test_a_damaged_folder_is_refused(
 
 
 def test_a_method_without_scores_is_told(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent: Method = replace(LINEAR, score_rows=None)
+    silent: Method = replace(LINEAR, open=lambda _: Opened())
     monkeypatch.setitem(METHODS, "linear", silent)
     with pytest.raises(UserError, match="linear gives no scores to rows"):
         grader.score(data_of().graded("test"))

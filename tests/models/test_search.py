@@ -14,7 +14,7 @@ from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.models.search import Searcher
 from rankfold.tasks.predict import predict
-from rankfold.types import Dataset, Interactions, Model, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Opened, from_pairs
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
@@ -101,7 +101,7 @@ def test_a_history_is_empty_whatever_the_method_makes_of_it() -> None:
 
 
 def test_a_method_without_fold_in_answers_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], open=lambda _: Opened()))
     ranker = rf.fit("sums", PAIRS)
     for history in (["tea"], []):
         with pytest.raises(UserError, match="sums cannot rank for a new query"):

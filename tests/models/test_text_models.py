@@ -25,7 +25,7 @@ from rankfold.storage import folder as store
 from rankfold.tasks.evaluate import score
 from rankfold.tasks.predict import predict
 from rankfold.tasks.update import extend, fit_and_add, forget
-from rankfold.types import Dataset, Model, Texts
+from rankfold.types import Dataset, Model, Opened, Texts
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 BOTH = pytest.mark.parametrize("method", ["words", "overlap"])
@@ -129,13 +129,11 @@ def seen_by(data: Dataset, row: int) -> list[str]:
 def test_a_text_without_words_has_zeros_whatever_the_method_makes_of_it(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def biased(model: Any, texts: Texts, side: Any) -> torch.Tensor:
-        return encode(model, texts, side) + 1.0
-
-    encode = METHODS["words"].encode_texts
-    assert encode is not None
     ranker = rf.fit("words", data)
-    monkeypatch.setitem(METHODS, "words", replace(METHODS["words"], encode_texts=biased))
+    encode = METHODS["words"].open(ranker.model).texts
+    assert encode is not None
+    biased = Opened(texts=lambda texts, side: encode(texts, side) + 1.0)
+    monkeypatch.setitem(METHODS, "words", replace(METHODS["words"], open=lambda _: biased))
     assert ranker.search(texts=["?!"]).keys == [popular(data)]
 
 

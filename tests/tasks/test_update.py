@@ -216,7 +216,7 @@ def test_graded_rows_and_methods_that_cannot_are_refused(
 ) -> None:
     with pytest.raises(UserError, match="graded rows"):
         ranker.add(rf.prepare(source="retinamnist"))
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], answers=()))
     with pytest.raises(UserError, match="sums cannot take in pairs") as caught:
         ranker.add(MORE)
     assert "fit it again" in caught.value.hint
@@ -511,7 +511,7 @@ def test_what_cannot_be_added_is_told_before_a_fit(
 ) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         fit_and_add("sums", home / "data", home / "nowhere", home / "model")
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], answers=()))
     with pytest.raises(UserError, match="cannot take in pairs"):
         fit_and_add("sums", home / "data", home / "more", home / "model")
     assert not (home / "model").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.storage import folder as store
-from rankfold.types import Columns, Graded, Model, Vocabulary
+from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 USUAL_FPR = 0.01
 BLOCK_BYTES = 2**28  # of rows scored at a time
@@ -34,7 +35,7 @@ OPERATING = ("operating_scores", "operating_grades")  # tensors of rows that cut
 FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grader:
     """A model of graded rows, the names of its grades, and what the columns of a row mean."""
 
@@ -52,15 +53,20 @@ class Grader:
         """Whether cuts come from rows that the model was fitted on: they let more rows pass."""
         return self.model.notes.get("operating_on") == "train"
 
+    @cached_property
+    def opened(self) -> Opened:
+        """The model with its modules built."""
+        return METHODS[self.model.method].open(self.model)
+
     def score(self, rows: Graded) -> Tensor:
         """One score per row, the higher, the higher its grade; [n]."""
-        score_rows = METHODS[self.model.method].score_rows
+        score_rows = self.opened.rows
         if score_rows is None:
             raise UserError(
                 f"{self.model.method} gives no scores to rows", hint="fit a method of graded rows"
             )
         parts = torch.arange(len(rows)).split(_step(rows)) if len(rows) else ()
-        scores = [score_rows(self.model, rows.select(part)).cpu() for part in parts]
+        scores = [score_rows(rows.select(part)).cpu() for part in parts]
         found = torch.cat(scores) if scores else torch.zeros(0, dtype=torch.float64)
         if bool(found.isnan().any()):
             raise UserError(

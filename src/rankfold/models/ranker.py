@@ -63,6 +63,7 @@ from rankfold.types import (
     Key,
     Kind,
     Model,
+    Opened,
     Texts,
     TopK,
     Vocabulary,
@@ -294,17 +295,17 @@ class Ranker:
             raise UserError(
                 f"{self.model.method} does not rank by text", hint="leave the column of text out"
             )
-        encode, columns = _encoder(self.model)
+        encode, columns = _encoder(self.model, self.searcher.opened)
         found = open_table(table, key_column, usual="candidate", like=columns)
         _check_new(found, self.candidates)
         keys = found.keys.sort()
         features = align(found, Vocabulary(len(keys), lambda: keys), columns)
         entry = {"candidates": len(keys), **_left_out(found.bad)}
-        return self._extended(keys, encode(self.model, features), None, entry)
+        return self._extended(keys, encode(features), None, entry)
 
     def _with_texts(self, table: Any, key_column: str | None, text_column: str | None) -> Ranker:
         """The same with the candidates of a table of texts."""
-        encode = METHODS[self.model.method].encode_texts
+        encode = self.searcher.opened.texts
         if encode is None:
             raise UserError(
                 f"{self.model.method} makes no vectors from texts: it knows its candidates alone",
@@ -323,7 +324,7 @@ class Ranker:
             **_left_out(found.bad),
             "without_words": int((tokens.counts() == 0).sum()),
         }
-        return self._extended(keys, encode(self.model, tokens, "candidate"), words, entry)
+        return self._extended(keys, encode(tokens, "candidate"), words, entry)
 
     def _extended(
         self, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, Any]
@@ -343,7 +344,7 @@ class Ranker:
 
         What the candidates' vectors have learnt from them stays until the next fit.
         """
-        if METHODS[self.model.method].search_texts is not None:
+        if ranks_itself(self.model) and takes_texts(self.model):
             raise UserError(
                 f"{self.model.method} keeps the words of its queries in what it has learnt",
                 hint="remove the queries from the data, and fit again",
@@ -367,7 +368,7 @@ class Ranker:
         tensors = dict(self.model.tensors)
         for name in PER_QUERY & tensors.keys():
             tensors[name] = _rows(tensors[name], rows)
-        if METHODS[self.model.method].search is not None:
+        if _keeps_histories(self.model):
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
         return replace(
             self,
@@ -384,7 +385,7 @@ class Ranker:
         tensors, n = dict(self.model.tensors), len(candidates)
         for name in PER_CANDIDATE & tensors.keys():
             tensors[name] = _rows(tensors[name], rows)
-        if METHODS[self.model.method].search is not None:
+        if _keeps_histories(self.model):
             tensors |= to_history(renumber(histories(self.model, len(places)), places, n))
         excluded = None if self.excluded is None else renumber(self.excluded, places, n)
         if excluded is not None and self._excludes_own():
@@ -434,7 +435,7 @@ def check_grows(method: str) -> None:
             f"{method} ranks by text, and cannot take in pairs without fitting again",
             hint="search by text: a new query needs no pairs; new candidates come by `extend`",
         )
-    if METHODS[method].fold_in is None and METHODS[method].search is None:
+    if "histories" not in METHODS[method].answers:
         raise UserError(
             f"{method} cannot take in pairs without fitting again",
             hint="fit it again on all of the data, or fit another method",
@@ -447,21 +448,20 @@ def _left_out(bad: BadRows) -> dict[str, Any]:
     return {"left_out": bad.total, **told}
 
 
-def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns]:
+def _encoder(model: Model, opened: Opened) -> tuple[Callable[[Features], Tensor], Columns]:
     """What makes vectors of new candidates, and of which features."""
-    encode = METHODS[model.method].encode_candidates
-    if encode is None:
-        able = [name for name, method in METHODS.items() if method.encode_candidates is not None]
+    if "features" not in METHODS[model.method].answers:
+        able = [name for name, method in METHODS.items() if "features" in method.answers]
         raise UserError(
             f"{model.method} makes no vectors from features",
             hint=f"fit one of {', '.join(able)}" if able else "fit it again on all of the data",
         )
-    if "candidate_columns" not in model.notes:
+    if opened.features is None or "candidate_columns" not in model.notes:
         raise UserError(
             "this model was fitted without features of candidates",
             hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
         )
-    return encode, to_columns(model.notes["candidate_columns"])
+    return opened.features, to_columns(model.notes["candidate_columns"])
 
 
 def _check_new(table: Keyed, candidates: Vocabulary) -> None:
@@ -527,18 +527,24 @@ def _distinct(pairs: Interactions) -> int:
     return int((pairs.candidate_counts() > 0).sum())
 
 
+def _keeps_histories(model: Model) -> bool:
+    """Whether the model keeps the history of each query in place of its vector."""
+    method = METHODS[model.method]
+    return method.own_search and "histories" in method.answers
+
+
 def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     """The model in which the rows ``changed`` answer by all that they have seen."""
     if len(changed) == 0:
         return model
-    method, tensors = METHODS[model.method], dict(model.tensors)
+    tensors = dict(model.tensors)
     is_changed = torch.zeros(seen.n_queries, dtype=torch.bool).index_fill(0, changed, value=True)
-    if method.search is not None:
+    if _keeps_histories(model):
         now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
         known = histories(model, seen.n_candidates)
         tensors |= to_history(known.union(replace(now, grades=None)))
-    elif method.fold_in is not None:
-        vectors = method.fold_in(model, seen.select(changed)).to(tensors["queries"])
+    elif (encode := METHODS[model.method].open(model).histories) is not None:
+        vectors = encode(seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
     tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)

@@ -15,7 +15,7 @@ from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS
-from rankfold.types import Index, Interactions, Method, Model, Texts, TopK
+from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK
 
 TEXTS = 4096  # encoded at a time
 TOKEN_BYTES = 128  # allocated for each token of a block of texts, besides its vector, at most
@@ -66,7 +66,7 @@ class Searcher:
         Row b of ``exclude`` is not in list b; only ``allow`` [n], ascending, is in any list, if it
         is given. Ids and scores are [B, min(k, N)].
         """
-        if self._method is not None and self._method.search is not None:
+        if self.opened.search_histories is not None:
             known = histories(self.model, self.chosen.n_candidates)
             return self.of_histories(known.select(rows.to(self._device)), k, exclude, allow)
         if "queries" in self.model.tensors:
@@ -81,11 +81,12 @@ class Searcher:
         allow: Tensor | None = None,
     ) -> TopK:
         """The k best candidates of new queries, each of which chose a row of ``rows``."""
-        if self._method is None or self._method.search is None:
+        search = self.opened.search_histories
+        if search is None:
             return self.of_vectors(self._folded_in(rows), k, exclude, allow)
-        rows, search = rows.to(self._device), self._method.search
+        rows = rows.to(self._device)
         found = [
-            search(self.model, rows.part(start, stop), k, hidden)
+            search(rows.part(start, stop), k, hidden)
             for start, stop, hidden in self._hidden(rows.n_queries, exclude, allow)
         ]
         return self._by_popularity(rows.counts() == 0, _joined(found), exclude, allow)
@@ -98,16 +99,16 @@ class Searcher:
         allow: Tensor | None = None,
     ) -> TopK:
         """The k best candidates of texts in the model's tokens."""
-        if self._method is None or self._method.search_texts is None:
+        search = self.opened.search_texts
+        if search is None:
             return self.of_vectors(self._encoded(texts), k, exclude, allow)
-        search = self._method.search_texts
         found = []
         for first, last, hidden in self._hidden(len(texts), exclude, allow):
             some = texts.select(torch.arange(first, last, device=texts.offsets.device))
             for start, stop in self._blocks(some):
                 part = some.select(torch.arange(start, stop, device=texts.offsets.device))
                 inner = None if hidden is None else hidden.part(start, stop)
-                found.append(search(self.model, part.to(self._device), k, inner))
+                found.append(search(part.to(self._device), k, inner))
         blank = texts.counts().to(self._device) == 0
         return self._by_popularity(blank, _joined(found), exclude, allow)
 
@@ -144,18 +145,18 @@ class Searcher:
 
     def _folded_in(self, rows: Interactions) -> Tensor:
         """Vectors of histories; an empty one has zeros, whatever the method makes of it."""
-        if self._method is None or self._method.fold_in is None:
+        if self.opened.histories is None:
             raise _no_fold_in(self.model)
         candidates = self.model.tensors["candidates"]
         vectors = candidates.new_zeros(rows.n_queries, candidates.shape[1])
         asking = rows.counts().nonzero().flatten()
         if len(asking) > 0:
-            vectors[asking] = self._method.fold_in(self.model, rows.select(asking)).to(vectors)
+            vectors[asking] = self.opened.histories(rows.select(asking)).to(vectors)
         return vectors
 
     def _encoded(self, texts: Texts) -> Tensor:
         """Vectors of texts, block by block; one without tokens has zeros, as an empty history."""
-        if self._method is None or self._method.encode_texts is None:
+        if self.opened.texts is None:
             raise no_texts(self.model)
         candidates = self.model.tensors["candidates"]
         vectors = candidates.new_zeros(len(texts), candidates.shape[1])
@@ -163,7 +164,7 @@ class Searcher:
             asking = start + texts.counts()[start:stop].nonzero().flatten()
             if len(asking) > 0:
                 block = texts.select(asking).to(self._device)
-                found = self._method.encode_texts(self.model, block, "query")
+                found = self.opened.texts(block, "query")
                 vectors[asking.to(self._device)] = found.to(vectors)
         return vectors
 
@@ -261,9 +262,11 @@ class Searcher:
         counts = self.popularity.to(self._device, torch.float64)  # exact, whatever the counts
         return Exact(counts[:, None], self.memory_budget)
 
-    @property
-    def _method(self) -> Method | None:
-        return METHODS.get(self.model.method)  # vectors may also come from elsewhere
+    @cached_property
+    def opened(self) -> Opened:
+        """The model with its modules built; nothing where the vectors come from elsewhere."""
+        method = METHODS.get(self.model.method)
+        return Opened() if method is None else method.open(self.model)
 
     @property
     def _device(self) -> torch.device:
@@ -289,13 +292,13 @@ def _joined(parts: Sequence[TopK]) -> TopK:
 def ranks_itself(model: Model) -> bool:
     """Whether its method brings its own search: there are no vectors to search."""
     method = METHODS.get(model.method)
-    return method is not None and bool(method.search or method.search_texts)
+    return method is not None and method.own_search
 
 
 def takes_texts(model: Model) -> bool:
     """Whether the model ranks by the texts of queries."""
     method = METHODS.get(model.method)
-    return method is not None and bool(method.encode_texts or method.search_texts)
+    return method is not None and "texts" in method.answers
 
 
 def no_texts(model: Model) -> UserError:
@@ -311,7 +314,7 @@ def _no_fold_in(model: Model) -> UserError:
         return UserError(
             f"{model.method} ranks by text, not by history", hint="give it with --text"
         )
-    able = [name for name, method in METHODS.items() if method.fold_in or method.search]
+    able = [name for name, method in METHODS.items() if "histories" in method.answers]
     return UserError(
         f"{model.method} cannot rank for a new query",
         hint=f"search with a known query, or fit one of {', '.join(able)}",

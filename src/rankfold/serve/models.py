@@ -257,7 +257,7 @@ def _asks(model: Ranker | Grader) -> tuple[str, ...]:
     reads = model.tokenizer is not None and (model.texts is None or model.texts.weights is None)
     able = {
         "queries": True,
-        "history": method.fold_in is not None or method.search is not None,
+        "history": "histories" in method.answers,
         "text": takes_texts(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }

@@ -22,8 +22,8 @@ from torch import Tensor
 from rankfold.data.read.files import Reading, silent, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.plain import ASKED, write_plain
-from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import ranks_itself
 from rankfold.storage.json_text import as_json
 from rankfold.types import Progress, Side, Vocabulary
 
@@ -85,9 +85,8 @@ PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
 
 def _sides(ranker: Ranker) -> dict[Side, Vectors]:
     """Both sides, or a UserError for a model without vectors."""
-    method, tensors = METHODS.get(ranker.model.method), ranker.model.tensors
-    own = method is not None and (method.search or method.search_texts)
-    if own or "candidates" not in tensors:
+    tensors = ranker.model.tensors
+    if ranks_itself(ranker.model) or "candidates" not in tensors:
         raise UserError(
             f"{ranker.model.method} has no vectors: it ranks by a search of its own",
             hint="fit a method with vectors, say rg2; `rankfold predict` writes ranked lists",

@@ -23,8 +23,10 @@ from rankfold.types.data import (
     from_pairs,
 )
 from rankfold.types.fitting import (
+    Input,
     Method,
     Model,
+    Opened,
     Run,
     Step,
 )
@@ -59,6 +61,7 @@ __all__ = [
     "FullLoss",
     "Graded",
     "Index",
+    "Input",
     "Interactions",
     "Judge",
     "Key",
@@ -66,6 +69,7 @@ __all__ = [
     "Loss",
     "Method",
     "Model",
+    "Opened",
     "Own",
     "Picks",
     "Pool",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -39,7 +40,7 @@ from rankfold.solvers.als import half_step, sweep
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
-from rankfold.types import Comm, Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
 FOLD_STEPS = 20  # of conjugate gradients, for the vectors that are kept and for new queries
 
@@ -183,8 +184,9 @@ def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: s
     def fit(data: Dataset, settings: Sweeping, run: Run) -> Iterator[Step]:
         return alternate(name, make, data, settings, run)
 
-    def fold_in(model: Model, rows: Interactions) -> Tensor:
-        return folded(make, config(**model.config), model.tensors["candidates"], rows)
+    def open_model(model: Model) -> Opened:
+        settings, candidates = config(**model.config), model.tensors["candidates"]
+        return Opened(histories=partial(folded, make, settings, candidates))
 
     def finalize(model: Model, rows: Interactions, run: Run) -> Model:
         settings = config(**model.config)
@@ -196,7 +198,8 @@ def method(name: str, make: Make, config: type[Sweeping], summary: str, paper: s
         config=config,
         data_kind="interactions",
         fit=fit,
-        fold_in=fold_in,
+        open=open_model,
+        answers=("histories",),
         paper=paper,
         finalize=finalize,
         distributed=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step, TopK
 
 QUERIES = 1024  # scored at a time
 
@@ -60,9 +61,12 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search(model: Model, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    return Opened(search_histories=partial(search, model.tensors["weights"]))
+
+
+def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
     """The k best candidates for each history: the sum of the weights of what it chose."""
-    weights = model.tensors["weights"]
     found = [
         _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
         for a, b in blocks(rows, QUERIES, 2**22)
@@ -91,6 +95,8 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    search=search,
+    open=open_model,
+    answers=("histories",),
+    own_search=True,
     paper="steck2019",
 )

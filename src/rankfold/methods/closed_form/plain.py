@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
@@ -25,7 +26,7 @@ from rankfold.objectives.quadratic import Objective, sum_over_ranks, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Target, decompose, expected_share
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +79,17 @@ def fold_in(model: Model, rows: Interactions) -> Tensor:
     return folded(make_plain, PlainConfig(**model.config), candidates, rows)
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(histories=partial(fold_in, model))
+
+
 PLAIN = Method(
     summary="softmax ranking loss to second order, as in the paper: its global optimum",
     config=PlainConfig,
     data_kind="interactions",
     fit=fit_plain,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     paper="rg2",
     distributed=True,
 )
@@ -92,7 +98,8 @@ PURESVD = Method(
     config=PureSvdConfig,
     data_kind="interactions",
     fit=fit_puresvd,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     paper="cremonesi2010",
     distributed=True,
 )

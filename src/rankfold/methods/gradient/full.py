@@ -12,8 +12,8 @@ from torch import Tensor
 from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods.gradient.model import (
     Encoding,
-    encode_candidates,
     model_of,
+    open_model,
     sides_of,
     trained_encoder,
 )
@@ -74,7 +74,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         paper=paper,
         distributed=True,
     )

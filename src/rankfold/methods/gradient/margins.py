@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from rankfold.errors import UserError
 from rankfold.methods.gradient.model import (
-    encode_candidates,
+    has_tower,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     tower_vectors,
@@ -32,7 +34,18 @@ from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, Training, train
 from rankfold.training.replicas import Sides
-from rankfold.types import Batch, Dataset, Features, Interactions, Method, Model, Pool, Run, Step
+from rankfold.types import (
+    Batch,
+    Dataset,
+    Features,
+    Interactions,
+    Method,
+    Model,
+    Opened,
+    Pool,
+    Run,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +195,10 @@ def exported(config: SmlConfig, balls: Balls, data: Dataset, rows: Interactions)
     return replace(found, tensors={**found.tensors, **as_products(**vectors(balls, rows))})
 
 
+def open_sml(model: Model) -> Opened:
+    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
+
+
 def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
     found = within(tower_vectors(model, features))
@@ -202,7 +219,8 @@ UIB = Method(
     UibConfig,
     "interactions",
     fit_uib,
-    encode_candidates=encode_candidates,
+    open=open_model,
+    answers=("features",),
     paper="zhuo2022",
     distributed=True,
 )
@@ -211,7 +229,8 @@ SML = Method(
     SmlConfig,
     "interactions",
     fit_sml,
-    encode_candidates=encode_new,
+    open=open_sml,
+    answers=("features",),
     paper="li2020",
     distributed=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,13 +14,12 @@ from rankfold.encoders.scaled import SHORTEST, Scaled
 from rankfold.encoders.shard import Shard
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
-from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
-from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
+from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Opened, Run
 
 ROWS = 2**16  # encoded at a time
 Kind = Literal["tables", "towers"]
@@ -150,6 +150,18 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return found
 
 
+def open_model(model: Model) -> Opened:
+    """Known queries have vectors; a model that was fitted with features has a tower for new rows.
+
+    The tower is built when candidates are added, not for a search.
+    """
+    return Opened(features=partial(encode_candidates, model) if has_tower(model) else None)
+
+
+def has_tower(model: Model) -> bool:
+    return any(name.startswith(TOWER) for name in model.tensors)
+
+
 def encode_candidates(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
     found = tower_vectors(model, features)
@@ -163,11 +175,6 @@ def encode_candidates(model: Model, features: Features) -> Tensor:
 def tower_vectors(model: Model, features: Features) -> Tensor:
     """What the candidates' tower makes of new rows; [n, D]."""
     kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
-    if not kept:
-        raise UserError(
-            "this model knows no features of candidates",
-            hint="prepare the data with --candidate-features and fit with --set encoder=towers",
-        )
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
     return tower.of_new(features)

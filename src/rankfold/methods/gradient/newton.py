@@ -12,7 +12,7 @@ from torch.func import functional_call
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Towers
 from rankfold.errors import UserError
-from rankfold.methods.gradient.model import Kind, encode_candidates, make_encoder, model_of
+from rankfold.methods.gradient.model import Kind, make_encoder, model_of, open_model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers.newton_cg import (
     Iterate,
@@ -112,6 +112,7 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    encode_candidates=encode_candidates,
+    open=open_model,
+    answers=("features",),
     paper="rg2",
 )

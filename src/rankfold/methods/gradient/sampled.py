@@ -22,8 +22,8 @@ from rankfold.kernels.one_positive import ONE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     Encoding,
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -285,7 +285,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         paper=paper,
         distributed=True,
     )

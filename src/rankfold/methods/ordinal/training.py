@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -32,7 +33,7 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.training.batches import RowBatches, share_of
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, seeded, train
-from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
+from rankfold.types import Comm, Dataset, Graded, Method, Model, Opened, Own, Run, Step
 
 STEPS, SMALLEST, LARGEST = 16, 32, 256  # batches of an epoch at least, rows of a usual batch
 BLOCK = 4096  # rows scored at a time, at most
@@ -245,25 +246,36 @@ def check_grades(grades: Tensor, n_grades: int) -> None:
         )
 
 
-@torch.no_grad()
-def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
-    """One score per row, the higher, the higher its grade; [n]."""
-    found, n_grades = model.notes["shape"], int(model.notes["grades"])
-    image = None if found["image"] is None else tuple(found["image"])
-    shape = Shape(found["numbers"], tuple(found["levels"]), image)
-    shape.check(rows)
-    if len(rows) == 0:
-        return torch.zeros(0, dtype=torch.float64)
+def open_model(recipe: Recipe, model: Model) -> Opened:
+    """Builds the encoder and the head."""
+    kept, n_grades = model.notes["shape"], int(model.notes["grades"])
+    image = None if kept["image"] is None else tuple(kept["image"])
+    shape = Shape(kept["numbers"], tuple(kept["levels"]), image)
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
     config = GradedConfig(width=model.config["width"], dropout=model.config["dropout"])
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     module = Grading(shape, model.config["encoder"], config, head, rng).to(device)
     _load(module, model)
-    scores = []
+
+    def score(outputs: Tensor) -> Tensor:
+        return recipe.score(outputs, n_grades)
+
+    return Opened(rows=partial(score_rows, module, shape, score))
+
+
+@torch.no_grad()
+def score_rows(
+    module: Grading, shape: Shape, score: Callable[[Tensor], Tensor], rows: Graded
+) -> Tensor:
+    """One score per row; a higher grade scores higher; [n]."""
+    shape.check(rows)
+    if len(rows) == 0:
+        return torch.zeros(0, dtype=torch.float64)
+    device, scores = next(module.parameters()).device, []
     for some in torch.arange(len(rows)).split(block_rows(shape)):
         alike = torch.cat([some, some[-1:].expand(-len(some) % ALIKE)])
         outputs = module.head(module.vectors(rows.select(alike).to(device)))
-        scores.append(recipe.score(outputs, n_grades)[: len(some)])
+        scores.append(score(outputs)[: len(some)])
     return torch.cat(scores).cpu()
 
 
@@ -290,10 +302,16 @@ def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: st
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, recipe, data, settings, run)
 
-    def score(model: Model, rows: Graded) -> Tensor:
-        return score_rows(recipe, model, rows)
-
-    return Method(summary, config, "graded", start, score_rows=score, paper=paper, distributed=True)
+    return Method(
+        summary,
+        config,
+        "graded",
+        start,
+        open=partial(open_model, recipe),
+        answers=("rows",),
+        paper=paper,
+        distributed=True,
+    )
 
 
 # ---------------------------------------------------------------------------------- scores

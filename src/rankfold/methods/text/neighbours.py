@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from rankfold.encoders.bags import common_pairs, rarity, weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step, Texts, TopK
 
 LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 LABEL_WEIGHT = 0.5  # where there is no validation to choose by
@@ -71,7 +72,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    known, config = from_tensors(model.tensors), Config(**model.config)
+    return Opened(search_texts=partial(search, known, config))
+
+
+def search(
+    known: Known, config: Config, texts: Texts, k: int, exclude: Interactions | None
+) -> TopK:
     """The k candidates with the largest scores.
 
     With tf-idf vectors of words and pairs of adjacent words, and D the ``neighbours`` training
@@ -83,14 +91,13 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     A text that shares no word with any other (all its scores are 0) gets the most popular
     candidates, their counts as scores.
     """
-    known = from_tensors(model.tensors)
+    assert config.label_weight is not None
     bags = bags_of(texts.to(known.idf.device), known)
-    neighbours, weight = model.config["neighbours"], model.config["label_weight"]
     found = []
     for start, stop in query_blocks(len(bags), known):
         block = bags.select(torch.arange(start, stop, device=known.idf.device))
-        near, alike = parts(known, block, neighbours)
-        scores = near.add_(alike, alpha=weight)
+        near, alike = parts(known, block, config.neighbours)
+        scores = near.add_(alike, alpha=config.label_weight)
         or_popular(scores, known)
         found.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
     return stacked(found, min(k, known.chosen.n_candidates), known.idf.device)
@@ -101,7 +108,9 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
 )
 
 

@@ -31,10 +31,10 @@ from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
     chosen_mix,
-    encode_texts,
     kept_encoders,
     made,
     mixture,
+    open_model,
 )
 from rankfold.methods.text.siamesexml.modules import (
     Siamese,
@@ -325,7 +325,8 @@ def method(name: str, config: type[SiameseConfig], summary: str) -> Method:
         config,
         "texts",
         begin,
-        encode_texts=encode_texts,
+        open=open_model,
+        answers=("texts",),
         paper="siamesexml",
         self_tuning=True,
         distributed=True,

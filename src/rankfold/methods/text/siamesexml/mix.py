@@ -7,6 +7,7 @@ how much of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.parts import Parts, encoded
 from rankfold.methods.text.siamesexml.ranks import best_of_all, first_of_all, of_all_queries
 from rankfold.training.loop import seeded
-from rankfold.types import Interactions, Model, Run, Side, Texts, TopK
+from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 
 CHOOSING = 3000  # validation queries that the mix is chosen on, at most
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -173,16 +174,27 @@ def mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
     return mixed.add_(centroids, alpha=mix.centroid_weight)
 
 
-def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
-    """Vectors of texts, as a model has them; a new candidate is what its text says.
+def open_model(model: Model) -> Opened:
+    """Builds the encoders."""
+    config, idf = config_of(model), model.tensors["rarity"]
+    encoders = encoders_of(model.tensors, config, len(idf))
+    return Opened(texts=partial(encode_texts, encoders, config, idf, model.tensors["pairs"]))
 
-    Nobody has chosen it yet: its popularity is log(1 + 0).
+
+def encode_texts(
+    encoders: list[nn.Module],
+    config: SiameseConfig,
+    idf: Tensor,
+    pairs: Tensor,
+    texts: Texts,
+    side: Side,
+) -> Tensor:
+    """Vectors of texts. A new candidate gets the vector of its text.
+
+    No query has chosen it: its popularity is log(1 + 0).
     """
-    config = config_of(model)
-    idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
-    given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    given = weighed(config.encoder, given, idf)
-    vectors = encode(encoders_of(model.tensors, config, len(idf)), given)
+    bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
+    vectors = encode(encoders, weighed(config.encoder, bags, idf))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
         return with_column(vectors, popularity, vectors.new_full((1,), OF_QUERIES))
@@ -208,10 +220,16 @@ def encode(encoders: list[nn.Module], bags: Texts) -> Tensor:
 def encoders_of(
     tensors: Mapping[str, Tensor], config: SiameseConfig, n_tokens: int
 ) -> list[nn.Module]:
-    """The members' encoders again, of what is kept of them; nothing is copied."""
+    """The encoders of the members, from their kept tensors; nothing is copied.
+
+    Our encoders start from one zero, expanded: a table of all tokens would be filled in vain. An
+    encoder of another origin may write into its start.
+    """
     found = []
     for number in range(config.members):
-        encoder = made(config.encoder, torch.zeros(n_tokens, config.width), 0)
+        start = torch.zeros(1, 1).expand(n_tokens, config.width)
+        start = start if config.encoder in OF_BAGS else start.contiguous()
+        encoder = made(config.encoder, start, 0)
         state = {name: tensors[f"{number}.{name}"] for name in encoder.state_dict()}
         if "mixing" in state and config.encoder in OF_BAGS:
             state["mixing"] = state["mixing"].float()

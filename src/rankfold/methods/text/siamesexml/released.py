@@ -62,6 +62,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Run,
     Step,
     Texts,
@@ -515,18 +516,35 @@ def mixed(found: Shortlist, beta: float, k: int) -> TopK:
     return TopK(found.ids.gather(1, places.clamp(min=0)).where(places >= 0, -1), scores)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
-    """The k candidates with the largest scores."""
+def open_model(model: Model) -> Opened:
+    """Builds the members."""
     config, tensors = Config(**model.config), model.tensors
-    assert config.beta is not None
-    idf, pairs = tensors["rarity"], tensors["pairs"]
-    bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
     members, n = members_of(tensors, config), tensors["0.near"].shape[0]
     chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
-    none = torch.empty(0, min(k, n), device=idf.device)
+
+    def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+        idf, pairs = tensors["rarity"], tensors["pairs"]
+        bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
+        return search(members, bags, chosen, config, k, exclude)
+
+    return Opened(search_texts=search_texts)
+
+
+def search(
+    members: list[Member],
+    bags: Texts,
+    chosen: Interactions,
+    config: Config,
+    k: int,
+    exclude: Interactions | None,
+) -> TopK:
+    """The k candidates with the largest scores, for weighed bags."""
+    assert config.beta is not None
+    n, device = chosen.n_candidates, bags.offsets.device
+    none = torch.empty(0, min(k, n), device=device)
     found = [TopK(none.long(), none)]
     for first, stop in blocks(len(bags), n + max(k, config.shortlist) * config.width):
-        block = bags.select(torch.arange(first, stop, device=idf.device))
+        block = bags.select(torch.arange(first, stop, device=device))
         hidden = None if exclude is None else exclude.part(first, stop)
         listed = shortlist(members, block, chosen, config, k, hidden)
         found.append(mixed(listed, config.beta, k))
@@ -578,7 +596,9 @@ METHOD = Method(
     Config,
     "texts",
     fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     paper="siamesexml",
     self_tuning=True,
 )
