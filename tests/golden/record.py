@@ -198,16 +198,17 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def write(found: dict[str, dict[str, Any]]) -> None:
-    """In the order of the cases; cases that are gone are dropped."""
+    """A line per figure, in the order of the cases; cases that are gone are dropped."""
+    cases = [f"{json.dumps(name)}: {lines(found[name])}" for name in CASES if name in found]
+    FIGURES.write_text("{\n" + ",\n".join(cases) + "\n}\n")
+
+
+def lines(case: dict[str, Any]) -> str:
     rounded = {
-        name: {
-            key: float(f"{value:.6g}") if isinstance(value, float) else value
-            for key, value in found[name].items()
-        }
-        for name in CASES
-        if name in found
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in case.items()
     }
-    FIGURES.write_text(json.dumps(rounded, indent=1) + "\n")
+    return "{\n" + ",\n".join(f' "{key}": {json.dumps(rounded[key])}' for key in rounded) + "\n}"
 
 
 def main(names: list[str]) -> None:
