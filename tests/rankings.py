@@ -34,7 +34,9 @@ def assert_same_ranking(found: TopK, expected: TopK, rtol: float = 1e-5) -> None
 
 def assert_same_keys(found: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
     """``assert_same_ranking`` of lists of keys."""
-    keys = dict.fromkeys(key for ranking in (expected, found) for row in ranking.keys for key in row)
+    keys = dict.fromkeys(
+        key for ranking in (expected, found) for row in ranking.keys for key in row
+    )
     numbers = {key: number for number, key in enumerate(keys)}
     assert_same_ranking(*(_numbered(ranking, numbers) for ranking in (found, expected)), rtol)
 

@@ -76,9 +76,9 @@ def test_keys_are_compared_as_ids_are() -> None:
     expected = ranking_of([[("a", 2.0), ("b", 1.0), ("c", 1.0)], [("d", 3.0)]])
     assert_same_keys(ranking_of([[("a", 2.0), ("c", 1.0), ("b", 1.0)], [("d", 3.0)]]), expected)
     for first in ("b", "x"):
+        found = ranking_of([[(first, 2.0), ("a", 1.0), ("c", 1.0)], [("d", 3.0)]])
         with pytest.raises(AssertionError, match="at place 0 of row 0"):
-            row = [(first, 2.0), ("a", 1.0), ("c", 1.0)]
-            assert_same_keys(ranking_of([row, [("d", 3.0)]]), expected)
+            assert_same_keys(found, expected)
 
 
 def test_columns_are_sorted_and_minus_infinity_is_padding() -> None:
