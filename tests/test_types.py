@@ -233,7 +233,7 @@ def test_unknown_number_names_known_numbers() -> None:
 def test_nothing_like_it_is_said() -> None:
     with pytest.raises(UserError, match="unknown query 'xyzzy'") as error:
         vocabulary(["1", "a"]).rows(["xyzzy"])
-    assert error.value.hint == "the model knows no key like it"
+    assert error.value.hint == "the model knows no similar key"
 
 
 @pytest.mark.parametrize(

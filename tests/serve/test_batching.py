@@ -13,10 +13,11 @@ from serving import Client, item, ranked
 
 import rankfold as rf
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import SearchRequest
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.limits import Problem
-from rankfold.serve.search import Question, answer
+from rankfold.serve.search import answer, group_of
 
 Start = Callable[..., Client]
 
@@ -107,15 +108,15 @@ def ranker(folders: dict[str, Path]) -> Ranker:
 
 def test_shared_searches_answer_as_lone_ones(ranker: Ranker) -> None:
     asked = [
-        Question("queries", [3], 4),
-        Question("queries", [4, 5], 10),
-        Question("queries", ["nobody"], 10),
-        Question("queries", [6], 7, exclude=[item(n) for n in range(0, 60, 2)]),
-        Question("queries", [3, 3], 1, exclude=["nobody"]),
+        SearchRequest("queries", [3], 4),
+        SearchRequest("queries", [4, 5], 10),
+        SearchRequest("queries", ["nobody"], 10),
+        SearchRequest("queries", [6], 7, exclude=[item(n) for n in range(0, 60, 2)]),
+        SearchRequest("queries", [3, 3], 1, exclude=["nobody"]),
     ]
-    assert len({question.group for question in asked}) == 1
+    assert len({group_of(request) for request in asked}) == 1
     shared = answer(ranker, asked)
-    alone = [answer(ranker, [question])[0] for question in asked]
+    alone = [answer(ranker, [request])[0] for request in asked]
     assert isinstance(shared[2], Problem)
     assert isinstance(alone[2], Problem)
     del shared[2], alone[2]
@@ -128,21 +129,21 @@ def test_shared_searches_answer_as_lone_ones(ranker: Ranker) -> None:
 
 
 def test_what_changes_a_list_is_not_shared() -> None:
-    plain = Question("queries", [3], 10)
-    assert plain.group == Question("queries", [4], 5).group
+    plain = SearchRequest("queries", [3], 10)
+    assert group_of(plain) == group_of(SearchRequest("queries", [4], 5))
     others = [
-        Question("history", [[3]], 10),
-        Question("queries", [3], 11),
-        Question("queries", [3], 10, include_seen=True),
-        Question("queries", [3], 10, allow=[1]),
-        Question("queries", [3], 10, allow=[1]),
+        SearchRequest("history", [[3]], 10),
+        SearchRequest("queries", [3], 11),
+        SearchRequest("queries", [3], 10, include_seen=True),
+        SearchRequest("queries", [3], 10, allow=[1]),
+        SearchRequest("queries", [3], 10, allow=[1]),
     ]
-    assert len({question.group for question in [plain, *others]}) == 6
+    assert len({group_of(request) for request in [plain, *others]}) == 6
 
 
 @pytest.mark.parametrize("k", [1, 9, 10, 11, 60, 500, 999])
 def test_k_may_be_any(ranker: Ranker, k: int) -> None:
-    (document,) = answer(ranker, [Question("queries", [3], k, include_seen=True)])
+    (document,) = answer(ranker, [SearchRequest("queries", [3], k, include_seen=True)])
     assert isinstance(document, bytes)
     (found,) = json.loads(document)["results"]
     expected = ranker.search([3], k=k, include_seen=True)

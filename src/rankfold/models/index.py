@@ -1,4 +1,4 @@
-"""The index of a model on disk: built once, kept in the model's folder."""
+"""The index of a model on disk: built once and kept in the model's folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.index.build import COSINE, NAMES, WANTED, Saved, Served, build
-from rankfold.models.ranker import Ranker, from_folder, kind_of
-from rankfold.models.search import Searcher, find_index, ranks_itself
+from rankfold.models.load import from_folder, kind_of
+from rankfold.models.ranker import Ranker
+from rankfold.models.searcher import Searcher, find_index, has_own_search
 from rankfold.storage import folder as store
 from rankfold.types import Progress
 
@@ -25,18 +26,18 @@ def add_index(
 ) -> dict[str, Any]:
     """Build an index of a model's candidates, measure its recall, and keep it in the folder.
 
-    The other files stay as they are. An index that is there is replaced when the new one is done.
+    The other files stay. An existing index is replaced when the new one is complete.
 
     Args:
         path: the model's folder.
-        kind: a key of ``rankfold.index.INDEXES``; ``exact`` keeps none.
+        kind: a key of ``rankfold.index.INDEXES``; ``exact`` stores no index.
         recall: the share of the best candidates to find.
-        likeness: also one for candidates like others, by cosine.
-        seed: of whatever is drawn.
-        progress: told before each part.
+        likeness: also build an index of similar candidates, by cosine.
+        seed: of all random draws.
+        progress: called before each part.
 
     Returns:
-        What the manifest says of each, by its name.
+        The facts in the manifest about each index, by its name.
     """
     folder = store.read(Path(path), "model", full=True)
     with store.understood(folder.path):
@@ -65,26 +66,26 @@ def add_index(
 def _ranker(folder: store.Folder) -> Ranker:
     if kind_of(folder) == "graded":
         raise UserError(
-            f"{folder.path} grades rows: there are no vectors to search",
-            hint="only models that rank candidates have an index",
+            f"{folder.path} grades rows and has no vectors to search",
+            hint="only a model that ranks has an index",
         )
     ranker = from_folder(folder, "exact")
-    if ranks_itself(ranker.model):
+    if has_own_search(ranker.model):
         raise UserError(
             f"{ranker.model.method} has no vectors for an index to search",
-            hint="it ranks by its own search",
+            hint="the model brings its own search",
         )
     return ranker
 
 
 def _likeness(searcher: Searcher, kind: str, recall: float, seed: int) -> Served:
-    """Measured on candidates, which are the queries here."""
+    """Its recall is measured with candidates as queries."""
     directions = searcher.likeness.directions
     return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
 def _write(folder: store.Folder, built: dict[str, Served]) -> None:
-    """The folder with these indexes in place of those that it had."""
+    """Write the folder with these indexes in place of the old ones."""
     meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
     files: dict[str, store.Content] = {
         name: folder.kept(name)

@@ -14,17 +14,18 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.search import takes_texts
+from rankfold.models.search import SearchRequest
+from rankfold.models.searcher import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.files import add_files
-from rankfold.serve.grade import Rows, grade
+from rankfold.serve.grade import GradeRequest, grade
 from rankfold.serve.keys import history_of, keys_like
 from rankfold.serve.limits import Limits, Problem, error_json
 from rankfold.serve.metrics import Labels
 from rankfold.serve.middleware import Access, App, Guard, Receive, Scope, Send
 from rankfold.serve.models import NAME, Models, Slot
-from rankfold.serve.search import Question, answer, check_size
+from rankfold.serve.search import answer, check_size, group_of
 
 JSON = "application/json"
 REFUSALS = {
@@ -178,22 +179,22 @@ async def _search(
             f"give one of {', '.join(schema.ASKS)}",
         )
     about = named[0]
-    question = Question(
-        about,
+    wanted = SearchRequest(
+        about,  # type: ignore[arg-type]
         _listed(about, getattr(asked, about)),
         asked.k,
         asked.exclude or (),
         asked.allow,
         asked.include_seen,
     )
-    check_size(question, limits)
+    check_size(wanted, limits)
     served = slot.now()
     ranker = served.ranker()
-    if about == "history" and about not in served.asks and takes_texts(ranker.model):
+    if about == "history" and about not in served.asks and ranks_by_text(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="give it as `text`")
-    group = (id(ranker), question.group)
-    job = Job(group, question, len(question.asked), partial(answer, ranker))
+    group = (id(ranker), group_of(wanted))
+    job = Job(group, wanted, len(wanted.inputs), partial(answer, ranker))
     return _json(await slot.worker.ask(job))
 
 
@@ -210,8 +211,8 @@ async def _grade(body: type[schema.Grade], slot: Slot, request: Request) -> Resp
     asked = schema.checked(body, await _content(request))
     served = slot.now()
     grader = served.grader()
-    question = Rows(asked.rows, asked.fpr)
-    job = Job(id(served), question, len(asked.rows), partial(grade, grader, served.card["grades"]))
+    wanted = GradeRequest(asked.rows, asked.fpr)
+    job = Job(id(served), wanted, len(asked.rows), partial(grade, grader, served.card["grades"]))
     return _json(await slot.worker.ask(job))
 
 

@@ -19,14 +19,16 @@ from pydantic_core import to_json
 
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import takes_texts
+from rankfold.models.search import SearchRequest
+from rankfold.models.searcher import ranks_by_text
 from rankfold.serve.batching import Worker
 from rankfold.serve.limits import Limits, Problem
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
-from rankfold.serve.search import Question, answer
+from rankfold.serve.search import answer
 from rankfold.storage import folder as store
 from rankfold.training.history import validated
 
@@ -241,9 +243,9 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
 def _warm(ranker: Ranker) -> None:
     first = ranker.queries.keys.head(1).to_list()
     if first:
-        for found in answer(ranker, [Question("queries", first, 1)]):
-            if isinstance(found, Exception):
-                raise found
+        for document in answer(ranker, [SearchRequest("queries", first, 1)]):
+            if isinstance(document, Exception):
+                raise document
     _ = ranker.candidates.texts
     if ranker.saved is not None and "likeness" in ranker.saved:
         _ = ranker.searcher.likeness  # its file may be gone when somebody asks
@@ -258,7 +260,7 @@ def _asks(model: Ranker | Grader) -> tuple[str, ...]:
     able = {
         "queries": True,
         "history": "histories" in method.answers,
-        "text": takes_texts(model.model) and reads,
+        "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }
     return tuple(name for name, can in able.items() if can)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from rankfold.models.grader import USUAL_FPR
+from rankfold.models.grader import DEFAULT_FPR
 from rankfold.serve.limits import Limits, Problem
 
 ASKS = ("queries", "history", "text", "candidates")
@@ -50,7 +50,7 @@ class Grade(Strict):
     """What POST /grade takes."""
 
     rows: list[dict[str, Any]]
-    fpr: float = USUAL_FPR
+    fpr: float = DEFAULT_FPR
 
 
 class HistoryOf(BaseModel):
@@ -102,7 +102,7 @@ def grade_body(limits: Limits) -> type[Grade]:
     about = "at most this share of the rows below a grade gets it"
     fields: dict[str, Any] = {
         "rows": (rows, Field(description="columns and their values; null: missing")),
-        "fpr": (fpr, Field(default=USUAL_FPR, description=about)),
+        "fpr": (fpr, Field(default=DEFAULT_FPR, description=about)),
     }
     return create_model("GradeBody", __base__=Grade, **fields)
 

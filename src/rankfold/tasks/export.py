@@ -23,7 +23,7 @@ from rankfold.data.read.files import Reading, silent, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.plain import ASKED, write_plain
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import ranks_itself
+from rankfold.models.searcher import has_own_search
 from rankfold.storage.json_text import as_json
 from rankfold.types import Progress, Side, Vocabulary
 
@@ -86,7 +86,7 @@ PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
 def _sides(ranker: Ranker) -> dict[Side, Vectors]:
     """Both sides, or a UserError for a model without vectors."""
     tensors = ranker.model.tensors
-    if ranks_itself(ranker.model) or "candidates" not in tensors:
+    if has_own_search(ranker.model) or "candidates" not in tensors:
         raise UserError(
             f"{ranker.model.method} has no vectors: it ranks by a search of its own",
             hint="fit a method with vectors, say rg2; `rankfold predict` writes ranked lists",

@@ -28,8 +28,10 @@ from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
-from rankfold.models.grader import FITTED, Grader, load
-from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY, Ranker
+from rankfold.models.grader import FITTED, Grader
+from rankfold.models.load import load
+from rankfold.models.ranker import Ranker
+from rankfold.models.update import PER_CANDIDATE, PER_QUERY
 from rankfold.storage import folder
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint

@@ -114,15 +114,14 @@ class Vocabulary:
         """The row of each key; an unknown key is a UserError that names the nearest ones."""
         rows = self.find(keys)
         if bool((rows < 0).any()):
-            key = keys[int((rows < 0).nonzero()[0])]
-            near = self.nearest(str(key))
-            hint = (
-                f"did you mean {', '.join(map(repr, near))}?"
-                if near
-                else "the model knows no key like it"
-            )
-            raise UserError(f"unknown {what} {key!r}", hint=hint)
+            raise self.unknown(keys[int((rows < 0).nonzero()[0])], what)
         return rows
+
+    def unknown(self, key: Key, what: str) -> UserError:
+        """The error for an unknown key; its hint names the nearest keys."""
+        near = self.nearest(str(key))
+        named = f"did you mean {', '.join(map(repr, near))}?" if near else ""
+        return UserError(f"unknown {what} {key!r}", hint=named or "the model knows no similar key")
 
     def nearest(self, key: str, n: int = 3) -> list[Key]:
         """A few known keys that look like ``key``."""

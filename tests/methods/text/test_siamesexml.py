@@ -34,6 +34,7 @@ from rankfold.methods.text.siamesexml import modules as modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig, settled
 from rankfold.methods.text.siamesexml.parts import Parts
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import best
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
 from rankfold.types import (
@@ -443,7 +444,7 @@ def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> 
     for hidden in (data.split("train"), own):
         scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
     rows = torch.arange(DOCUMENTS)
-    found = ranker.top_k(rows, LABELS, ranker.hidden(rows, include_seen=False))
+    found = best(ranker, "queries", rows, LABELS)
     expected = scores.sort(dim=1, descending=True).values
     torch.testing.assert_close(found.scores, expected)
     left = found.ids.clamp(min=0)

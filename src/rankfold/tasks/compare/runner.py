@@ -15,7 +15,8 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.metrics import Propensity
-from rankfold.models.grader import OPERATING, Grader, load
+from rankfold.models.grader import OPERATING, Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.storage import folder as store
 from rankfold.tasks.compare import records

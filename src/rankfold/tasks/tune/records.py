@@ -7,7 +7,8 @@ import io
 import json
 from dataclasses import fields, replace
 
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.storage.folder import put
 from rankfold.tasks.fit import fit
