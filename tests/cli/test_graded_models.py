@@ -121,9 +121,9 @@ def test_too_few_rows_for_a_rate_are_warned_of(rankfold: Command, graded: Path) 
     assert f"{none} below mild, {mild} below severe" in told
     assert none < 125 <= mild
     told = " ".join(rankfold(*words, "--fpr", 0.008).err.split())
-    assert f"takes 125 below a grade; there are {none} below mild: the rate" in told
+    assert f"needs 125 below a grade, and there are {none} below mild; the rate" in told
     assert "too few" not in rankfold(*words, "--fpr", 0.02).err
-    assert "takes 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
+    assert "needs 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
     assert rankfold(*words, "--fpr", 0.001, "--quiet").err == ""
     assert rankfold(*words, "--fpr", 0.001, "--json").err == ""
 
