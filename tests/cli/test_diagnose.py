@@ -66,7 +66,11 @@ def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None
         (("surrogate", "--set", "scores=1000000000000"), SHORT, "a smaller scores"),
         (("ranks", "{data}", "--set", "width=1000000000000"), SHORT, "a smaller width"),
         (("ranks", "{data}", "--set", "width=1" + 18 * "0"), SHORT, "a smaller width"),
-        (("ranks", "{data}", "--set", "cache=1" + 30 * "0"), "cache cannot be", "below 2**63"),
+        (
+            ("ranks", "{data}", "--set", "cache=1" + 30 * "0"),
+            "`cache` must be a whole number",
+            "below 2**63",
+        ),
     ],
 )
 def test_errors_have_hints(

@@ -69,8 +69,7 @@ from rankfold.types import (
     from_pairs,
 )
 
-PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
-PER_CANDIDATE = {"candidates", "fold_weights"}  # tensors with a row per candidate
+FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
 class Ranking(NamedTuple):
@@ -365,7 +364,7 @@ class Ranker:
         """The same with the rows of ``queries``: new ones are empty, others are gone."""
         rows = self.queries.find(queries.keys)
         tensors = dict(self.model.tensors)
-        for name in PER_QUERY & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_query, FOLDED_IN}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
@@ -382,7 +381,7 @@ class Ranker:
         """The same with the rows of ``candidates``, ours among them; new ones have zeros."""
         rows, places = self.candidates.find(candidates.keys), candidates.find(self.candidates.keys)
         tensors, n = dict(self.model.tensors), len(candidates)
-        for name in PER_CANDIDATE & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_candidate}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(renumber(histories(self.model, len(places)), places, n))
@@ -540,7 +539,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     elif method.fold_in is not None:
         vectors = method.fold_in(model, seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
-    tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
+    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
 
 

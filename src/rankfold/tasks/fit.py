@@ -29,7 +29,7 @@ from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
 from rankfold.models.grader import FITTED, Grader, load
-from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY, Ranker
+from rankfold.models.ranker import Ranker
 from rankfold.storage import folder
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint
@@ -327,7 +327,8 @@ def _run(
             if job.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
                 extra["over"] = torch.tensor(over)  # a refit is all that follows
-                now = Checkpoint(identity, history, {**step.state(), **extra}, step.divided)
+                state, per_query = {**step.state(), **extra}, job.method.per_query
+                now = Checkpoint(identity, history, state, step.divided, per_query)
                 checkpoint.save(checkpoint.path_of(job.out), now, job.comm)
                 saved = monotonic()
             if stop:
@@ -512,7 +513,7 @@ def _with_candidates(model: Model, job: Job) -> Model:
     whole = {
         name: _all_rows(tensor, job, on_all=True)
         for name, tensor in model.tensors.items()  # in an order that all ranks have
-        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
+        if name in job.method.per_candidate and len(tensor) < len(job.data.candidates)
     }
     tensors = {**model.tensors, **whole}
     if any(table.device != model.tensors[name].device for name, table in whole.items()):
@@ -527,8 +528,9 @@ def _collected(model: Model, job: Job) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        per_candidate = name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
-        if name in PER_QUERY or per_candidate:
+        divided = len(tensor) < len(job.data.candidates)
+        per_candidate = name in job.method.per_candidate and divided
+        if name in job.method.per_query or per_candidate:
             whole = _all_rows(tensor, job, on_all=per_candidate)
             tensors[name] = whole if per_candidate or job.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)

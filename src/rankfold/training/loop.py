@@ -18,9 +18,11 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.training import optimisers
 from rankfold.training.batches import Batches
+from rankfold.training.optimisers import OPTIMISERS
 from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
@@ -30,35 +32,29 @@ WATCHED = 64  # batches between two looks at the losses: on a GPU a look waits f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What all gradient-trained methods have."""
+class Training(Settings):
+    """Settings of every method that is trained by gradients."""
 
-    width: int = 64
-    epochs: int = 50  # at most; validation stops earlier
-    lr: float = 0.01
-    optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "row-adam", "sgd"] = "auto"
-    weight_decay: float = 1e-5
-    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "constant"
-    warmup: float = 0.0  # epochs over which the learning rate rises
-    clip: float | None = None  # the largest norm of a gradient
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone
-    weights: Literal["none", "grade"] = "none"  # grade: positives are drawn by their grades
-
-    def __post_init__(self) -> None:
-        for name in ("width", "epochs", "batch_size", "negatives"):
-            given = getattr(self, name, None)
-            if given is not None and given < 1:
-                raise UserError(f"{name} is {given}", hint="it is at least 1")
-        for name in ("lr", "clip", "temperature"):
-            given = getattr(self, name, None)
-            if given is not None and not 0 < given < float("inf"):
-                raise UserError(f"{name} is {given}", hint="it is more than 0")
-        for name in ("weight_decay", "warmup", "candidate_weight", "margin_weight"):
-            if not 0 <= getattr(self, name, 0.0) < float("inf"):
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
-        if not 0 <= getattr(self, "cache_share", 0.0) <= 1:
-            found = getattr(self, "cache_share", 0.0)
-            raise UserError(f"cache_share is {found}", hint="it lies between 0 and 1")
+    width: int = setting(64, at_least=1, help="length of the vectors")
+    epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
+    lr: float = setting(0.01, above=0, help="learning rate")
+    optimiser: str = setting(
+        "auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam for very large tables"
+    )
+    weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
+    schedule: str = setting(
+        "constant", choices=SCHEDULES, help="how the learning rate changes over the epochs"
+    )
+    warmup: float = setting(
+        0.0, at_least=0, help="epochs over which the learning rate rises linearly"
+    )
+    clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", help="number format of a training step; bfloat16 needs CUDA"
+    )
+    weights: Literal["none", "grade"] = setting(
+        "none", help="grade: positives are drawn in proportion to their grades"
+    )
 
 
 class Memory(Protocol):

@@ -43,6 +43,11 @@ from rankfold.types.parts import (
     Sampler,
     TopK,
 )
+from rankfold.types.spaces import (
+    Choices,
+    Range,
+    Space,
+)
 from rankfold.types.vocabulary import (
     Key,
     Vocabulary,
@@ -50,6 +55,7 @@ from rankfold.types.vocabulary import (
 
 __all__ = [
     "Batch",
+    "Choices",
     "Columns",
     "Comm",
     "Dataset",
@@ -70,9 +76,11 @@ __all__ = [
     "Picks",
     "Pool",
     "Progress",
+    "Range",
     "Run",
     "Sampler",
     "Side",
+    "Space",
     "SplitName",
     "Step",
     "Texts",

@@ -13,24 +13,23 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Range, Run, Step, TopK
 
 QUERIES = 1024  # scored at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """One regularisation."""
+class Config(Settings):
+    """Settings of ``ease``."""
 
-    reg: float = 300.0
-    largest: int = 20_000  # candidates: their matrix takes 4 N^2 bytes, its inverse N^3 steps
-
-    def __post_init__(self) -> None:
-        if not 0 < self.reg < float("inf"):
-            raise UserError(f"reg is {self.reg}", hint="it is more than 0, usually 50 to 1000")
+    reg: float = setting(300.0, above=0, help="regularisation; usually 50 to 1000")
+    largest: int = setting(
+        20_000, help="most candidates to accept: time grows with N^3, memory with 4 N^2 bytes"
+    )
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -93,4 +92,5 @@ METHOD = Method(
     fit=fit,
     search=search,
     paper="steck2019",
+    space={"reg": Range(10.0, 3000.0, log=True)},
 )

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.errors import UserError
+from rankfold.config import Settings, setting
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form.racing import Stage, mean, race, stages
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
+    PER_CANDIDATE,
     QUERY_EXPONENT,
     TOLERANCE,
     Factors,
@@ -49,32 +50,35 @@ KEPT = 2  # decompositions, the best by the first sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What is not given is chosen on validation; without validation pairs, the stated defaults."""
+class Config(Settings):
+    """Settings of ``rg2``.
 
-    width: int = 256  # the largest rank
-    query_exponent: float | None = None  # -.5 is the paper's; default -.375
-    candidate_exponent: float | None = None  # 0 is the paper's; default .35
-    rank: int | None = None  # default: the width
-    threshold: float | None = None  # a share of the last kept singular value; default .5
-    discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
-    tolerance: float = TOLERANCE  # of the decomposition's residual
-    path_queries: int = 400  # validation queries that score the whole path
-    weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
+    A setting of None is selected on validation. Without validation pairs ``DEFAULTS`` apply.
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("width", "rank", "path_queries"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise UserError(f"{name} is {given}", hint="it is at least 1")
-        if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance is {self.tolerance}", hint="it lies between 0 and 1")
-        if self.threshold is not None and not 0 <= self.threshold < 1:
-            raise UserError(f"threshold is {self.threshold}", hint="it is 0 or more, below 1")
-        for name in ("query_exponent", "candidate_exponent", "discount"):
-            given = getattr(self, name)
-            if given is not None and not -2 <= given <= 2:
-                raise UserError(f"{name} is {given}", hint="it lies between -2 and 2")
+    width: int = setting(256, at_least=1, help="largest rank, the length of the vectors")
+    query_exponent: float | None = setting(
+        None, at_least=-2, at_most=2, help="power of a query's size; the paper has -0.5"
+    )
+    candidate_exponent: float | None = setting(
+        None, at_least=-2, at_most=2, help="power of a candidate's count; the paper has 0"
+    )
+    rank: int | None = setting(None, at_least=1, help="components to keep")
+    threshold: float | None = setting(
+        None, at_least=0, below=1, help="shrinkage, as a share of the last kept singular value"
+    )
+    discount: float | None = setting(
+        None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
+    )
+    tolerance: float = setting(
+        TOLERANCE, above=0, below=1, help="residual at which a decomposition ends"
+    )
+    path_queries: int = setting(
+        400, at_least=1, help="validation queries that score the whole path"
+    )
+    weights: Literal["none", "grade"] = setting(
+        "none", help="grade: the grade of a pair is its confidence"
+    )
 
 
 class Solved(NamedTuple):
@@ -120,6 +124,16 @@ def fold_in(model: Model, rows: Interactions) -> Tensor:
     return _fold(found, rows, model.config["query_exponent"])
 
 
+def describe(model: Model) -> str | None:
+    """The selected point of the path, in words."""
+    if "chosen_by" not in model.notes:
+        return None
+    names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+    point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
+    points = f" from {len(model.notes['path'])} points" if "path" in model.notes else ""
+    return f"chosen by {model.notes['chosen_by']}{points}: {point}"
+
+
 METHOD = Method(
     summary="softmax ranking loss to second order: the path of its global optima, best kept",
     config=Config,
@@ -129,6 +143,8 @@ METHOD = Method(
     paper="rg2",
     self_tuning=True,
     distributed=True,
+    per_candidate=PER_CANDIDATE,
+    describe=describe,
 )
 
 

@@ -21,6 +21,7 @@ from rankfold.types import Interactions
 ROWS, PAIRS = 2**16, 2**22  # folded in at a time
 QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # of RG2: usually good
 TOLERANCE = 0.07  # of a decomposition's residual: loose, see docs/concepts/quadratic.md
+PER_CANDIDATE = ("candidates", "fold_weights")  # tensors of a model with a row per candidate
 
 
 class Factors(NamedTuple):

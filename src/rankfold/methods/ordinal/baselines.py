@@ -19,6 +19,7 @@ from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.low_fpr import above
 from rankfold.losses.softmax import softmax_loss
 from rankfold.methods.ordinal.training import (
+    SPACE,
     GradedConfig,
     Parts,
     Recipe,
@@ -31,6 +32,7 @@ from rankfold.methods.ordinal.training import (
     plain,
 )
 from rankfold.training.loop import Nothing
+from rankfold.types import Range
 
 SURE = 1e-6  # a probability that lacks less than this lacks this
 
@@ -293,6 +295,7 @@ GRADES = {
         FocalConfig,
         "cross-entropy that looks away from what is sure",
         "lin2017",
+        {**SPACE, "focus": Range(0.5, 5.0)},
     ),
     "soft-label": method(
         "soft-label",
@@ -335,6 +338,7 @@ GRADES = {
         LimitConfig,
         "true positives under a bound on false ones, by Lagrange multipliers",
         "eban2017",
+        {**SPACE, "dual_lr": Range(1e-4, 0.1, log=True)},
     ),
     "pauc": method(
         "pauc",
@@ -342,5 +346,6 @@ GRADES = {
         PartialConfig,
         "partial AUC over the hardest negatives (SOPA-s)",
         "zhu2022",
+        {**SPACE, "temperature": Range(0.1, 10.0, log=True), "memory": Range(0.5, 0.99)},
     ),
 }

@@ -14,6 +14,7 @@ from rankfold.kernels.shared_pairs import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.ordinal.baselines import mean_score
 from rankfold.methods.ordinal.training import (
+    SPACE,
     GradedConfig,
     Parts,
     Recipe,
@@ -23,6 +24,7 @@ from rankfold.methods.ordinal.training import (
     method,
 )
 from rankfold.samplers.queues import Queues
+from rankfold.types import Range
 
 ENOUGH = 150  # negatives within sigma, where there are so many
 WIDEST = 0.35  # the paper's sigma, about
@@ -121,4 +123,5 @@ METHOD = method(
     CbaConfig,
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",
+    {**SPACE, "classes": Range(0.0, 3.0)},
 )

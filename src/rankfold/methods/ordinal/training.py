@@ -32,7 +32,7 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.training.batches import RowBatches, share_of
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, seeded, train
-from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Run, Step
+from rankfold.types import Comm, Dataset, Graded, Method, Model, Own, Range, Run, Space, Step
 
 STEPS, SMALLEST, LARGEST = 16, 32, 256  # batches of an epoch at least, rows of a usual batch
 BLOCK = 4096  # rows scored at a time, at most
@@ -284,7 +284,21 @@ def block_rows(shape: Shape) -> int:
     return max(1, min(BLOCK, BLOCK_BYTES // (4 * CHANNELS[0] * max(pixels, 1))))
 
 
-def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: str) -> Method:
+SPACE: Space = {
+    "lr": Range(0.0003, 0.01, log=True),
+    "weight_decay": Range(1e-6, 0.1, log=True),
+    "dropout": Range(0.0, 0.5),
+}
+
+
+def method(
+    name: str,
+    recipe: Recipe,
+    config: type[Any],
+    summary: str,
+    paper: str,
+    space: Space = SPACE,
+) -> Method:
     """A method from its recipe."""
 
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
@@ -293,7 +307,16 @@ def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: st
     def score(model: Model, rows: Graded) -> Tensor:
         return score_rows(recipe, model, rows)
 
-    return Method(summary, config, "graded", start, score_rows=score, paper=paper, distributed=True)
+    return Method(
+        summary,
+        config,
+        "graded",
+        start,
+        score_rows=score,
+        paper=paper,
+        distributed=True,
+        space=space,
+    )
 
 
 # ---------------------------------------------------------------------------------- scores

@@ -34,7 +34,9 @@ from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.text.neighbours import best
 from rankfold.methods.text.siamesexml.config import ModulesConfig
 from rankfold.methods.text.siamesexml.fit import (
+    MODULES_SPACE,
     by_stages,
+    describe_mix,
     last_step,
     notes_of,
     prepare,
@@ -581,4 +583,6 @@ METHOD = Method(
     search_texts=search_texts,
     paper="siamesexml",
     self_tuning=True,
+    space=MODULES_SPACE,
+    describe=describe_mix,
 )
