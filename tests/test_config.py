@@ -173,6 +173,33 @@ def test_types_in_words() -> None:
     assert words == {"width": "a whole number", "share": "a number or none", "loss": "text"}
 
 
+def test_values_in_words() -> None:
+    words = {
+        name: config.describe_values(Declaring, name) for name in config.declarations(Declaring)
+    }
+    assert words == {
+        "width": "a whole number at least 1",
+        "share": "a number above 0 and below 1, or none",
+        "power": "a number",
+        "loss": "softmax, bpr",
+        "inner": "cg, cholesky",
+    }
+
+
+def test_settings_as_plain_data() -> None:
+    described = config.describe_settings(Inheriting)
+    bounds = {"at_least": 1}
+    width = {
+        "default": 128,
+        "type": "a whole number",
+        "bounds": bounds,
+        "help": "length of the vectors",
+    }
+    assert described["width"] == width
+    assert described["loss"]["values"] == ["softmax", "bpr"]
+    assert described["inner"]["values"] == ["cholesky"]
+
+
 # ---------------------------------------------------------------------------------- words
 
 

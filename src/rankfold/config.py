@@ -123,6 +123,33 @@ def declarations(config: type[Any]) -> dict[str, Declared]:
     return result
 
 
+def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
+    """The settings of a config as plain data: default, type, values or bounds, help."""
+    declared = declarations(config)
+    result: dict[str, dict[str, Any]] = {}
+    for one in fields(config):
+        entry = {"default": one.default, "type": describe_type(config, one.name)}
+        known = declared.get(one.name, Declared(help=""))
+        if known.choices is not None:
+            entry["values"] = list(known.choices)
+        elif known.bounds:
+            entry["bounds"] = known.bounds
+        result[one.name] = {**entry, "help": known.help}
+    return result
+
+
+def describe_values(config: type[Any], name: str) -> str:
+    """The values that a setting accepts, in words: ``a number above 0, or none``."""
+    declared = declarations(config).get(name)
+    if declared is not None and declared.choices is not None:
+        return ", ".join(declared.choices)
+    words = "" if declared is None else declared.describe()
+    kind = describe_type(config, name)
+    required = kind.removesuffix(" or none")
+    described = f"{required} {words}" if words else required
+    return described if kind == required else f"{described}, or none"
+
+
 def describe_type(config: type[Any], name: str) -> str:
     """The type of a setting in words: ``a whole number or none``."""
     kind = get_type_hints(config)[name]

@@ -127,7 +127,9 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or pairs to train on as they are: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: the method's own settings and the fields of ``Fitting``.
+        options: settings of the method and fields of ``Fitting``. ``rankfold methods NAME`` lists
+            the settings with defaults, bounds and help; ``describe_settings(METHODS[name].config)``
+            of ``rankfold.config`` does in Python.
 
     Under torchrun all processes fit one model together. Rank 0 writes it and gets all of it, the
     others get the rows of their own queries; a model of graded rows is whole on all.
