@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -106,21 +105,30 @@ def check(settings: object) -> None:
             raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint=declared.help)
 
 
-@cache
 def declarations(config: type[Any]) -> dict[str, Declared]:
     """The declarations of a config's fields, by name.
 
     A field without one inherits that of the class above. A ``Literal`` type gives the choices.
     """
-    kinds, result = get_type_hints(config), {}
-    for one in fields(config):
-        above = (getattr(base, "__dataclass_fields__", {}) for base in config.__mro__)
-        known = [names[one.name].metadata for names in above if one.name in names]
-        declared = next((metadata[DECLARED] for metadata in known if DECLARED in metadata), None)
-        if declared is not None:
-            choices = _literals(kinds[one.name])
-            result[one.name] = declared if choices is None else replace(declared, choices=choices)
-    return result
+    if config not in _declarations:  # types are read once per class: configs are built per request
+        kinds = get_type_hints(config)
+        every = {one.name: _declared(config, one.name, kinds[one.name]) for one in fields(config)}
+        _declarations[config] = {name: one for name, one in every.items() if one is not None}
+    return _declarations[config]
+
+
+def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
+    """The declaration of one field: its own, or that of the nearest class above."""
+    for owner in config.__mro__:
+        one = getattr(owner, "__dataclass_fields__", {}).get(name)
+        if one is not None and DECLARED in one.metadata:
+            declared: Declared = one.metadata[DECLARED]
+            choices = _literals(kind)
+            return declared if choices is None else replace(declared, choices=choices)
+    return None
+
+
+_declarations: dict[type[Any], dict[str, Declared]] = {}
 
 
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
