@@ -135,7 +135,7 @@ def test_no_two_seeds_and_no_two_purposes_share_a_seed() -> None:
 
 
 def test_half_precision_is_for_cuda() -> None:
-    with pytest.raises(UserError, match="bfloat16 is for a CUDA device, not for the cpu"):
+    with pytest.raises(UserError, match="bfloat16 needs a CUDA device, got cpu"):
         last("bpr", {"precision": "bfloat16"})
 
 

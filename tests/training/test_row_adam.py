@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.training import optimisers, row_adam
-from rankfold.training.row_adam import BETAS, SMALLEST, RowAdam
+from rankfold.training.row_adam import BETAS, EPSILON, RowAdam
 
 
 def by_loops(start: Tensor, gradients: list[dict[int, Tensor]], lr: float) -> Tensor:
@@ -18,7 +18,7 @@ def by_loops(start: Tensor, gradients: list[dict[int, Tensor]], lr: float) -> Te
             times[row] += 1
             momentum[row] = first * momentum[row] + (1 - first) * grad
             squares[row] = second * squares[row] + (1 - second) * (grad @ grad) / len(grad)
-            size = (squares[row] / (1 - second ** times[row])).sqrt() + SMALLEST
+            size = (squares[row] / (1 - second ** times[row])).sqrt() + EPSILON
             table[row] -= lr * momentum[row] / (1 - first ** times[row]) / size
     return table
 

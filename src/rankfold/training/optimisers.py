@@ -141,7 +141,7 @@ def load(
             owner, place, key = name.split(".", 2)
             if int(owner) == number:
                 value = own_rows(value, parameters[int(place)], comm)
-                counted = isinstance(optimiser, SparseAdam) and key == "step"  # there, not a tensor
+                counted = isinstance(optimiser, SparseAdam) and key == "step"  # not a tensor there
                 kept.setdefault(int(place), {})[key] = int(value) if counted else value.clone()
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": kept, "param_groups": groups})

@@ -48,7 +48,7 @@ def thinning(
 
     All processes know how many tokens each document has, to draw for the batch of all.
     """
-    lengths = parts.comm.gather(parts.documents.counts()[batches.asking].int())
+    lengths = parts.comm.gather(parts.documents.counts()[batches.active].int())
 
     def seen(batch: Rows, rng: torch.Generator) -> Texts:
         own = None
