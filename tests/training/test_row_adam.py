@@ -30,9 +30,9 @@ def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
     )
 
 
-@pytest.mark.parametrize("at_once", [2, row_adam.AT_ONCE])
-def test_it_is_the_written_formula(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_adam, "AT_ONCE", at_once)
+@pytest.mark.parametrize("row_block", [2, row_adam.ROW_BLOCK])
+def test_it_is_the_written_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_adam, "ROW_BLOCK", row_block)
     start = torch.randn(7, 4, dtype=torch.float64)
     steps = [
         {int(row): torch.randn(4, dtype=torch.float64) for row in torch.randperm(7)[:3]}

@@ -121,12 +121,12 @@ def method(
 def alternate(
     name: str, make: MakeProblem, data: Dataset, config: AlsConfig, run: Run
 ) -> Iterator[Step]:
-    """Sweep until ``config.sweeps``, yielding after each; the query step comes last."""
+    """Run ``config.sweeps`` sweeps, a step after each. The query step comes last."""
     rows = training_rows(data, config.weights, run.device)
     problem = make(rows, config, run.comm)
     o, given = problem.objective, run.resume
-    shards = divided(o.rows, config, run, None if given is None else given["candidates"])
-    columns = o.rows  # shards have them by candidate
+    shards = candidate_shards(o.rows, config, run, None if given is None else given["candidates"])
+    columns = o.rows  # shards store them by candidate
     if shards is None:
         columns = transposed(o.rows, run.memory_budget)
     halves = problem.query_half, problem.candidate_half(columns)
@@ -136,7 +136,7 @@ def alternate(
         queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None, shards)
     else:
         number, queries = int(given["number"]), given["queries"].to(run.device)
-        candidates = here(given["candidates"], rows.n_candidates, run, shards)
+        candidates = own_candidates(given["candidates"], rows.n_candidates, run, shards)
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
@@ -150,48 +150,48 @@ def alternate(
         yield Step(number, loss, seconds, model, tensors.copy, final, divided=tables)
 
 
-def divided(
+def candidate_shards(
     rows: Interactions, config: AlsConfig, run: Run, before: Tensor | None = None
 ) -> Shards | None:
-    """How candidates are divided: where they do not fit, or where those of a checkpoint are."""
-    kept = before is not None and is_divided(before, rows.n_candidates, run.comm)
-    shards = (shards_of if kept else divide)(rows, config.width, run)
+    """The division of the candidates, if they do not fit or those of a checkpoint are divided."""
+    was_divided = before is not None and is_divided(before, rows.n_candidates, run.comm)
+    shards = (shards_of if was_divided else divide)(rows, config.width, run)
     if shards is not None and config.inner == "cholesky":
         raise UserError(
-            "inner=cholesky needs all candidates in every process, and they exceed its memory",
+            "inner=cholesky needs all candidates on every process, and they exceed its memory",
             hint="use inner=cg, or a larger --candidate-memory",
         )
     return shards
 
 
 def is_divided(table: Tensor, n: int, comm: Comm) -> bool:
-    """Whether each process has its share of n rows, and not all of them."""
+    """Whether each process has only its share of n rows."""
     return comm.size > 1 and sum_over_ranks(len(table), comm) == n
 
 
-def here(table: Tensor, n: int, run: Run, shards: Shards | None) -> Tensor:
-    """Of a table of n candidates the rows that this process works with.
+def own_candidates(table: Tensor, n: int, run: Run, shards: Shards | None) -> Tensor:
+    """The rows of a table of n candidates that this process needs.
 
-    A checkpoint may have been written where it was divided in another way.
+    A checkpoint may have been divided in another way.
     """
-    whole = not is_divided(table, n, run.comm)
+    is_complete = not is_divided(table, n, run.comm)
     if shards is None:
-        return (table if whole else run.comm.gather(table)).to(run.device)
-    return (table[shards.rows] if whole else table).to(run.device)
+        return (table if is_complete else run.comm.gather(table)).to(run.device)
+    return (table[shards.rows] if is_complete else table).to(run.device)
 
 
 def starting_candidates(
     o: Objective, config: AlsConfig, run: Run, shards: Shards | None = None
 ) -> Tensor:
-    """Small random vectors, or those of the spectral RG2, as long as the targets ask for; [N, D].
+    """Small random vectors, or those of the spectral RG2, scaled to the targets; [N, D].
 
-    Both sides take the square root of a pair's target, pull / (extra + a): were one side too short,
-    the regularisers would hold the scores down until the sides have the same length.
+    Vectors of both sides have the square root of a pair's target, pull / (extra + a), as length. If
+    one side were too short, the regularisers would keep scores low until the lengths are equal.
     """
     n, n_candidates = sum_over_ranks(o.rows.n_queries, o.comm), o.rows.n_candidates
     pull, weight = (sum_over_ranks(one.sum(), o.comm) / n for one in (o.pull, o.query_weight))
-    wanted: float = pull / (o.extra + weight)
-    length = max(wanted, 0.0) ** 0.5
+    target: float = pull / (o.extra + weight)
+    length = max(target, 0.0) ** 0.5
     if config.start == "random":
         scale = torch.tensor(0.1 * length / config.width**0.5)
         if shards is not None:
@@ -200,18 +200,17 @@ def starting_candidates(
         return drawn.mul_(scale).to(run.device)
     exponents = {"exponent": QUERY_EXPONENT, "candidate_exponent": CANDIDATE_EXPONENT}
     separable = rg2(o.rows, 0.0, **exponents, comm=o.comm)
-    target = Target(separable, run.memory_budget, shards)
-    passes = decompose(target, config.width, run.rng, tolerance=TOLERANCE)
-    *_, found = passes
-    assert found.vectors is not None
-    candidates = factors(separable, found.values, found.vectors, 0.0, shards=shards).candidates
+    matrix = Target(separable, run.memory_budget, shards)
+    *_, last = decompose(matrix, config.width, run.rng, tolerance=TOLERANCE)
+    assert last.vectors is not None
+    candidates = factors(separable, last.values, last.vectors, 0.0, shards=shards).candidates
     among = SINGLE_PROCESS if shards is None else shards.comm
     size = among.sum(candidates.norm(dim=1).sum()).div(n_candidates).clamp(min=1e-30)
     return candidates.mul_(0.5 * length / size)
 
 
 def folded(make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Interactions) -> Tensor:
-    """Vectors of queries from their candidates: the query step from nothing; [B, D]."""
+    """Vectors of queries from their candidates: a query step without a start; [B, D]."""
     rows = weighed(rows.to(candidates.device), config.weights)
     half = make(rows, config).query_half
     return half_step(half, candidates, _solve(config, FOLD_STEPS), None)
@@ -220,10 +219,10 @@ def folded(make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Inter
 def settled(
     make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Interactions, run: Run
 ) -> Tensor:
-    """The same for the queries of a fit, whose candidates may be divided; [M, D]."""
+    """Final vectors of the queries of a fit, whose candidates may be divided; [M, D]."""
     half = make(weighed(rows.to(run.device), config.weights), config).query_half
-    shards = divided(half.rows, config, run, candidates)
-    own = here(candidates, rows.n_candidates, run, shards)
+    shards = candidate_shards(half.rows, config, run, candidates)
+    own = own_candidates(candidates, rows.n_candidates, run, shards)
     return half_step(half, own, _solve(config, FOLD_STEPS), None, shards)
 
 
