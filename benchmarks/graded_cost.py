@@ -31,9 +31,9 @@ from rankfold import config as settings_of
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.ordinal import cba, training
-from rankfold.samplers.queues import (
+from rankfold.samplers.rank_cache import (
     Entries,
-    Queues,
+    RankCache,
     ascending,
     likely_ranks,
     own_places,
@@ -182,7 +182,7 @@ def memory() -> dict[str, dict[str, int]]:
 def kept(counts: list[int]) -> dict[str, int]:
     """Of grades with so many rows."""
     n, grades = len(counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    queues = Queues(grades, torch.ones(n) / n, CACHE, WIDTH)
+    queues = RankCache(grades, torch.ones(n) / n, CACHE, WIDTH)
     for rows in torch.arange(len(grades)).split(2**16):
         queues.push(torch.randn(len(rows), WIDTH), rows)
     queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)

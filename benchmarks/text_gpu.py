@@ -40,7 +40,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders.bags import Bags, unit
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.kernels import nearest
@@ -56,7 +56,7 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.methods.text.siamesexml.parts import Parts
+from rankfold.methods.text.siamesexml.training_data import Parts
 from rankfold.metrics import METRICS, judge, parse
 from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
@@ -455,8 +455,8 @@ def given(labels: Many, n_documents: int, run: Run) -> Parts:
         counts=counts,
         shares=counts / n_documents,
         given=None,
-        document_shard=Shard(n_documents, run.comm, run.memory_budget),
-        label_shard=Shard(n, run.comm, run.memory_budget),
+        document_shard=TableShard(n_documents, run.comm, run.memory_budget),
+        label_shard=TableShard(n, run.comm, run.memory_budget),
         shards=None,
     )
 

@@ -142,7 +142,7 @@ def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 def test_parameters_are_those_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Queues, duals, estimates, generators and what optimisers keep, too; and alike to the bit."""
+    """RankCache, duals, estimates, generators and what optimisers keep, too; and alike to the bit."""
     (expected,) = (one[name] for one in ranks[1])
     for one in ranks[size]:
         found = one[name]

@@ -23,7 +23,7 @@ from rankfold.methods.text.siamesexml import fit as whole
 from rankfold.methods.text.siamesexml import mining as mining
 from rankfold.methods.text.siamesexml import modules as modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig
-from rankfold.methods.text.siamesexml.parts import encoded
+from rankfold.methods.text.siamesexml.training_data import encoded
 from rankfold.training import loop
 from rankfold.training.history import History
 from rankfold.training.replicas import sum_gradients

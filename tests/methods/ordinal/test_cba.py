@@ -140,7 +140,7 @@ def test_the_loss_of_a_batch_is_the_written_formula(ranks: Any) -> None:
     vectors = parts.module.vectors(parts.rows.own.select(some))
     outputs = parts.module.head(vectors)
     found = rule.losses(Seen(some, grades, vectors, outputs))
-    assert isinstance(rule.memory, cba.Queues)
+    assert isinstance(rule.memory, cba.RankCache)
     told = rule.memory.ranks(
         vectors.detach(), cba.score_weights(parts), by_likeness=ranks == "likeness"
     )
@@ -210,13 +210,13 @@ def test_ranks_are_told_from_the_batch_and_what_came_before_by_the_head_as_it_is
     rows = balanced(3, 40)
     parts = parts_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
     asked: list[tuple[torch.Tensor, torch.Tensor]] = []
-    told = cba.Queues.ranks
+    told = cba.RankCache.ranks
 
-    def ranks(self: cba.Queues, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
+    def ranks(self: cba.RankCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
         asked.append((self.vectors.clone(), head.clone()))
         return told(self, vectors, head, **how)
 
-    monkeypatch.setattr(cba.Queues, "ranks", ranks)
+    monkeypatch.setattr(cba.RankCache, "ranks", ranks)
     losses = cba.rule(parts).losses
     for start in (0, 12, 24):  # four of each grade
         some = torch.arange(start, start + 12)

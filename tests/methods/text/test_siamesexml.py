@@ -31,7 +31,7 @@ from rankfold.methods.text.siamesexml import mining as mining
 from rankfold.methods.text.siamesexml import mix as mix
 from rankfold.methods.text.siamesexml import modules as modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig, settled
-from rankfold.methods.text.siamesexml.parts import Parts
+from rankfold.methods.text.siamesexml.training_data import Parts
 from rankfold.models.ranker import Ranker
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History

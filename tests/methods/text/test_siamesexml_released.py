@@ -18,7 +18,7 @@ from rankfold.index.exact import Exact
 from rankfold.methods.text.siamesexml import fit as whole
 from rankfold.methods.text.siamesexml import released as released
 from rankfold.methods.text.siamesexml.modules import Stage
-from rankfold.methods.text.siamesexml.parts import Parts
+from rankfold.methods.text.siamesexml.training_data import Parts
 from rankfold.training.batches import Rows
 from rankfold.types import Dataset, Interactions, Judge, Model, Run, TopK, from_pairs
 

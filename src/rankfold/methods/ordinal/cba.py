@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankfold.encoders.rows import Shape
-from rankfold.kernels.shared_pairs import shared_low_fpr_loss
+from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.ordinal.baselines import mean_score
 from rankfold.methods.ordinal.training import (
@@ -22,7 +22,7 @@ from rankfold.methods.ordinal.training import (
     block_rows,
     method,
 )
-from rankfold.samplers.queues import Queues
+from rankfold.samplers.rank_cache import RankCache
 
 ENOUGH = 150  # negatives within sigma, where there are so many
 WIDEST = 0.35  # the paper's sigma, about
@@ -84,12 +84,12 @@ def score_weights(parts: Parts) -> Tensor:
 
 
 @torch.no_grad()
-def filled(parts: Parts) -> Queues:
-    """Queues with the first rows, as the encoder sees them before any step."""
+def filled(parts: Parts) -> RankCache:
+    """RankCache with the first rows, as the encoder sees them before any step."""
     rows, config = parts.rows, parts.config
     counts = torch.bincount(rows.grades, minlength=parts.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    queues = Queues(rows.grades, shares, config.cache, config.width)
+    queues = RankCache(rows.grades, shares, config.cache, config.width)
     for taken in first_rows(parts):
         for some in taken.split(block_rows(Shape.of(rows.own, None))):
             queues.push(rows.vectors(parts.module, some), some)

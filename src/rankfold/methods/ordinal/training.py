@@ -27,7 +27,7 @@ from rankfold.encoders.rows import (
     flipped,
     is_ours,
 )
-from rankfold.encoders.shard import Assembled
+from rankfold.encoders.sharded_table import GatherRows
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.training.batches import RowBatches, share_of
@@ -145,7 +145,7 @@ class Divided:
         own = self.share.find(rows)
         some = self.own.select(rows[own.places] - self.share.first)
         found = module.vectors(some, rng, own)
-        every: Tensor = Assembled.apply(found, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        every: Tensor = GatherRows.apply(found, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
         return every
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from rankfold.methods.ordinal import cba, training
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.methods.ordinal.training import BLOCK, Parts, Recipe, Rule, Seen
-from rankfold.samplers.queues import Queues
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Run, Step
 
@@ -37,14 +37,14 @@ class Fit(NamedTuple):
         return order.sort().values.to(self.run.device)
 
 
-def watch(fit: Fit, begin: Callable[[Parts, Queues, Tensor], Look]) -> Iterator[Step]:
+def watch(fit: Fit, begin: Callable[[Parts, RankCache, Tensor], Look]) -> Iterator[Step]:
     """Train; ``begin`` is called once: what is trained, its cache, and the rows that fill it."""
 
     def rule(parts: Parts) -> Rule:
         drawn_alike = parts._replace(rng=parts.rng.clone_state())
         first = torch.cat(cba.first_rows(drawn_alike))
         made = cba.rule(parts)
-        assert isinstance(made.memory, Queues)
+        assert isinstance(made.memory, RankCache)
         look = begin(parts, made.memory, first)
 
         def losses(seen: Seen) -> Tensor:

@@ -15,7 +15,7 @@ from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import Parts, Seen, batches_of
-from rankfold.samplers.queues import Queues
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.finding import Chart, Finding, Level, Line, rounded
 from rankfold.tasks.diagnose.observer import Fit, Look, encode, watch
 from rankfold.types import Progress
@@ -58,7 +58,7 @@ def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
     means: list[Tensor] = []
     places = iter(range(steps))
 
-    def begin(parts: Parts, _queues: Queues, _first: Tensor) -> Look:
+    def begin(parts: Parts, _queues: RankCache, _first: Tensor) -> Look:
         def look(_seen: Seen) -> None:
             if next(places) % config.stride == 0:
                 means.append(mean_rank(parts, rows, others))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bags import common_pairs, rarity, weighed, with_pairs
 from rankfold.encoders.rows import check_by_row
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, settled
@@ -43,7 +43,7 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.methods.text.siamesexml.parts import Parts, encoded
+from rankfold.methods.text.siamesexml.training_data import Parts, encoded
 from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
@@ -163,7 +163,7 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
     n_asking = comm.sum(asking.sum())
     if not bool(n_asking > 0):
         raise UserError("no document has a label to learn from", hint="is the train split empty?")
-    held = Shard(rows.n_candidates, comm, run.memory_budget)
+    held = TableShard(rows.n_candidates, comm, run.memory_budget)
     _check_share(held)
     own = data.candidate_texts
     own = own if comm.size == 1 else own.part(held.start, held.stop)
@@ -191,13 +191,13 @@ def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
         counts.to(run.device),
         shares.clamp(max=1 - 1e-6).to(run.device),
         None if config.vectors is None else read_vectors(config.vectors, data, config.width),
-        Shard(data.n_queries, comm, run.memory_budget),
+        TableShard(data.n_queries, comm, run.memory_budget),
         held,
         shards,
     )
 
 
-def _check_share(held: Shard) -> None:
+def _check_share(held: TableShard) -> None:
     if held.size < held.comm.size:
         raise UserError(
             f"{held.size} candidates cannot be divided among {held.comm.size} processes",

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold.encoders.bags import unit
-from rankfold.methods.text.siamesexml.parts import ENCODED, Encoder, Parts, encoded
-from rankfold.methods.text.siamesexml.ranks import rounds
+from rankfold.methods.text.siamesexml.distributed import rounds
+from rankfold.methods.text.siamesexml.training_data import ENCODED, Encoder, Parts, encoded
 from rankfold.types import Index, Interactions, TopK
 
 

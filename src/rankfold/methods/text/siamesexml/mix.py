@@ -17,8 +17,8 @@ from rankfold.encoders.bags import OF_BAGS, find_text_encoder, weighed, with_pai
 from rankfold.errors import UserError
 from rankfold.methods.text.neighbours import best
 from rankfold.methods.text.siamesexml.config import SiameseConfig
-from rankfold.methods.text.siamesexml.parts import Parts, encoded
-from rankfold.methods.text.siamesexml.ranks import best_of_all, first_of_all, of_all_queries
+from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, of_all_queries
+from rankfold.methods.text.siamesexml.training_data import Parts, encoded
 from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Run, Side, Texts, TopK
 

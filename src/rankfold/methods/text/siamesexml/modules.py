@@ -16,12 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.bags import Bags, unit
-from rankfold.kernels.decoupled_softmax import shared_apart_loss
+from rankfold.kernels.decoupled_softmax import shared_decoupled_softmax_loss
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.text.siamesexml.config import LR, SMALLEST_BATCH, ModulesConfig, SiameseConfig
-from rankfold.methods.text.siamesexml.mining import Mined, hard_documents, shortlists
-from rankfold.methods.text.siamesexml.parts import Parts
-from rankfold.methods.text.siamesexml.ranks import (
+from rankfold.methods.text.siamesexml.distributed import (
     by_candidate,
     chosen_by_all,
     encoding,
@@ -29,8 +27,10 @@ from rankfold.methods.text.siamesexml.ranks import (
     thinning,
     told,
 )
+from rankfold.methods.text.siamesexml.mining import Mined, hard_documents, shortlists
+from rankfold.methods.text.siamesexml.training_data import Parts
+from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
-from rankfold.samplers.pooled import pool_around
 from rankfold.training.batches import Batches, QueryBatches, Rows
 from rankfold.training.loop import Memory, Nothing, Task, Training
 from rankfold.training.replicas import UNDIVIDED, Sides
@@ -182,7 +182,7 @@ def pooled(module: Siamese, stage: Stage, parts: Parts, config: SiameseConfig) -
         scores = ((documents / config.temperature) @ labels.T).float()
         positive = places(wanted, batch.queries, pool.ids)
         hidden = places(parts.hidden, batch.queries, pool.ids)
-        return shared_apart_loss(scores, pool.log_q, positive, hidden)
+        return shared_decoupled_softmax_loss(scores, pool.log_q, positive, hidden)
 
     return stage_task(module, batches, losses, sides=module.sides)
 

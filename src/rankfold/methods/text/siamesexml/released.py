@@ -51,9 +51,9 @@ from rankfold.methods.text.siamesexml.modules import (
     stage_task,
     training,
 )
-from rankfold.methods.text.siamesexml.parts import Parts, encoded
-from rankfold.samplers.drawing import draw
+from rankfold.methods.text.siamesexml.training_data import Parts, encoded
 from rankfold.samplers.known_positives import hits
+from rankfold.samplers.resampling import draw
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training, seed_of
 from rankfold.types import (

@@ -16,7 +16,7 @@ Room = Callable[[tuple[int, int], torch.dtype], Tensor]
 """``(shape, dtype) -> a tensor to be filled``, on disk."""
 
 
-class Shard:
+class TableShard:
     """The rows that this process has, and how it gets those that a batch meets.
 
     ``met`` is set before each batch: its candidates, ascending, the same on all processes.
@@ -53,7 +53,7 @@ class Shard:
         """What all processes have for those of some rows that are ``here`` to each, on all."""
         if own is None:
             return vectors
-        every: Tensor = Assembled.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
         return every
 
     def find(self, rows: Tensor) -> Own:
@@ -80,7 +80,7 @@ class Shard:
         return found
 
 
-class Assembled(torch.autograd.Function):
+class GatherRows(torch.autograd.Function):
     """Rows that each process has some of, on all; the way back sums what all do with them."""
 
     @staticmethod

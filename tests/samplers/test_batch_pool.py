@@ -2,7 +2,7 @@
 
 import torch
 
-from rankfold.samplers.pooled import shared_pool
+from rankfold.samplers.batch_pool import shared_pool
 from rankfold.types import Interactions, from_pairs
 
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
 from rankfold.samplers import queues as module
-from rankfold.samplers.queues import Queues, ascending, direct_ranks, own_places, scored
+from rankfold.samplers.rank_cache import RankCache, ascending, direct_ranks, own_places, scored
 
 
 def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
     return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
-def batch(queues: Queues, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(queues: RankCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Vectors, and as many rows, each once; all of them where there are fewer."""
     rng = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(queues.grades), generator=rng)[:n]
@@ -24,15 +24,15 @@ def batch(queues: Queues, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor
 
 def queues_of(
     shares: list[float] | torch.Tensor, size: int, width: int, counts: list[int] | None = None
-) -> Queues:
+) -> RankCache:
     """Of grades with so many rows; None: more than fit."""
     counts = [20 * size] * len(shares) if counts is None else counts
     grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     mixed = grades[torch.randperm(len(grades), generator=torch.Generator().manual_seed(1))]
-    return Queues(mixed, torch.as_tensor(shares), size, width)
+    return RankCache(mixed, torch.as_tensor(shares), size, width)
 
 
-def entries_of(queues: Queues, grade: int) -> torch.Tensor:
+def entries_of(queues: RankCache, grade: int) -> torch.Tensor:
     """What is kept of a grade."""
     mine = (queues.owners == grade) & queues.taken
     return queues.vectors[: len(mine)][mine]
@@ -65,7 +65,7 @@ def test_queues_hold_the_latest_of_each_grade(
         assert sorted(map(tuple, entries_of(queues, grade).tolist())) == sorted(expected)
 
 
-def brute(queues: Queues, score: float, head: torch.Tensor, k: int) -> float:
+def brute(queues: RankCache, score: float, head: torch.Tensor, k: int) -> float:
     """The weighted share of the entries of grades up to k above a score."""
     total = higher = 0.0
     for grade in range(k + 1):
@@ -104,7 +104,7 @@ def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
 
 
 def by_definition(
-    queues: Queues, vectors: torch.Tensor, head: torch.Tensor
+    queues: RankCache, vectors: torch.Tensor, head: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Ranks as the formulas have them, in double precision, a threshold at a time.
 

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.kernels.shared_pairs import shared_low_fpr_loss
+from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, low_fpr_loss
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import standing
 from rankfold.encoders.bags import thin
-from rankfold.methods.text.siamesexml.parts import Parts
+from rankfold.methods.text.siamesexml.training_data import Parts
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.types import Comm, Interactions, Own, Texts, TopK, from_pairs
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from rankfold.samplers.defaults import Stateless
-from rankfold.samplers.drawing import Draw, systematic
 from rankfold.samplers.in_batch import in_batch
+from rankfold.samplers.mixins import Stateless
+from rankfold.samplers.resampling import Draw, systematic
 from rankfold.types import Batch, Drawn, Picks, Pool
 
 

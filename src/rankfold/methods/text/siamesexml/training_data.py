@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.start_vectors import Given
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Texts
@@ -33,8 +33,8 @@ class Parts(NamedTuple):
     counts: Tensor  # [N], how many documents of all processes have each candidate
     shares: Tensor  # [N], of the documents
     given: Given | None  # token vectors to start at
-    document_shard: Shard  # which of all documents are here
-    label_shard: Shard  # which of all candidates
+    document_shard: TableShard  # which of all documents are here
+    label_shard: TableShard  # which of all candidates
     shards: Shards | None  # sums and searches over these; None: one process has all
 
     @property

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rankfold.samplers.cached import Xir
-from rankfold.samplers.drawing import multinomial
+from rankfold.samplers.bir import pick_weights
 from rankfold.samplers.popularity import popularity
-from rankfold.samplers.resampled import pick_weights
+from rankfold.samplers.resampling import multinomial
+from rankfold.samplers.xir import Xir
 from rankfold.types import Batch, Drawn, Pool
 
 Follow = Callable[[Tensor, Tensor], bool]

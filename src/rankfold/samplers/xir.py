@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.samplers.drawing import Draw, draw, systematic
-from rankfold.samplers.resampled import pick_weights
+from rankfold.samplers.bir import pick_weights
+from rankfold.samplers.resampling import Draw, draw, systematic
 from rankfold.types import Batch, Comm, Drawn, Picks, Pool
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 LOWEST = -1e30  # the log of no sum at all; finite, so that its gradient is 0
 VANISHING = 1e-30  # a sum of exponentials below it has lost its digits
 
-OneLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+SinglePositiveLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``(positive [B], scores [B, C], times [B, C]) -> [B]``; what ``times`` 0 does not count."""
 
 
@@ -86,7 +86,7 @@ def expected(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
     return _mean(scores, times) - positive
 
 
-ONE_POSITIVE: dict[str, OneLoss] = {
+SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
     "softmax": softmax,
     "bpr": bpr,
     "bce": bce,

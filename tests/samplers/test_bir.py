@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.samplers.drawing import multinomial
+from rankfold.samplers.bir import Bir, pick_weights
 from rankfold.samplers.popularity import popularity
-from rankfold.samplers.resampled import Bir, pick_weights
+from rankfold.samplers.resampling import multinomial
 from rankfold.types import Batch
 
 Follow = Callable[[Tensor, Tensor], bool]

@@ -19,7 +19,7 @@ BLOCK = 512  # entries whose likeness is held at a time
 LITTLE = 1e-30  # far below all sums here, the least of which is e^-40
 
 
-class Queues:
+class RankCache:
     """The latest feature vectors of each grade.
 
     First in, first out; where a grade has no more rows than its queue would have places, each row
