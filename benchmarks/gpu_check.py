@@ -181,11 +181,11 @@ def check_ranks(n_grades: int, width: int) -> bool:
     found = []
     for device in ("cpu", "cuda"):
         shares = (counts / len(grades)).to(device)
-        queues = RankCache(grades.to(device), shares, 512, width)
+        cache = RankCache(grades.to(device), shares, 512, width)
         for rows in order.split(256):
-            queues.push(vectors[rows].to(device), rows.to(device))
+            cache.push(vectors[rows].to(device), rows.to(device))
         asked = vectors[rows].to(device), head.to(device)
-        found.append([queues.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
+        found.append([cache.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
     gaps = [(x - y).abs() for x, y in zip(*found, strict=True)]
     text = ", ".join(f"{float(gap.mean()):.1e} ({float(gap.max()):.1e} at most)" for gap in gaps)
     alike = all(float(gap.mean()) < 1e-4 and float(gap.max()) < 0.01 for gap in gaps)

@@ -19,11 +19,10 @@ from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders import bags
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.methods.text.siamesexml import fit as whole
-from rankfold.methods.text.siamesexml import mining as mining
-from rankfold.methods.text.siamesexml import modules as modules
+from rankfold.methods.text.siamesexml import fit as recipe
+from rankfold.methods.text.siamesexml import mining, modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig
-from rankfold.methods.text.siamesexml.training_data import encoded
+from rankfold.methods.text.siamesexml.corpus import build_corpus, encode_all
 from rankfold.training import loop
 from rankfold.training.history import History
 from rankfold.training.replicas import sum_gradients
@@ -85,7 +84,7 @@ def pairs(marks: torch.Tensor) -> Interactions:
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared; in one go, for processes take long to start."""
-    bags.GATHERED = 200
+    bags.MAX_GATHERED_PAIRS = 200
     found: dict[str, Any] = {"mined": mined(comm, data)}
     found["models"] = {name: fitted(comm, data, name) for name in names(WHOLE, comm.size)}
     loop.TICK = -1.0  # a step after every batch
@@ -125,7 +124,7 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
 def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
     """Note how much each step handles: candidates of its own and of all, tokens likewise."""
     chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
-    of_all, told = modules.of_all, modules.told
+    of_all, told = modules.distinct_of_all, modules.gather_batch
 
     def chosen(batch: Any, comm: Comm) -> Any:
         seen.append({"chosen": len(batch.positives.candidates.unique())})
@@ -165,15 +164,15 @@ def mined(comm: Comm, path: Path) -> dict[str, Any]:
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
     config = SiameseConfig(**SMALL, pairs_from=2)
-    parts = whole.prepare(folder.load(path, comm), config, run)
-    module = whole.start(parts, config, run, 0)
+    parts = build_corpus(folder.load(path, comm), config, run)
+    module = recipe.start_module(parts, config, run, 0)
     with torch.no_grad():
-        texts = encoded(module.encoder, parts.labels)
+        texts = encode_all(module.encoder, parts.labels)
         tables = {
             "texts": texts,
             "centroids": mining.centroids(module.encoder, parts, texts),
-            "shortlists": mining.shortlists(module.encoder, parts, 6, Exact),
-            "documents": mining.hard_documents(module.encoder, parts, Exact),
+            "shortlists": mining.mine_shortlists(module.encoder, parts, 6, Exact),
+            "documents": mining.mine_documents(module.encoder, parts, Exact),
         }
     shared = {"pairs": parts.pairs, "idf": parts.idf, "counts": parts.counts}
     return {**shared, "shares": parts.shares, **{k: comm.gather(t) for k, t in tables.items()}}
@@ -240,7 +239,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     """What one, two and three processes find; the three go on where the two and the one stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "TICK", loop.TICK)
-        patch.setattr(bags, "GATHERED", 200)
+        patch.setattr(bags, "MAX_GATHERED_PAIRS", 200)
         found = {1: [everything(SINGLE_PROCESS, data, out)], 2: together(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         (out / "whole").mkdir()

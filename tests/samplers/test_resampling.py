@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.samplers import alias, drawing
+from rankfold.samplers import alias, resampling
 
 Follow = Callable[[Tensor, Tensor], bool]
 
@@ -27,7 +27,7 @@ def test_each_row_has_its_own_distribution(
 ) -> None:
     weights = torch.randn(4, 9, generator=rng, dtype=dtype).exp()
     weights[1, [0, 4, 8]] = 0
-    times = drawing.multinomial(weights, 30_000, rng)
+    times = resampling.multinomial(weights, 30_000, rng)
     assert times.dtype == dtype
     assert times.sum(dim=1).tolist() == [30_000.0] * 4
     shares = weights / weights.sum(dim=1, keepdim=True)
@@ -39,13 +39,13 @@ def test_each_row_has_its_own_distribution(
 def test_picks_of_a_row_are_independent(follow: Follow, rng: torch.Generator) -> None:
     """With two picks per row, how often the second column is picked has a binomial law."""
     weights = torch.tensor([0.3, 0.7])
-    times = drawing.multinomial(weights.expand(40_000, 2), 2, rng)
+    times = resampling.multinomial(weights.expand(40_000, 2), 2, rng)
     assert follow(times[:, 1].long(), torch.tensor([0.09, 0.42, 0.49]))
 
 
 def test_an_impossible_row_gets_nothing(rng: torch.Generator) -> None:
     weights = torch.tensor([[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 1.0, 0.0]])
-    times = drawing.multinomial(weights, 500, rng)
+    times = resampling.multinomial(weights, 500, rng)
     assert times[:, 2].tolist() == [0.0] * 3
     assert times.sum(dim=1).tolist() == [500.0, 0.0, 500.0]
     assert times[2, 1] == 500
@@ -56,7 +56,7 @@ def test_systematic_picks_are_right_on_average(rng: torch.Generator) -> None:
     weights = torch.randn(3, 7, generator=rng).exp()
     weights[1, 5:] = 0
     expected = 10 * weights / weights.sum(dim=1, keepdim=True)
-    found = torch.stack([drawing.systematic(weights, 10, rng) for _ in range(4000)])
+    found = torch.stack([resampling.systematic(weights, 10, rng) for _ in range(4000)])
     assert bool((found.sum(dim=2) == 10).all())
     assert bool(((found - expected).abs() < 1).all())
     torch.testing.assert_close(found.mean(dim=0), expected, atol=0.03, rtol=0)
@@ -64,10 +64,10 @@ def test_systematic_picks_are_right_on_average(rng: torch.Generator) -> None:
     assert float(found.std(dim=0).max()) > 0.3  # they do vary
 
 
-@pytest.mark.parametrize("draw", drawing.DRAWS.values())
+@pytest.mark.parametrize("draw", resampling.DRAWS.values())
 @pytest.mark.parametrize("columns", [1, 7, 3000])
 def test_every_pick_lands_somewhere_possible(
-    draw: drawing.Draw, columns: int, rng: torch.Generator
+    draw: resampling.Draw, columns: int, rng: torch.Generator
 ) -> None:
     weights = (torch.randn(50, columns, generator=rng) * 5).exp()
     weights[torch.rand(weights.shape, generator=rng) < 0.3] = 0
@@ -79,12 +79,12 @@ def test_every_pick_lands_somewhere_possible(
 
 
 def test_one_column_one_draw(rng: torch.Generator) -> None:
-    assert drawing.multinomial(torch.ones(3, 1), 1, rng).tolist() == [[1.0], [1.0], [1.0]]
+    assert resampling.multinomial(torch.ones(3, 1), 1, rng).tolist() == [[1.0], [1.0], [1.0]]
 
 
 def test_draws_of_one_distribution(follow: Follow, rng: torch.Generator) -> None:
     weights = torch.tensor([3.0, 0.0, 1.0, 4.0, 0.0], dtype=torch.float64)
-    columns = drawing.draw(weights, 30_000, rng)
+    columns = resampling.draw(weights, 30_000, rng)
     assert columns.shape == (30_000,)
     assert follow(columns, weights / weights.sum())
     assert not follow(columns, torch.tensor([3.3, 0.0, 1.0, 3.7, 0.0]) / 8)

@@ -16,7 +16,7 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import Parts, Seen
+from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.finding import Chart, Finding, Line, rounded
 from rankfold.tasks.diagnose.observer import Fit, Look, encode, score_all, watch
@@ -42,7 +42,7 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     followed: list[Followed] = []
 
-    def begin(parts: Parts, queues: RankCache, first: Tensor) -> Look:
+    def begin(parts: FitContext, queues: RankCache, first: Tensor) -> Look:
         followed.append(Followed(parts, queues, first, fit.sample(config.rows, "followed rows")))
         return followed[0].take_in
 
@@ -59,7 +59,7 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
 class Followed:
     """Some training rows, the cache, and which row each of its entries is of."""
 
-    def __init__(self, parts: Parts, queues: RankCache, first: Tensor, sample: Tensor) -> None:
+    def __init__(self, parts: FitContext, queues: RankCache, first: Tensor, sample: Tensor) -> None:
         """``first`` are the rows that fill the cache, ``sample`` those to follow."""
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
@@ -68,7 +68,7 @@ class Followed:
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], first)
 
-    def take_in(self, seen: Seen) -> None:
+    def take_in(self, seen: GradedBatch) -> None:
         """What goes into the cache, row by row, goes into the numbers too."""
         self.numbers.push(seen.rows[:, None], seen.rows)
 
@@ -162,7 +162,7 @@ class Followed:
 def _cache_of(queues: RankCache, vectors: Tensor, shares: Tensor) -> RankCache:
     """The same entries with other vectors and shares, in double precision."""
     found = copy(queues)
-    found.vectors, found.shares, found.settled = vectors.double(), shares.double(), None
+    found.vectors, found.shares, found.final = vectors.double(), shares.double(), None
     return found
 
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from torch.nn.functional import gelu
 from written import TruthJudge, random_data, run_of
 
-from rankfold.encoders.bags import Bags, unit, weigh
+from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bags import weigh
 from rankfold.index.exact import Exact
-from rankfold.methods.text.siamesexml import fit as whole
-from rankfold.methods.text.siamesexml import released as released
+from rankfold.methods.text.siamesexml.config import ReleasedConfig
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.modules import Stage
-from rankfold.methods.text.siamesexml.training_data import Parts
+from rankfold.methods.text.siamesexml.released import fit as recipe
+from rankfold.methods.text.siamesexml.released import modules, search, shortlists
 from rankfold.training.batches import Rows
 from rankfold.types import Dataset, Interactions, Judge, Model, Run, TopK, from_pairs
 
@@ -30,17 +32,17 @@ def rng_of(seed: int = 0) -> torch.Generator:
 
 
 def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
-    config = released.Config(**{**FEW, **settings})
-    *_, last = released.fit(data, config, run_of(judge=judge))
+    config = ReleasedConfig(**{**FEW, **settings})
+    *_, last = recipe.fit(data, config, run_of(judge=judge))
     assert last.model is not None
     return last.model
 
 
-def module_of(data: Dataset, seed: int = 0) -> tuple[released.Released, Parts]:
-    parts = whole.prepare(data, released.Config(), run_of())
+def module_of(data: Dataset, seed: int = 0) -> tuple[modules.ReleasedModule, Corpus]:
+    parts = build_corpus(data, ReleasedConfig(), run_of())
     tokens = torch.randn(len(parts.idf), 8, generator=rng_of(seed))
-    encoder = Bags(tokens, residual=False, rng=rng_of())
-    return released.Released(encoder, parts.rows.n_candidates, rng_of(seed)), parts
+    encoder = BagEncoder(tokens, residual=False, rng=rng_of())
+    return modules.ReleasedModule(encoder, parts.rows.n_candidates, rng_of(seed)), parts
 
 
 def dense(pairs: Interactions) -> Tensor:
@@ -57,7 +59,7 @@ def test_candidates_are_drawn_by_the_power_of_their_frequency() -> None:
     counts = torch.tensor([0, 1, 4, 20])
     documents = torch.cat([torch.arange(int(count)) for count in counts])
     rows = from_pairs(torch.repeat_interleave(counts), documents, None, (4, 20))
-    batches, rng = released.ByFrequency(rows, 2), rng_of()
+    batches, rng = modules.FrequencyBatches(rows, 2), rng_of()
     assert len(batches) == 2
     orders = torch.stack([batches.order(rng) for _ in range(8000)])
     assert orders.shape == (8000, 3)
@@ -94,13 +96,13 @@ def test_the_loss_of_module_one_is_the_written_formula(*, with_excluded: bool) -
         excluded = from_pairs(hidden[:, 0], hidden[:, 1], None, tuple(train.shape))  # type: ignore[arg-type]
         data = replace(data, excluded=excluded)
     module, parts = module_of(data)
-    task = released.both_ways(module, parts, released.Config(width=8))
+    task = modules.encoder_task(module, parts, ReleasedConfig(width=8))
     of_labels = parts.rows.transpose()
     labels = (of_labels.counts() > 0).nonzero().flatten()[:7]
     found = task.losses(Rows(labels, of_labels.select(labels)), rng_of(9))
 
     rng = rng_of(9)
-    own, other = (released.one_of(of_labels, labels, rng) for _ in range(2))
+    own, other = (modules.draw_one(of_labels, labels, rng) for _ in range(2))
     texts = module.features(parts.labels.select(labels))
     documents, others = (module.features(parts.documents.select(d)) for d in (own, other))
     true = train[own][:, labels].T > 0
@@ -123,7 +125,7 @@ def test_a_walk_meets_candidates_as_often_as_its_powers_say() -> None:
     data = random_data(2, m=12, n=5)
     rows, steps = data.split("train"), 20_000
     assert int((rows.candidate_counts() == 0).sum()) <= 1
-    found = dense(released.walked(rows, steps, 5, rng_of()))
+    found = dense(shortlists.random_walks(rows, steps, 5, rng_of()))
     chosen = dense(rows).double()
     hop = (chosen / chosen.sum(dim=0).clamp(min=1)).T @ (
         chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1)
@@ -140,7 +142,7 @@ def test_a_walk_meets_candidates_as_often_as_its_powers_say() -> None:
 def test_a_walk_starts_again_where_it_began() -> None:
     """Candidate 0 shares a document with 1, 1 with 2: from 0 to 2 it takes two hops in a row."""
     rows = from_pairs(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 2]), None, (2, 4))
-    found = dense(released.walked(rows, 20_000, 4, rng_of()))
+    found = dense(shortlists.random_walks(rows, 20_000, 4, rng_of()))
     assert found[3].tolist() == [0, 0, 0, 1]  # in no document
     direct = 0.2 * 0.5 * 0.25 / (1 - 0.2 * 0.5)  # nearly: to 1, no restart, on to 2
     assert 0 < float(found[0, 2]) < 3 * direct
@@ -150,7 +152,7 @@ def test_a_walk_starts_again_where_it_began() -> None:
 def test_only_the_most_frequent_are_kept() -> None:
     met = torch.randint(9, (6, 30), generator=rng_of())
     first = torch.tensor([1, 2, 4, 5, 7, 8])
-    keys, counts = released.most_met(met, first, 9, 3)
+    keys, counts = shortlists.most_met(met, first, 9, 3)
     expected = []
     for row, start in zip(met.tolist(), first.tolist(), strict=True):
         often = sorted(Counter(row).items(), key=lambda item: (-item[1], item[0]))[:3]
@@ -159,25 +161,27 @@ def test_only_the_most_frequent_are_kept() -> None:
 
 
 def test_rows_of_a_pruned_walk_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released, "WALKS", 5)  # several blocks
+    monkeypatch.setattr(shortlists, "WALK_BLOCK", 5)  # several blocks
     rows = random_data(3).split("train")
-    found = released.walked(rows, 400, 2, rng_of())
+    found = shortlists.random_walks(rows, 400, 2, rng_of())
     assert int(found.counts().max()) == 2
     torch.testing.assert_close(dense(found).sum(dim=1), torch.ones(rows.n_candidates))
 
 
 @pytest.mark.parametrize("count", [0, 1, 6, 99])
 def test_neighbours_are_the_nearest(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released, "KNOWN", 7)  # several blocks
+    monkeypatch.setattr(shortlists, "DOCUMENT_BLOCK", 7)  # several blocks
     vectors, known = (torch.randn(n, 4, generator=rng_of(n)) for n in (5, 30))
-    found = released.nearest_of(vectors, known, count)
+    found = shortlists.nearest_rows(vectors, known, count)
     scores = vectors @ known.T
     expected = scores.argsort(dim=1, descending=True)[:, :count]
     assert torch.equal(found.ids, expected)
     torch.testing.assert_close(found.scores, scores.gather(1, expected))
 
 
-def near_by_loops(vector: Tensor, space: released.Space, chosen: Tensor, count: int) -> list[float]:
+def near_by_loops(
+    vector: Tensor, space: shortlists.NearSpace, chosen: Tensor, count: int
+) -> list[float]:
     cosines = [float(vector @ other) for other in space.known]
     nearest = sorted(range(len(cosines)), key=lambda d: -cosines[d])[:count]
     return [
@@ -190,11 +194,11 @@ def near_by_loops(vector: Tensor, space: released.Space, chosen: Tensor, count: 
 @pytest.mark.parametrize("count", [0, 4, 300])
 def test_near_scores_are_the_written_formula(count: int) -> None:
     module, parts = module_of(random_data(4))
-    walk = released.walked(parts.rows, 50, 3, rng_of())
-    space = released.space_of(module, parts, walk)
-    chosen = parts.rows.select(released.asking(parts))
+    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
+    space = shortlists.space_of(module.features, parts, walk)
+    chosen = parts.rows.select(shortlists.labelled_documents(parts))
     vectors = unit(torch.randn(6, 8, generator=rng_of(8)))
-    found = released.near_scores(vectors, space, chosen, count)
+    found = shortlists.near_scores(vectors, space, chosen, count)
     expected = [near_by_loops(vector, space, dense(chosen), count) for vector in vectors]
     torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)
 
@@ -202,8 +206,8 @@ def test_near_scores_are_the_written_formula(count: int) -> None:
 @torch.no_grad()
 def test_what_is_near_are_centroids_and_smoothed_texts() -> None:
     module, parts = module_of(random_data(5))
-    walk = released.walked(parts.rows, 50, 3, rng_of())
-    space = released.space_of(module, parts, walk)
+    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
+    space = shortlists.space_of(module.features, parts, walk)
     documents, texts = (gelu(module.encoder.sums(bags)) for bags in (parts.documents, parts.labels))
     chosen, weights = dense(parts.rows), dense(walk)
     asking = chosen.any(dim=1)
@@ -220,13 +224,15 @@ def test_shortlists_are_the_best_but_what_a_document_has(
     size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among all candidates, though only some are looked at."""
-    monkeypatch.setattr(released, "QUERIES", 7)
-    monkeypatch.setattr(released, "PAIRS", 5)
+    monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)
+    monkeypatch.setattr(shortlists, "PAIR_BLOCK", 5)
     module, parts = module_of(random_data(6))
-    space = released.space_of(module, parts, released.walked(parts.rows, 50, 3, rng_of()))
-    config = released.Config(shortlist=size, neighbours=count)
-    found = released.shortlists(space, parts, config, Exact)
-    chosen = dense(parts.rows.select(released.asking(parts)))
+    space = shortlists.space_of(
+        module.features, parts, shortlists.random_walks(parts.rows, 50, 3, rng_of())
+    )
+    config = ReleasedConfig(shortlist=size, neighbours=count)
+    found = shortlists.mine_shortlists(space, parts, config, Exact)
+    chosen = dense(parts.rows.select(shortlists.labelled_documents(parts)))
     assert found.shape == (len(chosen), min(size, chosen.shape[1]))
     for row, vector in enumerate(space.known):
         scores = torch.tensor(near_by_loops(vector, space, chosen, count))
@@ -245,7 +251,7 @@ def test_the_loss_of_module_three_is_the_written_formula() -> None:
     scores = torch.rand(20, 9, generator=rng_of()) * 2 - 1
     positive = torch.rand(20, 9, generator=rng_of(1)) < 0.3
     valid = torch.rand(20, 9, generator=rng_of(2)) < 0.8
-    found = released.classifier_loss(scores, positive, valid)
+    found = modules.classifier_loss(scores, positive, valid)
     for row in range(20):
         up, down = [], []
         for v, y, ok in zip(*(t[row].tolist() for t in (scores, positive, valid)), strict=True):
@@ -261,7 +267,7 @@ def test_the_loss_of_module_three_is_the_written_formula() -> None:
 def test_the_residual_starts_as_the_identity() -> None:
     module, _ = module_of(random_data(0))
     features = torch.randn(2000, 8, generator=rng_of())
-    plain = released.residual(features, module.scaled(), module.bias)
+    plain = modules.residual(features, module.scaled(), module.bias)
     torch.testing.assert_close(plain, unit(features + features.relu()))
     with torch.no_grad():
         thinned = module.documents(features, rng_of(1))
@@ -287,16 +293,16 @@ def test_the_spectral_norm_of_the_residual_is_its_radius() -> None:
 
 def test_classifiers_start_at_smoothed_texts_and_only_once() -> None:
     module, parts = module_of(random_data(7))
-    walk = released.walked(parts.rows, 50, 3, rng_of())
-    config = released.Config(width=8, classifier_epochs=1, joint_epochs=1)
-    released.task_of(module, Stage("classifiers", 1), parts, walk, config, Exact)
+    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
+    config = ReleasedConfig(width=8, classifier_epochs=1, joint_epochs=1)
+    modules.task_of(module, Stage("classifiers", 1), parts, walk, config, Exact)
     expected = dense(walk) @ gelu(module.encoder.sums(parts.labels))
     torch.testing.assert_close(module.classifiers.weight, expected)
     with torch.no_grad():
         module.classifiers.weight.add_(1)
-    released.task_of(module, Stage("joint", 1), parts, walk, config, Exact)
+    modules.task_of(module, Stage("joint", 1), parts, walk, config, Exact)
     torch.testing.assert_close(module.classifiers.weight, expected + 1)
-    released.task_of(
+    modules.task_of(
         module, Stage("joint", 1), parts, walk, replace(config, classifier_epochs=0), Exact
     )
     torch.testing.assert_close(module.classifiers.weight, expected)
@@ -327,7 +333,7 @@ def scores_by_loops(model: Model, data: Dataset, row: int) -> list[float]:
         tokens = tensors[f"{m}.tokens"].float()
         assert bag.weights is not None
         f = gelu((tokens[bag.tokens.long()] * bag.weights[:, None]).sum(dim=0))
-        space = released.Space(tensors[f"{m}.near"], tensors[f"{m}.known"].float())
+        space = shortlists.NearSpace(tensors[f"{m}.near"], tensors[f"{m}.known"].float())
         near += torch.tensor(near_by_loops(unit(f), space, chosen, model.config["neighbours"]))
         more = (tensors[f"{m}.mixing"] @ f + tensors[f"{m}.bias"]).relu()
         cosines = tensors[f"{m}.classifiers"] @ unit(f + more)
@@ -343,11 +349,11 @@ def scores_by_loops(model: Model, data: Dataset, row: int) -> list[float]:
 def test_scores_are_the_written_formula(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(released, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(9)
     model = fitted(data, **settings)
     assert data.query_texts is not None
-    found = released.search_texts(model, data.query_texts, 50, None)
+    found = search.search_texts(model, data.query_texts, 50, None)
     n = len(data.candidates)
     assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
     assert bool((found.scores.diff(dim=1) <= 0).all())
@@ -361,24 +367,24 @@ def test_only_the_shortlist_is_ranked() -> None:
     model, short = (fitted(data, shortlist=size) for size in (50, 4))
     model = replace(model, tensors=short.tensors)
     assert data.query_texts is not None
-    few = released.search_texts(short, data.query_texts, 4, None)
-    every = released.search_texts(model, data.query_texts, 50, None)
+    few = search.search_texts(short, data.query_texts, 4, None)
+    every = search.search_texts(model, data.query_texts, 50, None)
     assert few.ids.shape == (len(data.queries), 4)
     for row in range(len(few.ids)):  # in the order of all, without those that are off the list
         order = [y for y in every.ids[row].tolist() if y in few.ids[row].tolist()]
         assert few.ids[row].tolist() == order
     assert not torch.equal(few.ids, every.ids[:, :4])
-    longer = released.search_texts(short, data.query_texts, 7, None)  # than the shortlist
+    longer = search.search_texts(short, data.query_texts, 7, None)  # than the shortlist
     assert bool((longer.ids >= 0).all())
 
 
 def test_shortlists_ascend_so_that_equal_scores_go_by_id() -> None:
     data = random_data(10)
-    model, parts = fitted(data, shortlist=5), whole.prepare(data, released.Config(), run_of())
-    config = released.Config(**model.config)
-    members = released.members_of(model.tensors, config)
-    chosen = parts.rows.select(released.asking(parts))
-    found = released.shortlist(members, parts.documents, chosen, config, 3, None)
+    model, parts = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
+    config = ReleasedConfig(**model.config)
+    members = search.members_of(model.tensors, config)
+    chosen = parts.rows.select(shortlists.labelled_documents(parts))
+    found = search.shortlist(members, parts.documents, chosen, config, 3, None)
     assert found.ids.shape == (40, 5)
     assert bool((found.ids.diff(dim=1) > 0).all())
 
@@ -389,7 +395,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
     hidden = torch.rand(40, n, generator=rng_of()) < 0.6
     places = hidden.nonzero()
     exclude = from_pairs(places[:, 0], places[:, 1], None, (40, n))
-    found = released.search_texts(fitted(data), data.query_texts, n, exclude)
+    found = search.search_texts(fitted(data), data.query_texts, n, exclude)
     for row in range(40):
         allowed = set((~hidden[row]).nonzero().flatten().tolist())
         ids = found.ids[row].tolist()
@@ -402,7 +408,7 @@ def test_the_mix_is_the_written_formula_and_equal_scores_go_by_id() -> None:
     near = torch.tensor([[0.0, 1.0, 1.0, 9.0]])
     learnt = torch.tensor([[0.9, 0.2, 0.2, 1.0]])
     ids = torch.tensor([[2, 5, 7, -1]])
-    found: TopK = released.mixed(released.Shortlist(ids, near, learnt), 0.75, 9)
+    found: TopK = search.mixed(search.ScoredShortlist(ids, near, learnt), 0.75, 9)
     assert found.ids.tolist() == [[2, 5, 7, -1]]
     second = 0.75 * 0.2 + 0.25 / (1 + exp(-1))
     expected = [0.75 * 0.9 + 0.125, second, second, -float("inf")]
@@ -413,17 +419,17 @@ def test_the_mix_is_the_written_formula_and_equal_scores_go_by_id() -> None:
 def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge wants what one of the betas puts first, where the others do not."""
     data = random_data(12)
-    monkeypatch.setattr(released, "BETAS", (0.0, 0.5, 1.0))
+    monkeypatch.setattr(recipe, "BETAS", (0.0, 0.5, 1.0))
     firsts = []
-    for beta in released.BETAS:
+    for beta in recipe.BETAS:
         model = fitted(data, beta=beta)
         assert data.query_texts is not None
-        firsts.append(released.search_texts(model, data.query_texts, 1, None).ids[:, 0])
+        firsts.append(search.search_texts(model, data.query_texts, 1, None).ids[:, 0])
     differ = (firsts[0] != firsts[2]).nonzero().flatten()
     assert len(differ) > 0
     judge = TruthJudge(differ, firsts[place][differ], 12)
     model = fitted(data, judge)
-    assert model.config["beta"] == released.BETAS[place]
+    assert model.config["beta"] == recipe.BETAS[place]
     assert [entry["beta"] for entry in model.notes["mixes"]] == [0.0, 0.5, 1.0]
     assert max(entry["score"] for entry in model.notes["mixes"]) == 1.0
 
@@ -431,4 +437,4 @@ def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatc
 def test_without_validation_beta_is_the_default() -> None:
     run: Run = run_of()
     assert run.judge is None
-    assert fitted(random_data(0)).config["beta"] == released.BETA
+    assert fitted(random_data(0)).config["beta"] == recipe.DEFAULT_BETA

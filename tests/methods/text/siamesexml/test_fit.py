@@ -22,16 +22,15 @@ from torch.nn.functional import dropout
 import rankfold as rf
 from rankfold.data import folder
 from rankfold.distributed.collectives import SingleProcess
-from rankfold.encoders.bags import TEXT_ENCODERS, Bags, unit, weigh, with_pairs
+from rankfold.encoders.bag_encoder import TEXT_ENCODERS, BagEncoder, unit
+from rankfold.encoders.bags import weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.methods.text.siamesexml import fit as whole
-from rankfold.methods.text.siamesexml import mining as mining
-from rankfold.methods.text.siamesexml import mix as mix
-from rankfold.methods.text.siamesexml import modules as modules
-from rankfold.methods.text.siamesexml.config import SiameseConfig, settled
-from rankfold.methods.text.siamesexml.training_data import Parts
+from rankfold.methods.text.siamesexml import fit as recipe
+from rankfold.methods.text.siamesexml import mining, mix, modules
+from rankfold.methods.text.siamesexml.config import SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
@@ -314,8 +313,8 @@ def test_an_encoder_of_ones_own_is_left_what_is_its_own(
 
     monkeypatch.setitem(TEXT_ENCODERS, "odd", odd)
     state = torch.get_rng_state()
-    first = whole.start(parts_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
-    second = whole.start(parts_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    first = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    second = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
     assert torch.equal(torch.get_rng_state(), state)
     pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
@@ -335,10 +334,11 @@ def test_an_encoder_of_ones_own_is_left_what_is_its_own(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("texts", "a tensor named 'texts'"), ("noise", "'noise' that is not kept")]
+    ("name", "message"),
+    [("texts", "the reserved name 'texts'"), ("noise", "'noise' that is not saved")],
 )
-def test_an_encoder_that_could_not_be_kept_is_refused_before_the_fit(
-    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+def test_an_encoder_that_cannot_be_saved_is_refused_before_the_fit(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bad(start: Tensor, rng: torch.Generator) -> nn.Module:
         encoder = Widest(start, rng)
@@ -346,7 +346,7 @@ def test_an_encoder_that_could_not_be_kept_is_refused_before_the_fit(
         return encoder
 
     monkeypatch.setitem(TEXT_ENCODERS, "bad", bad)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         steps("siamesexml", topics(), run(), encoder="bad")
 
 
@@ -358,16 +358,16 @@ def test_an_encoder_that_is_not_there_is_named(
     monkeypatch.delitem(TEXT_ENCODERS, widest)
     ranker = rf.load(tmp_path / "model")
     assert isinstance(ranker, Ranker)
-    with pytest.raises(UserError, match="encoder cannot be 'widest'"):
+    with pytest.raises(UserError, match="`encoder` must be one of plain, residual, got 'widest'"):
         ranker.search([0])
 
 
 @pytest.mark.parametrize("stage", ["encoder", "classifiers", "joint"])
-def test_a_stage_trains_its_part_alone(stage: modules.Name) -> None:
+def test_a_stage_trains_its_part_alone(stage: modules.StageName) -> None:
     """Of the paper's encoder the matrix R is trained in module III, too."""
     config = config_of("siamesexml-paper", classifier_batch_size=16)
-    parts = parts_of(topics())
-    module = whole.start(parts, config, run(), 0)
+    parts = corpus_of(topics())
+    module = recipe.start_module(parts, config, run(), 0)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     task = modules.task_of(module, modules.Stage(stage, 1), parts, config, Exact)
     list(loop.train(task, modules.training(modules.Stage(stage, 1), config), run()))
@@ -384,9 +384,9 @@ def test_a_stage_trains_its_part_alone(stage: modules.Name) -> None:
 
 def test_what_training_keeps_of_classifiers_is_at_most_three_times_their_halves() -> None:
     """Weights, and all that the optimiser has of them, after real steps."""
-    parts, width = parts_of(topics()), 128
+    parts, width = corpus_of(topics()), 128
     config = config_of("siamesexml", width=width)
-    module = whole.start(parts, config, run(), 0)
+    module = recipe.start_module(parts, config, run(), 0)
     stage = modules.Stage("classifiers", 1)
     task = modules.task_of(module, stage, parts, config, Exact)
     *_, last = loop.train(task, modules.training(stage, config), run())
@@ -417,7 +417,7 @@ def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> 
     assert isinstance(ranker, Ranker)
     tensors = ranker.model.tensors
     assert data.query_texts is not None
-    encoder = Bags(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    encoder = BagEncoder(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
     bags = with_pairs(data.query_texts, tensors["pairs"], WORDS)
     vectors = encoder(weigh(bags, tensors["rarity"]))
     counts = data.split("train").candidate_counts()
@@ -464,7 +464,7 @@ def test_scores_of_mixes_are_those_of_a_search(
     """The slow way: an index of each mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
     counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
-    parts = parts_of(topics())._replace(counts=counts)
+    parts = corpus_of(topics())._replace(counts=counts)
     sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
     done = {
         f"{number}.{key}": torch.randn(size, 8, generator=rng)
@@ -498,13 +498,13 @@ class Wanting:
         return (ids[:, 0] == self.candidate).float()
 
 
-def alike(data: Dataset) -> tuple[Parts, dict[str, Tensor]]:
+def alike(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
     """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
     rows = torch.arange(40).sort().values
     column = torch.where(rows < 30, 5, rows % 5)
     pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
-    parts = parts_of(replace(data, train=pairs))
-    encoder = Bags(torch.randn(len(parts.idf), 4), residual=False, rng=torch.Generator())
+    parts = corpus_of(replace(data, train=pairs))
+    encoder = BagEncoder(torch.randn(len(parts.idf), 4), residual=False, rng=torch.Generator())
     with torch.no_grad():
         first = encoder(parts.documents.select(torch.tensor([0])))
     vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
@@ -516,7 +516,7 @@ def alike(data: Dataset) -> tuple[Parts, dict[str, Tensor]]:
 def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
     parts, done = alike(topics())
     judged = replace(run(), judge=Wanting(wanted))
-    chosen, tried = mix.chosen_mix(done, SiameseConfig(width=4), parts, judged)
+    chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), parts, judged)
     assert (chosen.popularity_weight > 0) == (wanted == 5)
     assert len(tried) == 24
     assert max(each["score"] for each in tried) == 1.0
@@ -526,10 +526,10 @@ def test_what_is_given_of_a_mix_stays() -> None:
     parts, done = alike(topics())
     config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
     judged = replace(run(), judge=Wanting(5))
-    chosen, tried = mix.chosen_mix(done, config, parts, judged)
+    chosen, tried = mix.choose_mix(done, config, parts, judged)
     assert chosen[1:] == (0.2, 0.0)
     assert len(tried) == len(mix.CLASSIFIER_SHARES)
-    assert mix.chosen_mix(done, config, parts, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
+    assert mix.choose_mix(done, config, parts, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
 
 
 def test_members_scores_are_averaged() -> None:
@@ -580,15 +580,15 @@ def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
 # ---------------------------------------------------------------------------------- the parts
 
 
-def parts_of(data: Dataset) -> Parts:
-    return whole.prepare(data, SiameseConfig(pairs_from=0), run())
+def corpus_of(data: Dataset) -> Corpus:
+    return build_corpus(data, SiameseConfig(pairs_from=0), run())
 
 
 def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
     data = topics()
-    parts = parts_of(data)
-    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    found = mining.hard_documents(encoder, parts, Exact)
+    parts = corpus_of(data)
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    found = mining.mine_documents(encoder, parts, Exact)
     scores = encoder(parts.labels) @ encoder(parts.documents).T
     assert isinstance(data.train, Interactions)
     for label in range(LABELS):
@@ -599,11 +599,11 @@ def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
 
 
 def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
-    parts = parts_of(topics())
-    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    parts = corpus_of(topics())
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(parts.labels), encoder(parts.documents)
-        found = mining.shortlists(encoder, parts, 4, Exact)
+        found = mining.mine_shortlists(encoder, parts, 4, Exact)
     assert len(found) == DOCUMENTS - 20
     middles = mining.centroids(encoder, parts, texts)
     for row in range(0, DOCUMENTS - 20, 7):
@@ -616,8 +616,8 @@ def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
 
 
 def test_centroids_are_means_of_documents() -> None:
-    parts = parts_of(topics())
-    encoder = Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    parts = corpus_of(topics())
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(parts.labels), encoder(parts.documents)
         found = mining.centroids(encoder, parts, texts)
@@ -636,7 +636,7 @@ def test_one_of_draws_all_alike() -> None:
     rows = from_pairs(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 5, 7, 1]), None, (2, 9))
     rng = torch.Generator().manual_seed(0)
     both = torch.arange(2)
-    drawn = torch.stack([modules.one_of(rows, both, rng) for _ in range(3000)])
+    drawn = torch.stack([modules.draw_one(rows, both, rng) for _ in range(3000)])
     assert set(drawn[:, 1].tolist()) == {1}
     counts = torch.bincount(drawn[:, 0].long(), minlength=9)[[2, 5, 7]]
     assert int(counts.sum()) == 3000
@@ -667,12 +667,14 @@ def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
 
 
 def test_weighing_is_done_by_the_method() -> None:
-    """What is encoded later is weighed as training weighed it."""
+    """What is encode_all later is weighed as training weighed it."""
     data = topics()
     plain = {"pairs_from": 0, "popularity_weight": 0.0}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
     assert data.query_texts is not None
-    encoder = Bags(model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    encoder = BagEncoder(
+        model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator()
+    )
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
     torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
 
@@ -731,11 +733,14 @@ def has_reached(kept: Path, place: tuple[int, int]) -> bool:
 
 def test_what_is_excluded_is_no_negative() -> None:
     """Each label's nearest wrong document is excluded: the next one is found instead."""
-    data, encoder = topics(), Bags(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    first = mining.hard_documents(encoder, parts_of(data), Exact)
+    data, encoder = (
+        topics(),
+        BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator()),
+    )
+    first = mining.mine_documents(encoder, corpus_of(data), Exact)
     order = first.argsort(stable=True)
     excluded = from_pairs(first[order], order, None, (DOCUMENTS, LABELS))
-    second = mining.hard_documents(encoder, parts_of(replace(data, excluded=excluded)), Exact)
+    second = mining.mine_documents(encoder, corpus_of(replace(data, excluded=excluded)), Exact)
     assert not bool((first == second).any())
 
 
@@ -792,15 +797,15 @@ def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> N
 
 
 def test_what_is_left_open_follows_the_number_of_documents() -> None:
-    few = settled(SiameseConfig(), 1000)
+    few = fill_defaults(SiameseConfig(), 1000)
     assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
-    many = settled(SiameseConfig(), 250_000)
+    many = fill_defaults(SiameseConfig(), 250_000)
     assert (many.batch_size, many.pairs_from) == (976, 2)
-    most = settled(SiameseConfig(), 10_000_000)
+    most = fill_defaults(SiameseConfig(), 10_000_000)
     assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
 
 
 @pytest.mark.parametrize("n_documents", [1000, 1_000_000])
 def test_what_is_given_stays(n_documents: int) -> None:
     given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
-    assert settled(given, n_documents) == given
+    assert fill_defaults(given, n_documents) == given
