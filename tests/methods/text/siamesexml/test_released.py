@@ -182,10 +182,10 @@ def test_neighbours_are_the_nearest(count: int, monkeypatch: pytest.MonkeyPatch)
 def near_by_loops(
     vector: Tensor, space: shortlists.NearSpace, chosen: Tensor, count: int
 ) -> list[float]:
-    cosines = [float(vector @ other) for other in space.known]
+    cosines = [float(vector @ other) for other in space.documents]
     nearest = sorted(range(len(cosines)), key=lambda d: -cosines[d])[:count]
     return [
-        0.975 * float(vector @ space.near[y])
+        0.975 * float(vector @ space.candidates[y])
         + 0.025 * sum(cosines[d] for d in nearest if chosen[d, y])
         for y in range(chosen.shape[1])
     ]
@@ -211,12 +211,12 @@ def test_what_is_near_are_centroids_and_smoothed_texts() -> None:
     documents, texts = (gelu(module.encoder.sums(bags)) for bags in (parts.documents, parts.labels))
     chosen, weights = dense(parts.rows), dense(walk)
     asking = chosen.any(dim=1)
-    torch.testing.assert_close(space.known, unit(documents[asking]))
+    torch.testing.assert_close(space.documents, unit(documents[asking]))
     for y in range(len(texts)):
         text = unit(sum(weights[y, z] * texts[z] for z in range(len(texts))))  # type: ignore[arg-type]
         own = documents[chosen[:, y] > 0]
         centroid = unit(own.sum(dim=0)) if len(own) else text
-        torch.testing.assert_close(space.near[y], text + centroid)
+        torch.testing.assert_close(space.candidates[y], text + centroid)
 
 
 @pytest.mark.parametrize(("size", "count"), [(4, 5), (1, 40), (4, 0), (50, 3)])
@@ -234,7 +234,7 @@ def test_shortlists_are_the_best_but_what_a_document_has(
     found = shortlists.mine_shortlists(space, parts, config, Exact)
     chosen = dense(parts.rows.select(shortlists.labelled_documents(parts)))
     assert found.shape == (len(chosen), min(size, chosen.shape[1]))
-    for row, vector in enumerate(space.known):
+    for row, vector in enumerate(space.documents):
         scores = torch.tensor(near_by_loops(vector, space, chosen, count))
         scores[chosen[row] > 0] = -torch.inf
         left = min(size, int((chosen[row] == 0).sum()))
@@ -267,7 +267,7 @@ def test_the_loss_of_module_three_is_the_written_formula() -> None:
 def test_the_residual_starts_as_the_identity() -> None:
     module, _ = module_of(random_data(0))
     features = torch.randn(2000, 8, generator=rng_of())
-    plain = modules.residual(features, module.scaled(), module.bias)
+    plain = modules.residual(features, module.scaled_mixing(), module.bias)
     torch.testing.assert_close(plain, unit(features + features.relu()))
     with torch.no_grad():
         thinned = module.documents(features, rng_of(1))
@@ -287,7 +287,7 @@ def test_the_spectral_norm_of_the_residual_is_its_radius() -> None:
         module.radius.fill_(0.7)
         for _ in range(200):
             module.documents(torch.ones(1, 8), rng_of())
-        norm = torch.linalg.matrix_norm(module.scaled(), 2)
+        norm = torch.linalg.matrix_norm(module.scaled_mixing(), 2)
     assert float(norm) == pytest.approx(0.7, rel=1e-3)
 
 
