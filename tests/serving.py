@@ -10,8 +10,10 @@ from typing import Any
 import httpx
 import polars as pl
 from planted import groups
+from rankings import ranking_of
 
 import rankfold as rf
+from rankfold.models.ranker import Ranking
 from rankfold.serve.middleware import Guard
 from rankfold.serve.models import Models
 
@@ -40,6 +42,13 @@ def fit_notes(out: Path, scratch: Path) -> None:
         scratch / "d.jsonl", format="texts", candidate_texts=str(scratch / "tags.csv")
     )
     rf.fit("words", data, out=out)
+
+
+def ranked(results: list[dict[str, Any]]) -> Ranking:
+    """The ranking in the results of a search."""
+    return ranking_of(
+        [[(each["candidate"], each["score"]) for each in entry["candidates"]] for entry in results]
+    )
 
 
 class Client:

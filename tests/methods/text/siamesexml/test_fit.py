@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from rankings import assert_same_ranking, sorted_by
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -34,7 +35,17 @@ from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
-from rankfold.types import Dataset, Interactions, Model, Run, Step, Texts, Vocabulary, from_pairs
+from rankfold.types import (
+    Dataset,
+    Interactions,
+    Model,
+    Run,
+    Step,
+    Texts,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
 
 NAMES = [name for name in METHODS if name.startswith("siamesexml")]
 DOCUMENTS, LABELS, TOPICS, WORDS = 120, 12, 4, 40
@@ -278,8 +289,8 @@ def test_an_encoder_of_ones_own_reads_words_in_their_order(
     tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
     texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
     found = mix.encode_texts(model, texts, "query")
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[2], found[3])
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], found[3])
     assert not torch.equal(found[0], found[2])
 
 
@@ -595,7 +606,8 @@ def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
         true = (data.train.candidates == label).nonzero().flatten()
         scores[label, data.train.query_of_pair()[true].long()] = -torch.inf
         scores[label, DOCUMENTS - 20 :] = -torch.inf  # not in train
-    assert torch.equal(found, scores.argmax(dim=1))
+    ids = found.long()[:, None]
+    assert_same_ranking(TopK(ids, scores.gather(1, ids)), sorted_by(scores))
 
 
 def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
@@ -607,12 +619,16 @@ def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
     assert len(found) == DOCUMENTS - 20
     middles = mining.centroids(encoder, parts, texts)
     for row in range(0, DOCUMENTS - 20, 7):
-        own = set(parts.rows.select(torch.tensor([row])).candidates.tolist())
-        expected = set()
-        for table in (texts, middles):
-            order = (vectors[row] @ table.T).argsort(descending=True).tolist()
-            expected |= set([label for label in order if label not in own][:2])
-        assert {label for label in found[row].tolist() if label >= 0} == expected
+        own = parts.rows.select(torch.tensor([row])).candidates.long()
+        listed = found[row][found[row] >= 0].long()
+        near = torch.zeros(LABELS, dtype=torch.bool)
+        for table in (texts, middles):  # of equal scores any may be listed
+            scores = (vectors[row] @ table.T).index_fill(0, own, -torch.inf)
+            best = scores.topk(2).values
+            torch.testing.assert_close(scores[listed].topk(2).values, best, rtol=0, atol=1e-5)
+            near |= scores >= best[-1] - 1e-5
+        assert bool(near[listed].all())
+        assert len(listed.unique()) == len(listed) <= 4
 
 
 def test_centroids_are_means_of_documents() -> None:
