@@ -248,7 +248,7 @@ def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -
     table = pl.DataFrame(
         {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
     )
-    first, second = (rf.prepare(table, format="features", grade="y", seed=s) for s in (0, 1))
+    first, second = (rf.prepare(table, format="features", grade_column="y", seed=s) for s in (0, 1))
     grader = rf.fit("ce", first, epochs=1)
     found = evaluate(grader, second, samples=0)
     assert found.trained_on is None

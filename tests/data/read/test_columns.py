@@ -2,12 +2,12 @@
 
 import pytest
 
-from rankfold.data.read.tables import NONE, USUAL_NAMES, Columns, choose_columns, names_columns
+from rankfold.data.read.columns import NONE, USUAL_NAMES, PairColumns, choose_columns, is_header
 from rankfold.errors import UserError
 
 
-def choose(names: str, **asked: str) -> Columns:
-    return choose_columns(names.split(","), Columns(**asked), "t.csv")
+def choose(names: str, **asked: str) -> PairColumns:
+    return choose_columns(names.split(","), PairColumns(**asked), "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,6 @@ def test_failed_guess_names_the_columns(
 
 
 def test_words_that_name_both_sides_are_names_of_columns() -> None:
-    assert names_columns(["user", "item", "x"])
-    assert not names_columns(["user", "x"])
-    assert not names_columns(["1", "2"])
+    assert is_header(["user", "item", "x"])
+    assert not is_header(["user", "x"])
+    assert not is_header(["1", "2"])
