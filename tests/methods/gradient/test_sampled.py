@@ -11,7 +11,7 @@ from torch import Tensor
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
-from rankfold.kernels.one_positive import ONE_POSITIVE
+from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods import METHODS
@@ -40,7 +40,7 @@ def test_any_loss_goes_with_any_sampler() -> None:
     for loss in LOSSES:
         for sampler in SAMPLERS:
             settings = {"loss": loss, "sampler": sampler, "epochs": 1, "negatives": 5}
-            if sampler in ("bir", "xir") and loss not in ONE_POSITIVE:
+            if sampler in ("bir", "xir") and loss not in SINGLE_POSITIVE:
                 with pytest.raises(UserError, match="repeats negatives"):
                     rf.fit("sampled", data, **settings)
                 continue

@@ -17,9 +17,9 @@ from rankfold.config import setting
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.errors import UserError
-from rankfold.kernels.one_positive import ONE_POSITIVE
+from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
@@ -92,7 +92,7 @@ class Combination(NamedTuple):
 class Pools:
     """The pools of a sampler for the rows of this process, and the candidates of all processes."""
 
-    def __init__(self, sampler: Sampler, shard: Shard | None = None) -> None:
+    def __init__(self, sampler: Sampler, shard: TableShard | None = None) -> None:
         self.sampler, self.shard = sampler, shard
         self.last: Tensor | None = None  # candidates of the last batch
 
@@ -150,10 +150,10 @@ class Comparison:
     def check_repeats(self) -> None:
         """A UserError if the loss cannot count a negative several times, as resamplers need."""
         sampler, loss = self.parts.sampler, self.parts.loss
-        if loss not in ONE_POSITIVE:
+        if loss not in SINGLE_POSITIVE:
             raise UserError(
                 f"sampler {sampler} repeats negatives, which loss {loss} does not support",
-                hint=f"use another sampler, or one of {', '.join(sorted(ONE_POSITIVE))}",
+                hint=f"use another sampler, or one of {', '.join(sorted(SINGLE_POSITIVE))}",
             )
 
 
@@ -196,8 +196,8 @@ def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -
     """
     if times is None:
         times = torch.ones_like(scores, dtype=torch.bool)
-    if loss in ONE_POSITIVE:
-        return ONE_POSITIVE[loss](positive, scores, times)
+    if loss in SINGLE_POSITIVE:
+        return SINGLE_POSITIVE[loss](positive, scores, times)
     pool = torch.cat([positive[:, None], scores], dim=1)
     grades = torch.zeros_like(pool)
     grades[:, 0] = 1

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rankfold.config import setting
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import SHORTEST, Scaled
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
 from rankfold.errors import UserError
@@ -58,7 +58,7 @@ def trained_encoder(
     if candidates == "divisible" and config.encoder == "tables" and run.comm.size > 1:
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
-            shard = Shard(rows.n_candidates, run.comm, run.memory_budget)
+            shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
     encoder = make_encoder(
         data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard
     )
@@ -73,7 +73,7 @@ def make_encoder(
     run: Run,
     *,
     sparse: bool = False,
-    shard: Shard | None = None,
+    shard: TableShard | None = None,
 ) -> Tables | Towers:
     """An encoder on the run's device, initialised at random by the run's seed.
 
@@ -111,7 +111,7 @@ def sides_of(encoder: Encoder) -> Sides:
     return Sides((inner.queries,), (inner.candidates,))
 
 
-def shard_of(encoder: Encoder) -> Shard | None:
+def shard_of(encoder: Encoder) -> TableShard | None:
     """The shard of an encoder's table of candidates, if the table is divided."""
     inner = innermost(encoder)
     return inner.shard if isinstance(inner, Tables) else None

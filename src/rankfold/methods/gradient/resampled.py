@@ -6,7 +6,7 @@ from rankfold.config import setting
 from rankfold.methods.gradient.comparison import Combination, Mask, method
 from rankfold.methods.gradient.in_batch import POPULARITY_SPACE, CorrectedConfig
 from rankfold.samplers.corrections import RESAMPLED
-from rankfold.samplers.drawing import DRAWS
+from rankfold.samplers.resampling import DRAWS
 from rankfold.types import Choices, Range
 
 

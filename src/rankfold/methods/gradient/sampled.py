@@ -7,8 +7,8 @@ from rankfold.losses import LOSSES
 from rankfold.methods.gradient.comparison import Combination, ComparisonConfig, method
 from rankfold.samplers import SAMPLERS
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
-from rankfold.samplers.drawing import DRAWS
 from rankfold.samplers.popularity import Mode
+from rankfold.samplers.resampling import DRAWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

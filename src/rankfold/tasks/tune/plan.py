@@ -15,11 +15,10 @@ from time import monotonic
 from typing import Any, Literal
 
 from rankfold import config
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.tasks.fit import Job, find_method, plan
-from rankfold.types import Choices, Dataset, Graded, Progress, Space
+from rankfold.types import Choices, Dataset, Graded, Progress, Space, silent
 from rankfold.types.spaces import count_points
 
 USUAL_TRIALS = 20  # where neither trials nor a budget are given
