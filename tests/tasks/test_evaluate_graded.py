@@ -331,11 +331,11 @@ def test_columns_that_are_missing_are_told(
 
 def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Dataset) -> None:
     columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
-    told = [{"column": "dose", "why": "'x' (new.csv:17) is no number"}]
+    told = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
     other = replace(data, columns=columns, summary={"doubtful": told})
     with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
         evaluate(grader, other)
-    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is no number"
+    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is not a number"
 
 
 # ---------------------------------------------------------------------------------- refusals
