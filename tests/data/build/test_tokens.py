@@ -548,7 +548,7 @@ def test_bad_documents_are_refused(tmp_path: Path) -> None:
     )
     assert "no JSON object" in refuse(list.clear, tmp_path)
     assert "`tokens` must be one of word, word-piece, got 'x'" in refuse(len, tmp_path, tokens="x")
-    assert "vocabulary is 0" in refuse(len, tmp_path, vocabulary=0)
+    assert "`vocabulary` must be at least 1, got 0" in refuse(len, tmp_path, vocabulary=0)
     assert "has no texts" in refuse(len, tmp_path, source="movielens")
     assert "nothing to read" in _message(lambda: prepare(format="texts"))
 
