@@ -209,7 +209,7 @@ def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> N
             "y": [number * 37 % 200 // 70 for number in range(200)],
         }
     )
-    how = {"format": "features", "grade": "y"}
+    how = {"format": "features", "grade_column": "y"}
     first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
     ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
     grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
