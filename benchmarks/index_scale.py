@@ -33,11 +33,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.build import Saved, build
 from rankfold.index.exact import Exact
 from rankfold.index.measure import lower_bound
-from rankfold.storage import folder
 from rankfold.types import Interactions, from_pairs
 
 RESULT = Path(__file__).parent / "results" / "index_scale.json"
@@ -232,14 +232,14 @@ def build_ours(case: Case, kind: str, home: Path) -> dict[str, Any]:
         served = build(kind, case.candidates, 2**29, lambda _n: case.tuning, target=TARGET)
     except UserError as error:
         return {"refused": str(error)}
-    folder.write(home, "model", {"index": served.about}, served.index.files("index"))
-    entries = folder.read(home, "model").manifest["files"].values()
+    storage.write(home, "model", {"index": served.about}, served.index.files("index"))
+    entries = storage.read(home, "model").manifest["files"].values()
     size = round(sum(entry["size"] for entry in entries) / 2**20)
     return {"file_mb": size, "told_recall": served.about["recall"]}
 
 
 def open_ours(case: Case, _kind: str, home: Path) -> Search:
-    saved = Saved(folder.read(home, "model"))
+    saved = Saved(storage.read(home, "model"))
     index = saved.open("index", case.candidates, 2**29, lambda _n: None).index
     return lambda vectors, allow, exclude: index.search(vectors, K, exclude, allow).ids
 

@@ -26,10 +26,10 @@ import polars as pl
 import pytest
 import torch
 
+from rankfold import storage
 from rankfold.data import folder, prepare
 from rankfold.models import ranker
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as store
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs
 
 pytestmark = pytest.mark.slow
@@ -201,7 +201,7 @@ def test_a_killed_write_leaves_the_old_or_the_new(
         process.kill()
     assert version_there(scenario, path, (KILLS + 1,)) == KILLS + 1
     assert not has_unfinished(path)
-    assert len(list(path.iterdir())) <= 1 + 2 * len(store.open_folder(path).manifest["files"])
+    assert len(list(path.iterdir())) <= 1 + 2 * len(storage.read(path).manifest["files"])
     with capsys.disabled():
         counts = ", ".join(f"{n} {what}" for what, n in ends.items())
         sys.stderr.write(f"\n{name}: {KILLS} kills in {duration * 1e3:.0f} ms: {counts}\n")
@@ -229,7 +229,7 @@ def version_there(scenario: Scenario, path: Path, allowed: tuple[int | None, ...
     if not path.exists():
         assert None in allowed
         return None
-    store.open_folder(path, full=True)
+    storage.read(path, full=True)
     loaded = scenario.load(path)
     matching = [v for v in allowed if v is not None and scenario.same(loaded, made(scenario, v))]
     assert len(matching) == 1

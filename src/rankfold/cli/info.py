@@ -27,9 +27,9 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Tell what a data, model or checkpoint folder holds."""
-    from rankfold.storage import folder as store
+    from rankfold import storage
 
-    manifest = dict(store.open_folder(folder).manifest)
+    manifest = dict(storage.read(folder).manifest)
     if plot is not None:
         _plot(manifest, folder, plot)
     if json:

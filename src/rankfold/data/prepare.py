@@ -16,7 +16,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data import folder
 from rankfold.data.build import features, graded, side_features, split
 from rankfold.data.build import tokens as texts
@@ -46,7 +46,6 @@ from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.types import Comm, Dataset, Interactions, Progress, Vocabulary, from_pairs
 
 Input = Any
@@ -128,7 +127,7 @@ def prepare(
     config.check_names(Preparation, options)
     plan = _checked(Preparation(**options))
     if out is not None:
-        store.check_writable(Path(out), "data")
+        storage.check_writable(Path(out), "data")
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)
         rows = _read(inputs, plan, reading)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankfold import storage
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.filter import search_deeper
 from rankfold.index.inverted import (
@@ -30,7 +31,6 @@ from rankfold.index.inverted import (
     scan,
     scan_bytes,
 )
-from rankfold.storage.folder import Content, Folder
 from rankfold.types import Index, Interactions, TopK
 
 SMALL = 20_000  # candidates: with fewer, exact search takes no longer
@@ -75,7 +75,11 @@ def build_inverted(
 
 
 def open_inverted(
-    folder: Folder, name: str, about: Mapping[str, Any], candidates: Tensor, memory_budget: int
+    folder: storage.Folder,
+    name: str,
+    about: Mapping[str, Any],
+    candidates: Tensor,
+    memory_budget: int,
 ) -> Approximate:
     """Lists that were saved; a ValueError if they are not of these candidates."""
     del about
@@ -191,7 +195,7 @@ class Approximate:
         """The index of these candidates again; a ValueError if it cannot be one of them."""
         return Approximate(candidates, memory_budget, built=_checked(tensors, candidates))
 
-    def files(self, name: str) -> dict[str, Content]:
+    def files(self, name: str) -> dict[str, storage.Content]:
         """``tensors`` as a file."""
         return {name: {key: tensor.cpu() for key, tensor in self.tensors().items()}}
 

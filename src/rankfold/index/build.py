@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index import INDEXES
 from rankfold.index.exact import Exact
 from rankfold.index.kind import Kind, Saveable
 from rankfold.index.measure import DEPTHS, SAMPLE, halves, measure
-from rankfold.storage.folder import Content, Folder, understood
 from rankfold.types import from_pairs
 
 WANTED = 0.98  # recall, unless told
@@ -107,7 +107,7 @@ def _sample(n: int, seed: int) -> Tensor:
 class Saved:
     """The indexes that an opened folder holds: ``index`` and, for the cosine, ``likeness``."""
 
-    folder: Folder
+    folder: storage.Folder
 
     def __contains__(self, name: str) -> bool:
         return isinstance(self.folder.manifest.get(name), dict)
@@ -115,7 +115,7 @@ class Saved:
     def open(self, name: str, candidates: Tensor, memory_budget: int, _asked: Asked) -> Served:
         """One of them, as it was built."""
         about = self.about(name)
-        with understood(self.folder.path):
+        with storage.check_contents(self.folder.path):
             opener = find_kind(about["kind"]).open
             if opener is None:
                 raise ValueError(f"its {name} is of no kind that is saved: {about['kind']}")
@@ -131,10 +131,10 @@ class Saved:
         """What the manifest says of them."""
         return {name: self.folder.manifest[name] for name in NAMES if name in self}
 
-    def files(self) -> dict[str, Content]:
+    def files(self) -> dict[str, storage.Content]:
         """Their files, for another folder."""
         return {
-            file: self.folder.kept(file)
+            file: self.folder.reuse(file)
             for file in self.folder.manifest["files"]
             if file.split("_")[0] in NAMES
         }

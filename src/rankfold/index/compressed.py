@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankfold import storage
 from rankfold.index.ann import checked_groups, expect, faiss_scan, point_reader, score_again
 from rankfold.index.exact import Exact
 from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
@@ -33,7 +34,6 @@ from rankfold.index.inverted import (
     owners,
 )
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.storage import folder as store
 from rankfold.types import Interactions, TopK
 
 PIECE = 4  # columns coded by a byte
@@ -106,7 +106,7 @@ class Compressed:
         each = again * (BYTES + 8 * self.candidates.shape[1]) + 16 * promised
         return max(1, self.memory_budget // each)
 
-    def files(self, name: str) -> dict[str, store.Content]:
+    def files(self, name: str) -> dict[str, storage.Content]:
         """The codes as faiss writes them, and what chooses among their lists."""
         if self.codes is None:
             return {}
@@ -120,7 +120,7 @@ class Compressed:
             "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), EFFORT_FIELDS),
         }
         return {
-            name: store.Foreign("faiss", partial(write_to, coded)),
+            name: storage.ForeignFile("faiss", partial(write_to, coded)),
             f"{name}_lists": {key: tensor.contiguous() for key, tensor in tensors.items()},
         }
 
@@ -158,7 +158,7 @@ def build_compressed(
 
 
 def open_compressed(
-    folder: store.Folder,
+    folder: storage.Folder,
     name: str,
     about: Mapping[str, Any],
     candidates: Tensor,

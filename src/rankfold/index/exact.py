@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import among, blank
 from rankfold.kernels import nearest
@@ -20,7 +21,6 @@ from rankfold.kernels.topk import (
     merge_top_k,
     top_k,
 )
-from rankfold.storage.folder import Content, Folder
 from rankfold.types import Interactions, TopK
 
 QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates
@@ -114,7 +114,7 @@ class Exact:
                 hint="the fit diverged: try a smaller lr or a larger reg",
             )
 
-    def files(self, name: str) -> dict[str, Content]:
+    def files(self, name: str) -> dict[str, storage.Content]:
         """Nothing to keep."""
         del name
         return {}
@@ -203,7 +203,11 @@ def build_exact(
 
 
 def open_exact(
-    folder: Folder, name: str, about: Mapping[str, Any], candidates: Tensor, memory_budget: int
+    folder: storage.Folder,
+    name: str,
+    about: Mapping[str, Any],
+    candidates: Tensor,
+    memory_budget: int,
 ) -> Exact:
     """Nothing was kept."""
     del folder, name, about

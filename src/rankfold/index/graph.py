@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
 from rankfold.index.filter import search_deeper
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.storage import folder as store
 from rankfold.types import Interactions, TopK
 
 LINKS = 16  # of a candidate, in each direction
@@ -65,9 +65,9 @@ class Graph:
         """How many queries fit in the memory budget."""
         return max(1, self.memory_budget // (FETCHED_BYTES * depth))
 
-    def files(self, name: str) -> dict[str, store.Content]:
+    def files(self, name: str) -> dict[str, storage.Content]:
         """The graph and the vectors in it, as faiss writes them."""
-        return {name: store.Foreign("faiss", partial(write_to, self.graph))}
+        return {name: storage.ForeignFile("faiss", partial(write_to, self.graph))}
 
     def about(self) -> dict[str, Any]:
         """What it takes to open it again."""
@@ -96,7 +96,7 @@ def build_graph(
 
 
 def open_graph(
-    folder: store.Folder,
+    folder: storage.Folder,
     name: str,
     about: Mapping[str, Any],
     candidates: Tensor,

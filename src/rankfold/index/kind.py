@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from rankfold.storage.folder import Content, Folder
+from rankfold import storage
 from rankfold.types import Index
 
 
@@ -19,7 +19,7 @@ class Saveable(Index, Protocol):
         """Its name in ``INDEXES``."""
         ...
 
-    def files(self, name: str) -> dict[str, Content]:
+    def files(self, name: str) -> dict[str, storage.Content]:
         """All that ``open`` needs besides the candidates: a file of that name, or more."""
         ...
 
@@ -47,7 +47,7 @@ class Open(Protocol):
 
     def __call__(
         self,
-        folder: Folder,
+        folder: storage.Folder,
         name: str,
         about: Mapping[str, Any],
         candidates: Tensor,

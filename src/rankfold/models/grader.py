@@ -12,6 +12,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.build.graded import NewRows, read_rows
 from rankfold.data.folder import from_columns, to_columns, to_table, vocabulary
 from rankfold.errors import UserError, counted
@@ -19,7 +20,6 @@ from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
 from rankfold.models.ranker import Ranker, from_folder, kind_of
-from rankfold.storage import folder as store
 from rankfold.types import Columns, Graded, Model, Vocabulary
 
 USUAL_FPR = 0.01
@@ -182,11 +182,11 @@ class Grader:
             "sizes": [0, len(self.grades)],
             "columns": None if self.columns is None else from_columns(self.columns),
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "grades": to_table(Vocabulary.numbered(len(self.grades), self.names)),
         }
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
@@ -197,8 +197,8 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
         index: what searches the vectors of a model that ranks, by name; None: the folder's own
             index, or exact search where it has none.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
         if index not in (None, "exact"):
@@ -235,7 +235,7 @@ def names_of(grades: Vocabulary) -> list[str]:
     return (numbers if grades.texts is None else grades.texts.fill_null(numbers)).to_list()
 
 
-def _grader(folder: store.Folder) -> Grader:
+def _grader(folder: storage.Folder) -> Grader:
     meta = folder.manifest
     _, n_grades = meta["sizes"]
     model = Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rankfold import storage
 from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.index.build import COSINE, NAMES, WANTED, Saved, Served, build
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.models.search import Searcher, find_index, ranks_itself
-from rankfold.storage import folder as store
 from rankfold.types import Progress
 
 
@@ -38,11 +38,11 @@ def add_index(
     Returns:
         What the manifest says of each, by its name.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         searcher = _ranker(folder).searcher
     find_index(kind, searcher.model)
-    store.check_writable(folder.path, "model")
+    storage.check_writable(folder.path, "model")
     built: dict[str, Served] = {}
     progress(f"building the {kind} index", 0.0)
     built["index"] = build(
@@ -58,11 +58,11 @@ def add_index(
         built["likeness"] = _likeness(searcher, kind, recall, seed)
     progress("writing", 0.0)
     _write(folder, built)
-    saved = Saved(store.read(folder.path, "model"))
+    saved = Saved(storage.read(folder.path, "model"))
     return {name: saved.about(name) for name in built}
 
 
-def _ranker(folder: store.Folder) -> Ranker:
+def _ranker(folder: storage.Folder) -> Ranker:
     if kind_of(folder) == "graded":
         raise UserError(
             f"{folder.path} grades rows: there are no vectors to search",
@@ -83,15 +83,15 @@ def _likeness(searcher: Searcher, kind: str, recall: float, seed: int) -> Served
     return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
-def _write(folder: store.Folder, built: dict[str, Served]) -> None:
+def _write(folder: storage.Folder, built: dict[str, Served]) -> None:
     """The folder with these indexes in place of those that it had."""
     meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
-    files: dict[str, store.Content] = {
-        name: folder.kept(name)
+    files: dict[str, storage.Content] = {
+        name: folder.reuse(name)
         for name in folder.manifest["files"]
         if name.split("_")[0] not in NAMES
     }
     for name, served in built.items():
         files |= served.index.files(name)
         meta[name] = served.about
-    store.write(folder.path, "model", meta, files)
+    storage.write(folder.path, "model", meta, files)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.build.align import (
     arrange,
     arrange_texts,
@@ -54,7 +55,6 @@ from rankfold.models.search import (
     takes_texts,
     to_history,
 )
-from rankfold.storage import folder as store
 from rankfold.types import (
     Columns,
     Dataset,
@@ -408,7 +408,7 @@ class Ranker:
             "sizes": [len(self.queries), len(self.candidates)],
             "shows_texts": self.candidates.texts is not None,
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "seen": to_tensors(self.seen),
             "queries": pl.DataFrame({"key": self.queries.keys}),
@@ -424,7 +424,7 @@ class Ranker:
         if self.saved is not None:
             files |= self.saved.files()
             meta |= self.saved.meta()
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def check_grows(method: str) -> None:
@@ -552,8 +552,8 @@ def load(path: str | Path, index: str | None = None) -> Ranker:
         index: what searches vectors: a key of ``INDEXES``, which is built when it is first needed;
             None: the folder's own index, or exact search where it has none.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         if kind_of(folder) == "graded":
             raise UserError(
                 f"{path} was fitted with {folder.manifest['method']}, which grades rows and ranks "
@@ -563,7 +563,7 @@ def load(path: str | Path, index: str | None = None) -> Ranker:
         return from_folder(folder, index)
 
 
-def kind_of(folder: store.Folder) -> Kind:
+def kind_of(folder: storage.Folder) -> Kind:
     """What the method of a model folder was fitted on."""
     name = folder.manifest["method"]
     if name not in METHODS:
@@ -574,7 +574,7 @@ def kind_of(folder: store.Folder) -> Kind:
     return METHODS[name].data_kind
 
 
-def from_folder(folder: store.Folder, index: str | None) -> Ranker:
+def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
     """The model that ranks in a folder whose files are good."""
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
@@ -591,7 +591,7 @@ def from_folder(folder: store.Folder, index: str | None) -> Ranker:
     )
 
 
-def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
+def _read_texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:
     """What a model that ranks by text has besides; nothing for another."""
     meta = folder.manifest
     if kind_of(folder) != "texts":
@@ -599,7 +599,7 @@ def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
     if texts is None or not is_sound(texts, n_tokens):
         what = "has no texts of its queries" if texts is None else "its texts are no texts"
-        raise store.damaged(folder.path, what)
+        raise storage.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}
 
 

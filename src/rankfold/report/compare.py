@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from rankfold import storage
 from rankfold.report import axes, figures, wording
 from rankfold.report.axes import Axis
 from rankfold.report.figures import Point, Series
 from rankfold.report.wording import Entry, mean_of
-from rankfold.storage.folder import put
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 STEPS = 60  # points of a line that are drawn, at most
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 
 def write(results: Results, path: Path) -> None:
     """Write the report at once: a reader sees all of it, or what was there before."""
-    put(path, render(results))
+    storage.write_text(path, render(results))
 
 
 def render(results: Results) -> str:

@@ -19,12 +19,12 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.read.files import Reading, silent, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.plain import ASKED, write_plain
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.storage.json_text import as_json
 from rankfold.types import Progress, Side, Vocabulary
 
 BLOCK_BYTES = 2**26  # of vectors at a time
@@ -76,7 +76,7 @@ def export(
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
             some = ranker.searcher.some_vectors(ASKED)
             about["index"] = write_plain(ranker.searcher.index, candidates, path, some)
-        (folder / "about.json").write_text(as_json(about, indent=2), encoding="utf-8")
+        (folder / "about.json").write_text(storage.to_json(about, indent=2), encoding="utf-8")
     return about
 
 

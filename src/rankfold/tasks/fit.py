@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.build.graded import hashes, joined
 from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
@@ -30,7 +30,6 @@ from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
 from rankfold.models.grader import FITTED, Grader, load
 from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY, Ranker
-from rankfold.storage import folder
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
@@ -174,7 +173,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     names = ("device", "resume", "metric", "memory_budget", "candidate_memory")
     alike = {name: getattr(how, name) for name in names}
     alike["out"] = None if job.out is None else str(job.out.absolute())
-    comm.agree({**folder.versions(), **job.identity(), **alike})
+    comm.agree({**storage.versions(), **job.identity(), **alike})
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
@@ -189,8 +188,8 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     _check_metric(job)
     job = replace(job, how=replace(how, metric=_metric(job)), is_chosen=_is_telling(job))
     if job.out is not None and comm.rank == 0:
-        folder.check_writable(job.out, "model")
-        folder.check_writable(checkpoint.path_of(job.out), "checkpoint")
+        storage.check_writable(job.out, "model")
+        storage.check_writable(checkpoint.path_of(job.out), "checkpoint")
     elif job.out is None and how.resume:
         raise UserError("there is nothing to resume without an output folder", hint="give out=")
     return job

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.metrics import parse_graded
 from rankfold.models.grader import names_of
-from rankfold.storage import folder as store
 from rankfold.tasks.compare.plan import Plan, command_of
 from rankfold.tasks.compare.runner import Outcome
 from rankfold.tasks.compare.statistics import (
@@ -62,7 +62,7 @@ def assemble(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "budget": {"trials": plan.how.trials, "seconds": plan.seconds},
         "seeds": list(range(plan.how.seeds)),
         "refit": plan.refits,
-        "versions": store.versions(),
+        "versions": storage.versions(),
         "machine": _machine(),
         "command": command_of(plan),
         "methods": methods,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rankfold.storage.json_text import as_json
+from rankfold import storage
 
 
 def strictly(text: str) -> object:
@@ -17,14 +17,14 @@ def strictly(text: str) -> object:
 
 def test_what_is_no_number_is_null() -> None:
     document = {"a": math.nan, "b": [1.5, (-math.inf, 2)], "c": {"d": math.inf, "e": "NaN"}}
-    found = strictly(as_json(document))
+    found = strictly(storage.to_json(document))
     assert found == {"a": None, "b": [1.5, [None, 2]], "c": {"d": None, "e": "NaN"}}
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_all_else_stays_as_it_is(indent: int | None) -> None:
     document = {"é": [True, None, 1, 0.1, 1e300, ""], "x": {}}
-    text = as_json(document, indent=indent)
+    text = storage.to_json(document, indent=indent)
     assert strictly(text) == document
     assert "é" in text
     assert text.endswith("}\n")
