@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from gpu_ranks import in_processes, part
 
-from rankfold.distributed.collectives import connect
+from rankfold.distributed.connection import connect
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import modules

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rankfold.distributed import collectives
+from rankfold.distributed import connection
 from rankfold.types import Comm
 
 TIMEOUT = 180.0  # seconds for all of it
@@ -88,15 +88,15 @@ def _rank(
 ) -> None:
     torch.set_num_threads(1)
     os.environ |= environment(rank, size, port)
-    ours: Comm = collectives.connect()
+    ours: Comm = connection.connect()
     try:
         result = work(ours, *args)
     except Exception as error:
-        collectives.abandon(error)
+        connection.abort(error)
         end.send_bytes(_packed(Failed(error)))
         os._exit(0)
     end.send_bytes(_packed(result))
-    collectives.close()
+    connection.close()
 
 
 def _packed(result: Any) -> bytes:

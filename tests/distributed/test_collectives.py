@@ -12,7 +12,9 @@ import torch
 from ranks import Failed, outcomes, together
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, connect, give_back_memory, standing
+from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
+from rankfold.distributed.connection import connect
+from rankfold.distributed.memory import return_freed_memory
 from rankfold.errors import UserError
 from rankfold.types import Comm
 
@@ -32,7 +34,7 @@ def all_of_it(comm: Comm) -> dict[str, Any]:
         "turned": comm.sum(rows(comm.rank, 7).T),
         "broadcast": comm.broadcast(rows(comm.rank, 4), source=1),
         "share": torch.tensor(comm.share(7)),
-        "standing": torch.tensor(standing(5 - comm.rank, comm)),
+        "standing": torch.tensor(row_offset(5 - comm.rank, comm)),
     }
     comm.barrier()
     comm.agree({"seed": 1, "config": {"b": [1, 2], "a": None}})
@@ -80,7 +82,7 @@ def test_collectives(size: int) -> None:
 
 def tables_come_and_go(_comm: Comm) -> tuple[int, int]:
     """Bytes that stay in memory while tables are there, and after they went."""
-    give_back_memory()
+    return_freed_memory()
     rows(0, 2**20)  # by the size of what was freed glibc tells what it keeps
     before, tables, beside = anonymous(), [], []
     for _ in range(16):
@@ -111,7 +113,7 @@ def test_alone_returns_what_it_is_given() -> None:
         SINGLE_PROCESS.scatter_sum(some),
     ):
         assert one is some
-    assert standing(5, SINGLE_PROCESS) == (0, 5)
+    assert row_offset(5, SINGLE_PROCESS) == (0, 5)
     assert SINGLE_PROCESS.broadcast(some) is SINGLE_PROCESS.collect(some) is some
     assert SINGLE_PROCESS.texts("a") == ["a"]
     assert SINGLE_PROCESS.share(5) == (0, 5)
@@ -128,7 +130,7 @@ def test_a_rank_that_fails_ends_the_others_with_its_words() -> None:
     found = outcomes(3, failing)
     assert (found[1].kind, found[1].text) == ("ValueError", "a bug")
     for one in (found[0], found[2]):
-        assert one.kind == "Ended"
+        assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")
         assert one.text.endswith("failed: ValueError: a bug")
 
@@ -149,7 +151,7 @@ def test_a_rank_that_is_killed_is_named_by_all_others() -> None:
     assert found[1] is None
     for one in (found[0], found[2]):
         assert isinstance(one, Failed)
-        assert one.kind == "Ended"
+        assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")
         assert one.text.endswith(" died")
         assert "--resume" in one.hint

@@ -66,7 +66,7 @@ def ours(name: str, scores: Tensor, grades: Tensor, k: int) -> Tensor:
     ids = torch.where(scores.gather(1, order).isfinite(), order, -1)
     queries, candidates = grades.nonzero().unbind(1)
     truth = from_pairs(queries, candidates, grades[queries, candidates], (B, N))
-    return METRICS[name](judge(ids, truth), k)
+    return METRICS[name].value(judge(ids, truth), k)
 
 
 def best_first(scores: Tensor) -> Tensor:

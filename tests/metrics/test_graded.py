@@ -280,17 +280,21 @@ def test_a_rate_may_be_written_in_many_ways() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("ndcg@10", "graded rows have no metric 'ndcg'", "they have tpr@fpr=.01, tpr-closest"),
+        (
+            "ndcg@10",
+            "graded rows have no metric 'ndcg'",
+            "the metrics are tpr@fpr=.01, tpr-closest",
+        ),
         ("tprr@fpr=.1", "graded rows have no metric 'tprr'", "did you mean tpr@fpr=.01?"),
         ("", "graded rows have no metric ''", "order"),
-        ("tpr", "does not say which false-positive rate", "write tpr@fpr=.01"),
-        ("pauc@10", "must say fpr=RATE after the @", "write pauc@fpr=.01"),
-        ("pauc@fpr=x", "must say fpr=RATE after the @", "write pauc@fpr=.01"),
-        ("tpr@fpr=0", "above 0 and below 1, not 0", ".01"),
-        ("tpr@fpr=1", "above 0 and below 1, not 1", ".01"),
-        ("tpr@fpr=-1", "above 0 and below 1, not -1", ".01"),
-        ("tpr@fpr=nan", "above 0 and below 1, not nan", ".01"),
-        ("auc@fpr=.1", "'auc' has no cut-off", "pauc@fpr=.1"),
+        ("tpr", "needs a false-positive rate", "write tpr@fpr=.01"),
+        ("pauc@10", "needs fpr=RATE after the @", "write pauc@fpr=.01"),
+        ("pauc@fpr=x", "needs fpr=RATE after the @", "write pauc@fpr=.01"),
+        ("tpr@fpr=0", "above 0 and below 1, got 0", ".01"),
+        ("tpr@fpr=1", "above 0 and below 1, got 1", ".01"),
+        ("tpr@fpr=-1", "above 0 and below 1, got -1", ".01"),
+        ("tpr@fpr=nan", "above 0 and below 1, got nan", ".01"),
+        ("auc@fpr=.1", "'auc' takes no rate", "pauc@fpr=.1"),
     ],
 )
 def test_other_names_are_refused_with_a_hint(text: str, message: str, hint: str) -> None:
@@ -302,7 +306,7 @@ def test_other_names_are_refused_with_a_hint(text: str, message: str, hint: str)
 def test_pairs_have_none_of_them() -> None:
     with pytest.raises(UserError, match="there is no metric 'tpr'") as caught:
         parse("tpr@fpr=.01")
-    assert "one of graded rows" in caught.value.hint
+    assert "is for graded rows" in caught.value.hint
     assert "ndcg@k" in caught.value.hint
 
 

@@ -83,10 +83,10 @@ def test_columns_may_lie_in_any_order_in_memory() -> None:
 
 
 def test_rows_must_match() -> None:
-    with pytest.raises(ValueError, match="2 rows of ids, but 3 rows of truth"):
+    with pytest.raises(ValueError, match="different row counts: 2 of ids, 3 of truth"):
         judge(torch.zeros(2, 4, dtype=torch.int64), TRUTH)
 
 
 def test_an_id_beyond_the_last_is_not_taken_for_one_of_the_next_row() -> None:
-    with pytest.raises(ValueError, match="ids reach 5, but N = 5"):
+    with pytest.raises(ValueError, match="ids must be below N = 5, got 5"):
         judge(torch.tensor([[0], [5], [0]]), TRUTH)

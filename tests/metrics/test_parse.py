@@ -5,15 +5,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankfold.errors import UserError
-from rankfold.metrics import METRICS, PROPENSITY_METRICS, SHOWN_METRICS, MetricSpec, parse
+from rankfold.metrics import CATALOG_METRICS, METRICS, MetricSpec, more_is_better, parse
 
-NAMES = [*METRICS, *SHOWN_METRICS, *PROPENSITY_METRICS]
+NAMES = [*METRICS, *CATALOG_METRICS]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_metric_is_read_and_written_alike(name: str) -> None:
     assert parse(f"{name}@20") == MetricSpec(name, 20)
     assert str(parse(f"{name}@20")) == f"{name}@20"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_is_better_except_for_popularity(name: str) -> None:
+    assert more_is_better(f"{name}@20") == (name != "popularity")
+
+
+def test_more_is_better_for_graded_rows() -> None:
+    assert more_is_better("tpr@fpr=.01")
+    assert more_is_better("auc")
 
 
 def test_spaces_around_a_name_do_not_matter() -> None:
@@ -51,14 +61,14 @@ def test_an_unknown_name_is_met_with_all_there_are(text: str) -> None:
 
 
 def test_a_name_without_k_is_met_with_an_example() -> None:
-    with pytest.raises(UserError, match="'ndcg' does not say how many") as caught:
+    with pytest.raises(UserError, match="'ndcg' needs a number of results") as caught:
         parse("ndcg")
     assert caught.value.hint == "write ndcg@10"
 
 
 @pytest.mark.parametrize("k", ["", "0", "-1", "ten", "1.5", "010", "1e3", "1_0", "²", "9" * 5000])
 def test_k_must_be_a_whole_number_from_one(k: str) -> None:
-    with pytest.raises(UserError, match="must have a whole number from 1") as caught:
+    with pytest.raises(UserError, match="needs a whole number of at least 1") as caught:
         parse(f"ndcg@{k}")
     assert caught.value.hint == "write ndcg@10"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.metrics import (
-    PROPENSITY_METRICS,
+    METRICS,
     Judged,
     Propensity,
     inverse_propensity,
@@ -74,7 +74,7 @@ def test_without_propensities_it_says_what_it_needs() -> None:
 def test_an_ideal_that_is_cut_short_is_refused() -> None:
     judged = judge(torch.tensor([[0, 1]]), TRUTH, inverse_propensity=WEIGHTS)
     for metric in (psp_best, psn, psn_best):
-        with pytest.raises(ValueError, match="does not tell that of k = 3"):
+        with pytest.raises(ValueError, match=r"k must be at most 2.*got 3"):
             metric(judged, 3)
 
 
@@ -121,8 +121,10 @@ def test_renaming_candidates_changes_nothing(
         moved[torch.tensor(names)] = weights
         before = judge_case(case, inverse_propensity=weights)
         after = judge_case(renamed, inverse_propensity=moved)
-        for value, best in PROPENSITY_METRICS.values():
-            for metric in (value, best or value):
+        scored = [metric for metric in METRICS.values() if metric.reads == "propensity"]
+        assert len(scored) == 4
+        for scored_metric in scored:
+            for metric in (scored_metric.value, scored_metric.best or scored_metric.value):
                 torch.testing.assert_close(metric(after, case.k), metric(before, case.k))
 
     check()
@@ -154,12 +156,12 @@ def test_a_and_b_are_read_from_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "a,b", "1,2,3", "1;2", "1,"])
 def test_other_text_is_met_with_an_example(text: str) -> None:
-    with pytest.raises(UserError, match="not two numbers") as caught:
+    with pytest.raises(UserError, match="must be two numbers") as caught:
         parse_propensity(text)
     assert ".55,1.5" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["-1,1", "1,0", "1,-2", "nan,1", "1,nan", "inf,1", "1,inf"])
 def test_impossible_values_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="the propensity's A is"):
+    with pytest.raises(UserError, match="propensity needs A of at least 0 and B above 0"):
         parse_propensity(text)

@@ -15,7 +15,7 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.data.build.graded import NewRows, read_rows
 from rankfold.data.folder import from_columns, to_columns, to_table, vocabulary
-from rankfold.errors import UserError, counted
+from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
@@ -64,7 +64,7 @@ class Grader:
         found = torch.cat(scores) if scores else torch.zeros(0, dtype=torch.float64)
         if bool(found.isnan().any()):
             raise UserError(
-                f"the model gives {counted(int(found.isnan().sum()), 'row')} no score, but NaN",
+                f"the model gives {pluralize(int(found.isnan().sum()), 'row')} no score, but NaN",
                 hint="did the fit diverge? try a smaller lr",
             )
         return found

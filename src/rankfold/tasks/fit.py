@@ -20,8 +20,9 @@ from rankfold import config, storage
 from rankfold.data.build.graded import hashes, joined
 from rankfold.data.folder import check_pairs
 from rankfold.data.prepare import as_data
-from rankfold.distributed.collectives import connect, device_of, standing
-from rankfold.errors import UserError, enough_memory
+from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.connection import connect, device_of
+from rankfold.errors import UserError, memory_errors
 from rankfold.index.ann import build_index
 from rankfold.interrupts import interrupt
 from rankfold.kernels.sparse import in_file
@@ -133,7 +134,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     """
     job = plan(method, data, options)
     hint = "try a smaller width, or where there is one a smaller batch_size or negatives"
-    with enough_memory(f"fit {method} with these settings", hint):
+    with memory_errors(f"fit {method} with these settings", hint):
         return _fit(job)
 
 
@@ -241,7 +242,7 @@ def _is_telling(job: Job) -> bool:
     if job.data.kind != "graded" or job.data.validation is None or job.how.patience is not None:
         return True
     grades = job.data.graded("validation").grades
-    return standing(int((grades >= 0).sum()), job.comm)[1] >= TELLING
+    return row_offset(int((grades >= 0).sum()), job.comm)[1] >= TELLING
 
 
 def _check_metric(job: Job) -> None:
@@ -251,7 +252,7 @@ def _check_metric(job: Job) -> None:
             hint = "prepare the data with another --split; 0.9,0,0.1 is without validation"
             grades = job.comm.gather(job.data.graded("validation").grades)
             check_two_grades(grades, "rows of the validation split", hint)
-    elif parse(job.metric).name not in METRICS.keys() - {"popularity"}:
+    elif (metric := METRICS.get(parse(job.metric).name)) is None or metric.reads != "truth":
         raise UserError(f"cannot validate by {job.metric}", hint="use ndcg@10 or the like")
 
 
@@ -424,7 +425,7 @@ class _Judge:
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         judged = judge(ids.cpu(), self.truth.select(queries))
-        return METRICS[self.metric.name](judged, self.metric.k)
+        return METRICS[self.metric.name].value(judged, self.metric.k)
 
 
 def _judge(job: Job, data: Dataset) -> _Judge | None:
@@ -432,7 +433,7 @@ def _judge(job: Job, data: Dataset) -> _Judge | None:
         return None
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
-    before, n = standing(len(rows), job.comm)
+    before, n = row_offset(len(rows), job.comm)
     if n > job.how.validation_queries:
         rng = torch.Generator().manual_seed(job.how.seed)
         sample = torch.randperm(n, generator=rng)[: job.how.validation_queries]

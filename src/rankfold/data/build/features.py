@@ -23,7 +23,7 @@ from rankfold.data.build.pairs import canonical
 from rankfold.data.read import memory
 from rankfold.data.read.files import LINE, BadRows, Reading, expand
 from rankfold.data.read.tables import collect, is_text, keys_of, listing, read_columns
-from rankfold.errors import UserError, counted
+from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any letters
@@ -369,7 +369,7 @@ def _mistyped(values: pl.DataFrame, name: str, table: str, wanted: str) -> UserE
         where = f" ({values[LINE][place]})" if LINE in values.columns else ""
         found = f"{column[place]!r}{where}"
         if n < len(column):
-            rows = "this row" if n == 1 else f"it and {counted(n - 1, 'row')} like it"
+            rows = "this row" if n == 1 else f"it and {pluralize(n - 1, 'row')} like it"
             hint = f"correct {rows}, or leave the value empty: then it is missing"
     return UserError(
         f"column {name!r} of {table} holds {found}, but the model was fitted with {wanted}",

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
 from rankfold.methods.closed_form.spectral import (
@@ -25,14 +25,7 @@ from rankfold.methods.closed_form.spectral import (
 )
 from rankfold.methods.pair_weights import training_rows, weighed
 from rankfold.objectives.implicit import ials, wrmf
-from rankfold.objectives.quadratic import (
-    Half,
-    Objective,
-    candidate_half,
-    query_half,
-    sum_over_ranks,
-    value,
-)
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx, rgx_sampled
 from rankfold.solvers.als import half_step, sweep

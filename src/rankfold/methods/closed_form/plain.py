@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.methods.als.alternating import Sweeping, alternate, folded, make_plain
 from rankfold.methods.closed_form.spectral import (
@@ -21,7 +22,7 @@ from rankfold.methods.closed_form.spectral import (
 )
 from rankfold.methods.pair_weights import training_rows, weighed
 from rankfold.objectives.implicit import puresvd
-from rankfold.objectives.quadratic import Objective, sum_over_ranks, value
+from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Target, decompose, expected_share

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.bags import common_pairs, rarity, weighed, with_pairs
 from rankfold.encoders.rows import check_by_row
 from rankfold.encoders.shard import Shard
@@ -44,7 +45,6 @@ from rankfold.methods.text.siamesexml.modules import (
     training,
 )
 from rankfold.methods.text.siamesexml.parts import Parts, encoded
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Run, Step

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import standing
+from rankfold.distributed.collectives import row_offset
 from rankfold.encoders.bags import thin
 from rankfold.methods.text.siamesexml.parts import Parts
 from rankfold.training.batches import QueryBatches, Rows
@@ -129,7 +129,7 @@ class Asked(NamedTuple):
 
 def first_of_all(queries: Tensor, count: int, comm: Comm) -> Tensor:
     """Those of this process among the first ``count`` of all processes."""
-    before, _ = standing(len(queries), comm)
+    before, _ = row_offset(len(queries), comm)
     return queries[: max(0, count - before)]
 
 
@@ -139,7 +139,7 @@ def of_all_queries(
     """The queries of all processes, given this one's, so many at a time."""
     before, size = 0, len(vectors)
     if parts.shards is not None:
-        before, _ = standing(size, parts.comm)
+        before, _ = row_offset(size, parts.comm)
         vectors, hidden = parts.comm.gather(vectors), parts.shards.seen(hidden)
     for start in range(0, len(vectors), block):
         stop = min(start + block, len(vectors))
