@@ -13,7 +13,7 @@ from torch import Tensor
 import rankfold as rf
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index import INDEXES, files
+from rankfold.index import INDEXES, faiss_files
 from rankfold.index.kind import Kind
 from rankfold.index.measure import recalls
 from rankfold.models.index import add_index
@@ -62,7 +62,7 @@ def named(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) -> None:
     before, times = named(path), {p.name: p.stat().st_mtime_ns for p in path.iterdir()}
-    told = add_index(path, kind, recall=0.9, likeness=True)
+    told = add_index(path, kind, recall=0.9, similar=True)
     after = named(path)
     assert {name: after[name] for name in before} == before
     kept = [path / entry["file"] for entry in before.values()]
@@ -83,7 +83,8 @@ def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) ->
     opened = rf.load(path)
     assert opened.about == about
     assert (
-        type(opened.searcher.index).__name__ == type(opened.searcher.likeness.served.index).__name__
+        type(opened.searcher.index).__name__
+        == type(opened.searcher.similar.measured.index).__name__
     )
     keys = list(range(M))
     near, exact = opened.search(keys), rf.load(path, "exact").search(keys)
@@ -123,7 +124,7 @@ def test_codes_stay_in_their_file(path: Path) -> None:
 
 
 def test_a_new_index_replaces_the_old_one(path: Path) -> None:
-    add_index(path, "compressed", recall=0.9, likeness=True)
+    add_index(path, "compressed", recall=0.9, similar=True)
     assert {"index", "index_lists", "likeness", "likeness_lists"} <= named(path).keys()
     add_index(path, "inverted", recall=0.9)
     assert {name for name in named(path) if name.startswith(("index", "like"))} == {"index"}
@@ -143,7 +144,7 @@ def test_killed_in_between_leaves_the_old_folder(
         file.write_bytes(b"half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankfold.index.graph.write_to", die)
+    monkeypatch.setattr("rankfold.index.hnsw.write_to", die)
     with pytest.raises(KeyboardInterrupt):
         add_index(path, "hnsw", recall=0.5)
     assert (path / storage.MANIFEST).read_bytes() == before
@@ -250,7 +251,7 @@ def test_without_queries_candidates_are_asked() -> None:
 
     assert build("inverted", drawn(2, N), target=0.9).about["of"] == "candidates"
     assert build("exact", drawn(2, N)).about["recall"] == {"1": 1.0, "10": 1.0, "100": 1.0}
-    with pytest.raises(UserError, match=r"a recall of 1.5 is wanted"):
+    with pytest.raises(UserError, match="`recall` must be above 0 and at most 1"):
         build("exact", drawn(2, N), target=1.5)
 
 
@@ -304,7 +305,7 @@ def test_what_has_no_use_for_an_index(tmp_path: Path, method: str) -> None:
 def test_old_versions_of_faiss_map_less(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag that it does not have is left out."""
     add_index(path, "hnsw", recall=0.5)
-    monkeypatch.delattr(files.faiss(), "IO_FLAG_MMAP_IFC")
+    monkeypatch.delattr(faiss_files.faiss(), "IO_FLAG_MMAP_IFC")
     assert len(rf.load(path).search([1]).keys[0]) == 10
 
 

@@ -16,8 +16,8 @@ from rankfold import storage
 from rankfold.data.build.tokens import tokenise
 from rankfold.errors import UserError
 from rankfold.index import INDEXES
-from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import Inverted
 from rankfold.methods import METHODS
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
@@ -493,12 +493,12 @@ def test_models_of_bags_answer_for_known_queries_alone(data: Dataset, tmp_path: 
 def test_an_approximate_index_finds_what_the_exact_one_does(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankfold.index.ann.SMALL", 0)
+    monkeypatch.setattr("rankfold.index.inverted.MIN_CANDIDATES", 0)
     for method in ("words", "sums"):
         exact = rf.fit(method, data)
         near = replace(exact, index="auto")
         keys = data.queries.keys.to_list()
-        assert isinstance(near.searcher.index, Approximate)
+        assert isinstance(near.searcher.index, Inverted)
         assert isinstance(exact.searcher.index, Exact)
         assert near.search(keys, k=3).keys == exact.search(keys, k=3).keys
         results = [rf.evaluate(exact, data, metrics="ndcg@3", index=index) for index in INDEXES]

@@ -8,7 +8,15 @@ from typing import Any
 from rankfold import storage
 from rankfold.data.read.files import silent
 from rankfold.errors import UserError
-from rankfold.index.build import COSINE, NAMES, WANTED, Saved, Served, build
+from rankfold.index.build import (
+    COSINE,
+    DEFAULT_RECALL,
+    NAMES,
+    SIMILAR,
+    MeasuredIndex,
+    SavedIndexes,
+    build,
+)
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.models.search import Searcher, find_index, ranks_itself
 from rankfold.types import Progress
@@ -18,8 +26,8 @@ def add_index(
     path: str | Path,
     kind: str = "auto",
     *,
-    recall: float = WANTED,
-    likeness: bool = False,
+    recall: float = DEFAULT_RECALL,
+    similar: bool = False,
     seed: int = 0,
     progress: Progress = silent,
 ) -> dict[str, Any]:
@@ -31,7 +39,7 @@ def add_index(
         path: the model's folder.
         kind: a key of ``rankfold.index.INDEXES``; ``exact`` keeps none.
         recall: the share of the best candidates to find.
-        likeness: also one for candidates like others, by cosine.
+        similar: also one for similar candidates, by cosine.
         seed: of whatever is drawn.
         progress: told before each part.
 
@@ -43,7 +51,7 @@ def add_index(
         searcher = _ranker(folder).searcher
     find_index(kind, searcher.model)
     storage.check_writable(folder.path, "model")
-    built: dict[str, Served] = {}
+    built: dict[str, MeasuredIndex] = {}
     progress(f"building the {kind} index", 0.0)
     built["index"] = build(
         kind,
@@ -53,12 +61,12 @@ def add_index(
         target=recall,
         seed=seed,
     )
-    if likeness:
-        progress(f"building the {kind} index of likeness", 0.0)
-        built["likeness"] = _likeness(searcher, kind, recall, seed)
+    if similar:
+        progress(f"building the {kind} index of similar candidates", 0.0)
+        built[SIMILAR] = _similar(searcher, kind, recall, seed)
     progress("writing", 0.0)
     _write(folder, built)
-    saved = Saved(storage.read(folder.path, "model"))
+    saved = SavedIndexes(storage.read(folder.path, "model"))
     return {name: saved.about(name) for name in built}
 
 
@@ -77,13 +85,13 @@ def _ranker(folder: storage.Folder) -> Ranker:
     return ranker
 
 
-def _likeness(searcher: Searcher, kind: str, recall: float, seed: int) -> Served:
+def _similar(searcher: Searcher, kind: str, recall: float, seed: int) -> MeasuredIndex:
     """Measured on candidates, which are the queries here."""
-    directions = searcher.likeness.directions
+    directions = searcher.similar.directions
     return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
-def _write(folder: storage.Folder, built: dict[str, Served]) -> None:
+def _write(folder: storage.Folder, built: dict[str, MeasuredIndex]) -> None:
     """The folder with these indexes in place of those that it had."""
     meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
     files: dict[str, storage.Content] = {
@@ -91,7 +99,7 @@ def _write(folder: storage.Folder, built: dict[str, Served]) -> None:
         for name in folder.manifest["files"]
         if name.split("_")[0] not in NAMES
     }
-    for name, served in built.items():
-        files |= served.index.files(name)
-        meta[name] = served.about
+    for name, measured in built.items():
+        files |= measured.index.files(name)
+        meta[name] = measured.about
     storage.write(folder.path, "model", meta, files)

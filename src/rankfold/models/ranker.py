@@ -43,15 +43,15 @@ from rankfold.data.prepare import as_data
 from rankfold.data.read.documents import TextTable, as_texts, open_texts
 from rankfold.data.read.files import BadRows
 from rankfold.errors import UserError
-from rankfold.index.build import Saved
+from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.methods import METHODS
 from rankfold.models.search import (
     Searcher,
     find_index,
     histories,
-    likeness_by_all,
     no_texts,
     ranks_itself,
+    similar_by_all,
     takes_texts,
     to_history,
 )
@@ -94,16 +94,16 @@ class Ranker:
     tokenizer: str | None = field(default=None, repr=False)  # of new texts; None: cannot be read
     n_tokens: int = 0  # every token is below it
     index: str | None = None  # what searches vectors, a key of ``INDEXES``; None: as ``saved``
-    saved: Saved | None = field(default=None, repr=False, compare=False)  # indexes in its folder
+    saved: SavedIndexes | None = field(default=None, repr=False, compare=False)  # in its folder
     searcher: Searcher = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        make, alike = find_index(self.index or "exact", self.model), likeness_by_all
+        make, alike = find_index(self.index or "exact", self.model), similar_by_all
         if self.saved is not None and self.index is None and "index" in self.saved:
             make = partial(self.saved.open, "index")
-        if self.saved is not None and self.index is None and "likeness" in self.saved:
-            alike = partial(self.saved.open, "likeness")
-        searcher = Searcher(self.model, self.seen, texts=self.texts, make=make, make_likeness=alike)
+        if self.saved is not None and self.index is None and SIMILAR in self.saved:
+            alike = partial(self.saved.open, SIMILAR)
+        searcher = Searcher(self.model, self.seen, texts=self.texts, make=make, make_similar=alike)
         object.__setattr__(self, "searcher", searcher)
 
     def search(
@@ -173,7 +173,7 @@ class Ranker:
         """What is known of the index in use, as plain JSON values; it is made if it was not yet."""
         if ranks_itself(self.model):
             return {"kind": "exact", "metric": "its own", "recall": {}}
-        return dict(self.searcher.served.about)
+        return dict(self.searcher.measured.about)
 
     def hidden(self, rows: Tensor, *, include_seen: bool) -> Interactions | None:
         """What may not be returned for known queries, a row each."""
@@ -587,7 +587,7 @@ def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
         **_read_texts(folder, n_queries),
         index=index,
-        saved=Saved(folder),
+        saved=SavedIndexes(folder),
     )
 
 

@@ -246,7 +246,7 @@ def _warm(ranker: Ranker) -> None:
                 raise found
     _ = ranker.candidates.texts
     if ranker.saved is not None and "likeness" in ranker.saved:
-        _ = ranker.searcher.likeness  # its file may be gone when somebody asks
+        _ = ranker.searcher.similar  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import connect, device_of
 from rankfold.errors import UserError, memory_errors
-from rankfold.index.ann import build_index
+from rankfold.index.inverted import build_index
 from rankfold.interrupts import interrupt
 from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
