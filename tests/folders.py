@@ -26,7 +26,7 @@ ONE_FOLDER = settings(
 
 
 def content(version: int) -> dict[str, storage.Content]:
-    """Two files that both tell their version."""
+    """Two files that contain their version."""
     return {
         "numbers": {"values": torch.full((5, 3), float(version)), "all": torch.ones(3) > 0},
         "keys": pl.DataFrame({"key": [f"{version}-{row}" for row in range(4)]}),
@@ -38,7 +38,7 @@ def write(path: Path, version: int = 1, kind: str = "model") -> None:
 
 
 def version_in(folder: storage.Folder) -> int:
-    """The version of an opened folder, all of its content compared."""
+    """The version of an opened folder; its whole content is checked."""
     version: int = folder.manifest["version"]
     expected = content(version)
     assert same(folder.tensors("numbers"), expected["numbers"])
@@ -76,7 +76,7 @@ def file_of(path: Path, name: str) -> Path:
 
 
 def refusal(*arguments: Any, **options: Any) -> str:
-    """What ``storage.read`` says against a folder."""
+    """The error of ``storage.read`` for a folder."""
     with pytest.raises(UserError) as caught:
         storage.read(*arguments, **options)
     assert caught.value.hint
@@ -88,7 +88,7 @@ def snapshot(path: Path) -> dict[Path, bytes]:
 
 
 def forge(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change a manifest and make its checksum right again."""
+    """Change a manifest and correct its checksum."""
     manifest = json.loads((path / "manifest.json").read_text())
     del manifest["checksum"]
     manifest = change(manifest)
@@ -98,7 +98,7 @@ def forge(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def forge_file(path: Path, name: str, data: bytes) -> None:
-    """Change a file and make its entry right again."""
+    """Change a file and correct its manifest entry."""
 
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         entry = manifest["files"][name]
@@ -116,7 +116,7 @@ CALLS += ["os.listdir", "os.unlink", "io.open"]
 
 @contextmanager
 def failing_call(place: int) -> Iterator[list[str]]:
-    """Let the ``place``-th call to the system fail, from 0; gives the calls that were made."""
+    """Let system call number ``place``, from 0, fail; yields the calls made."""
     made: list[str] = []
 
     def wrapped(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

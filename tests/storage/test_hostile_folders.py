@@ -17,8 +17,8 @@ from rankfold import storage
 from rankfold.errors import UserError
 
 
-def put(*where: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A change of one value of a manifest."""
+def setting(*where: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function that changes one value of a manifest."""
 
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         place: Any = manifest
@@ -31,7 +31,7 @@ def put(*where: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def test_a_forged_manifest_is_read_if_it_is_well_formed(folder: Path) -> None:
-    """Else the tests below would refuse for the wrong reason."""
+    """Otherwise the tests below could pass for the wrong reason."""
     forge(folder, lambda manifest: {**manifest, "more": 1})
     forge_file(folder, "numbers", file_of(folder, "numbers").read_bytes())
     assert version_at(folder) == 1
@@ -40,7 +40,7 @@ def test_a_forged_manifest_is_read_if_it_is_well_formed(folder: Path) -> None:
 @pytest.mark.parametrize("field", ["kind", "versions", "files"])
 @pytest.mark.parametrize("value", [None, 1, [], ["x"], True], ids=repr)
 def test_a_manifest_without_its_fields_is_refused(field: str, value: Any, folder: Path) -> None:
-    forge(folder, put(field, value=value))
+    forge(folder, setting(field, value=value))
     says = f"{folder} is damaged: manifest.json: '{field}' is missing or not of type"
     assert refusal(folder, "model").startswith(says)
     with pytest.raises(UserError, match=f"'{field}' is missing"):
@@ -52,7 +52,7 @@ def test_a_manifest_without_its_fields_is_refused(field: str, value: Any, folder
 @pytest.mark.parametrize("field", ["file", "size", "head", "sha256"])
 @pytest.mark.parametrize("value", [None, [], {}, 1.5], ids=repr)
 def test_an_entry_without_its_fields_is_refused(field: str, value: Any, folder: Path) -> None:
-    forge(folder, put("files", "keys", field, value=value))
+    forge(folder, setting("files", "keys", field, value=value))
     says = f"manifest.json, files, keys: '{field}' is missing or not of type"
     assert says in refusal(folder, "model")
 
@@ -66,7 +66,7 @@ def test_an_entry_that_leaves_the_folder_is_refused(spelling: str, folder: Path)
     good = file_of(folder, "keys")
     shutil.copy(good, folder.parent / "x")
     file = spelling.replace("{path}", str(folder)).replace("{}", good.name)
-    forge(folder, put("files", "keys", "file", value=file))
+    forge(folder, setting("files", "keys", "file", value=file))
     for full in (False, True):
         says = refusal(folder, "model", full=full)
         assert says.endswith(f"manifest.json names {file!r}, which is not a file of the folder")
@@ -86,11 +86,11 @@ PLACES += [("files", "keys", field) for field in ("file", "size", "head", "sha25
 @example(("files", "keys", "size"), "12")
 @example(("files", "keys"), "file")
 @ONE_FOLDER
-def test_no_manifest_makes_a_traceback(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
+def test_no_manifest_causes_a_traceback(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
     path = tmp_path / "model"
     shutil.rmtree(path, ignore_errors=True)
     write(path)
-    forge(path, put(*place, value=value))
+    forge(path, setting(*place, value=value))
     with suppress(UserError):
         opened = storage.read(path)
         opened.tensors("numbers"), opened.table("keys")
@@ -100,7 +100,7 @@ def test_no_manifest_makes_a_traceback(tmp_path: Path, place: tuple[str, ...], v
 
 
 def header(entries: Any, data: bytes = b"", length: int | None = None) -> bytes:
-    """A safetensors file of any header."""
+    """A safetensors file with any header."""
     text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 
@@ -142,7 +142,7 @@ def test_hostile_tensors_are_refused(data: bytes, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 255])
-def test_no_table_makes_a_traceback(value: int, folder: Path) -> None:
+def test_no_table_causes_a_traceback(value: int, folder: Path) -> None:
     """Polars panics at some of these, with an exception that is not an Exception.
 
     Every byte in turn takes one value, rather than any: at a page length near ``2**64`` (a false
@@ -163,7 +163,7 @@ def test_no_table_makes_a_traceback(value: int, folder: Path) -> None:
     assert refused > len(whole) // 3
 
 
-def test_a_panic_in_a_parser_is_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_a_parser_is_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(_file: Any) -> None:
         raise pl.exceptions.PanicException("unwrap")
 
@@ -173,7 +173,7 @@ def test_a_panic_in_a_parser_is_damage(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_what_is_no_damage_is_not_called_so(
+def test_other_errors_are_not_called_damage(
     error: type[BaseException], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_file: Any) -> None:
@@ -184,7 +184,7 @@ def test_what_is_no_damage_is_not_called_so(
         storage.read(folder).table("keys")
 
 
-def test_a_file_that_is_not_named_is_refused(folder: Path) -> None:
+def test_an_unknown_file_name_is_refused(folder: Path) -> None:
     opened = storage.read(folder)
     assert "keys" in opened
     assert "more" not in opened

@@ -34,7 +34,7 @@ from rankfold.storage import reader
 from rankfold.storage.checksums import HEAD
 
 
-def test_whatever_the_system_refuses_a_read_is_right_or_refused(folder: Path) -> None:
+def test_a_read_with_any_failing_system_call_is_right_or_refused(folder: Path) -> None:
     refused = 0
     for place in count():
         with failing_call(place) as calls:
@@ -60,7 +60,7 @@ def test_one_changed_byte_anywhere_is_refused(folder: Path, data: st.DataObject)
     changed[place] ^= other
     path.write_bytes(changed)
     try:
-        for full in (False, True):  # small files are all head
+        for full in (False, True):  # small files consist of their head
             says = refusal(folder, "model", full=full)
             assert path.name in says
             assert str(folder) in says
@@ -70,9 +70,7 @@ def test_one_changed_byte_anywhere_is_refused(folder: Path, data: st.DataObject)
 
 
 @pytest.mark.parametrize("place", [0, 100, HEAD - 1, HEAD, -1])
-def test_size_and_head_are_always_compared_and_the_rest_if_asked(
-    place: int, tmp_path: Path
-) -> None:
+def test_size_and_head_are_always_checked_and_the_rest_if_full(place: int, tmp_path: Path) -> None:
     large = {"t": torch.zeros(2 * HEAD, dtype=torch.uint8)}
     storage.write(tmp_path / "d", "data", {}, {"large": large})
     path = file_of(tmp_path / "d", "large")
@@ -87,8 +85,8 @@ def test_size_and_head_are_always_compared_and_the_rest_if_asked(
         assert storage.read(tmp_path / "d", "data").tensors("large")["t"].any()
 
 
-def test_a_table_is_compared_when_it_is_read(tmp_path: Path) -> None:
-    """Parquet reads one changed byte in eight as other keys."""
+def test_a_table_is_checked_when_it_is_read(tmp_path: Path) -> None:
+    """Parquet reads one in eight changed bytes as other keys."""
     keys = pl.DataFrame({"key": pl.int_range(2**19, eager=True).shuffle(seed=0)})
     storage.write(tmp_path / "d", "data", {}, {"keys": keys})
     opened = storage.read(tmp_path / "d", "data")
@@ -105,7 +103,7 @@ def test_a_table_is_compared_when_it_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("name", ["numbers", "keys"])
 class TestFile:
-    """Damage that the size or the kind of a file tells."""
+    """Damage that shows in the size or the type of a file."""
 
     def test_missing(self, *, name: str, full: bool, folder: Path) -> None:
         path = file_of(folder, name)
@@ -141,7 +139,7 @@ class TestFile:
         assert f"{path.name} is not a regular file" in refusal(folder, "model", full=full)
 
 
-def test_a_missing_manifest_is_no_folder_of_ours(folder: Path) -> None:
+def test_a_folder_without_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     says = refusal(folder, "model")
     assert says == f"{folder} is not a rankfold folder: it has no manifest.json"
@@ -192,15 +190,15 @@ NO_MANIFESTS = {
 
 
 @pytest.mark.parametrize("text", NO_MANIFESTS.values(), ids=NO_MANIFESTS)
-def test_what_is_no_manifest_is_refused(text: bytes, folder: Path) -> None:
+def test_an_invalid_manifest_is_refused(text: bytes, folder: Path) -> None:
     (folder / "manifest.json").write_bytes(text)
     for kind in ("model", None):
         says = refusal(folder, kind)
         assert says == f"{folder} is damaged: manifest.json is not a rankfold manifest"
 
 
-def test_a_manifest_of_any_depth_is_refused(folder: Path) -> None:
-    """There are depths that Python's JSON reads, but cannot write again."""
+def test_a_deeply_nested_manifest_is_refused(folder: Path) -> None:
+    """At some depths Python's JSON can be read but not written."""
     for depth in range(100, 1500, 50):
         text = '{"format": 1, "x": ' + "[" * depth + "]" * depth + "}"
         (folder / "manifest.json").write_text(text)
@@ -224,7 +222,7 @@ def write_after_manifest(path: Path, versions: list[int], patch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("versions", "expected"), [([2], 1), ([2, 3], 3), ([2, 3, 4], 4), ([2, 1], 1), ([2, 3, 1], 1)]
 )
-def test_a_reader_whose_file_vanished_reads_the_manifest_again(
+def test_a_reader_reads_the_manifest_again_if_a_file_vanished(
     versions: list[int], expected: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_after_manifest(folder, versions, monkeypatch)
@@ -232,10 +230,8 @@ def test_a_reader_whose_file_vanished_reads_the_manifest_again(
     assert version_in(opened) == expected
 
 
-def test_a_reader_follows_a_writer_that_is_faster(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twice in a row the files vanish between the manifest and them."""
+def test_a_reader_follows_a_faster_writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice in a row the files vanish after the manifest was read."""
     real = reader.read_manifest
     reads = []
 
@@ -253,7 +249,7 @@ def test_a_reader_follows_a_writer_that_is_faster(
     assert reads == [1, 3, 5]
 
 
-def test_a_missing_file_is_told_though_the_manifest_equals_not_itself(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_even_if_the_manifest_holds_nan(tmp_path: Path) -> None:
     storage.write(tmp_path / "m", "model", {"loss": math.nan}, content(1))
     path = file_of(tmp_path / "m", "keys")
     path.unlink()
@@ -261,7 +257,7 @@ def test_a_missing_file_is_told_though_the_manifest_equals_not_itself(tmp_path: 
 
 
 @pytest.mark.parametrize("ask", [storage.Folder.file, storage.Folder.tensors, storage.Folder.table])
-def test_what_was_opened_outlives_one_write_and_is_refused_after_two(
+def test_an_opened_folder_outlives_one_write_and_is_refused_after_two(
     ask: Callable[[storage.Folder, str], Any], folder: Path
 ) -> None:
     name = "keys" if ask is storage.Folder.table else "numbers"
@@ -278,7 +274,7 @@ def test_what_was_opened_outlives_one_write_and_is_refused_after_two(
         == f"{folder} was replaced since it was opened, and {gone} no longer exists"
     )
     assert caught.value.hint == "open it again"
-    assert torch.equal(held, torch.ones(5, 3))  # mapped: it lives as long as it is held
+    assert torch.equal(held, torch.ones(5, 3))  # mapped: valid as long as it is referenced
     opened = storage.read(folder, "model")
     current = opened.file(name)
     current.unlink()
@@ -286,10 +282,10 @@ def test_what_was_opened_outlives_one_write_and_is_refused_after_two(
         ask(opened, name)
 
 
-def test_a_file_that_vanishes_under_the_parser_is_not_called_damaged(
+def test_a_file_that_vanishes_while_parsing_is_not_called_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parser of tensors opens a file twice, and tells in its own words that it is gone."""
+    """The parser of tensors opens a file twice, and has its own error for a missing one."""
     opened = storage.read(folder)
     real = torch.UntypedStorage.from_file
 
@@ -308,7 +304,7 @@ import os, sys
 from pathlib import Path
 import polars as pl, torch
 from rankfold import storage
-os.fsync = lambda handle: None  # quicker than any disk
+os.fsync = lambda handle: None  # faster than any disk
 for version in range(1, int(sys.argv[2]) + 1):
     keys = pl.DataFrame({"key": [f"{version}-{row}" for row in range(4)]})
     numbers = {"values": torch.full((5, 3), float(version)), "all": torch.ones(3) > 0}
@@ -317,7 +313,7 @@ for version in range(1, int(sys.argv[2]) + 1):
 """
 
 
-def test_a_reader_beside_a_writer_always_finds_one_version(tmp_path: Path) -> None:
+def test_a_reader_beside_a_writer_always_sees_one_version(tmp_path: Path) -> None:
     path = tmp_path / "model"
     write(path, 0)
     found, outrun = [0], 0

@@ -1,4 +1,4 @@
-"""What is read is what was written, whatever the content and the name of the folder."""
+"""A folder is read as it was written, whatever its content and its name."""
 
 import math
 from pathlib import Path
@@ -33,7 +33,7 @@ DTYPES = [
 
 
 def shapes_of(dtype: torch.dtype) -> dict[str, Tensor]:
-    """Tensors of all layouts, filled with random bits, NaN among them where there is NaN."""
+    """Tensors of all layouts, filled with random bits, including NaN."""
     rng = torch.Generator().manual_seed(0)
     width = torch.empty((), dtype=dtype).element_size()
     noise = torch.randint(0, 256, (24 * width,), dtype=torch.uint8, generator=rng)
@@ -53,8 +53,8 @@ def shapes_of(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-def test_tensors_without_entries_come_back(tmp_path: Path) -> None:
-    """Also one that NumPy made, which has no strides."""
+def test_empty_tensors_round_trip(tmp_path: Path) -> None:
+    """Including one from NumPy, which has no strides."""
     none = {"tokens": torch.from_numpy(np.concatenate([np.empty(0, np.int32)])), "n": torch.ones(2)}
     storage.write(tmp_path / "f", "model", {}, {"texts": none})
     found = storage.read(tmp_path / "f", "model", full=True).tensors("texts")
@@ -64,7 +64,7 @@ def test_tensors_without_entries_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_tensors_are_what_the_library_reads_and_writes(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_tensors_are_compatible_with_the_library(dtype: torch.dtype, tmp_path: Path) -> None:
     tensors = shapes_of(dtype)
     storage.write(tmp_path / "ours", "model", {}, {"t": tensors})
     ours = storage.read(tmp_path / "ours", "model", full=True)
@@ -92,13 +92,13 @@ def test_mixed_tensors_of_any_name_are_aligned(
     assert all(t.data_ptr() % t.element_size() == 0 for t in read.tensors("t").values())
 
 
-def test_a_tensor_that_learns_is_written_as_it_is(tmp_path: Path) -> None:
+def test_a_parameter_is_written_like_a_tensor(tmp_path: Path) -> None:
     weights = torch.nn.Parameter(torch.ones(2, 2))
     storage.write(tmp_path / "m", "model", {}, {"t": {"w": weights}})
     assert torch.equal(storage.read(tmp_path / "m").tensors("t")["w"], torch.ones(2, 2))
 
 
-def test_the_pieces_in_which_a_file_is_written_do_not_show(
+def test_the_chunk_size_does_not_change_files(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "CHUNK", 7)
@@ -125,7 +125,7 @@ def test_tables_are_read_back(table: pl.DataFrame, tmp_path: Path) -> None:
     assert found.equals(table)
 
 
-def test_the_manifest_keeps_what_it_was_given(tmp_path: Path) -> None:
+def test_the_manifest_keeps_its_values(tmp_path: Path) -> None:
     meta = {
         "text": 'grün, "quoted", \N{SNOWMAN}',
         "name of a file that is not UTF-8": "caf\udce9.csv",
@@ -168,7 +168,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("spelling", ["{}", "./{}/", "{}//", "../{home}/{}"])
-def test_any_name_of_a_folder_will_do(
+def test_a_folder_can_have_any_name(
     name: str, spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
@@ -180,7 +180,7 @@ def test_any_name_of_a_folder_will_do(
     assert names(tmp_path) == {name}
 
 
-def test_a_name_full_of_patterns_touches_no_other_folder(tmp_path: Path) -> None:
+def test_a_name_with_patterns_touches_no_other_folder(tmp_path: Path) -> None:
     (tmp_path / ".abc.writing-1-00000000").mkdir()
     (tmp_path / ".abc.writing-notes").mkdir()
     write(tmp_path / "a*")
@@ -188,7 +188,9 @@ def test_a_name_full_of_patterns_touches_no_other_folder(tmp_path: Path) -> None
     assert len(names(tmp_path)) == 3
 
 
-def test_here_and_a_link_are_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_and_a_link_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = tmp_path / "here"
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
@@ -200,7 +202,7 @@ def test_here_and_a_link_are_folders_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "link").is_symlink()
 
 
-def test_an_opened_folder_stays_open_elsewhere(
+def test_an_opened_folder_stays_open_after_chdir(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
@@ -209,7 +211,7 @@ def test_an_opened_folder_stays_open_elsewhere(
     assert version_in(opened) == 1
 
 
-def test_text_is_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_text_is_stored_in_its_own_file(tmp_path: Path) -> None:
     storage.write(tmp_path / "m", "model", {}, {"tokenizer": '{"é": 1}'})
     folder = storage.read(tmp_path / "m", "model", full=True)
     assert folder.text("tokenizer") == '{"é": 1}'

@@ -52,7 +52,7 @@ class Watched(Mapping[str, storage.Content]):
         return len(self.files)
 
 
-def test_a_new_folder_appears_at_once(tmp_path: Path) -> None:
+def test_a_new_folder_appears_atomically(tmp_path: Path) -> None:
     path = tmp_path / "new"
     seen: list[bool] = []
     storage.write(path, "model", {"version": 1}, Watched(1, lambda: seen.append(path.exists())))
@@ -61,7 +61,7 @@ def test_a_new_folder_appears_at_once(tmp_path: Path) -> None:
     assert names(tmp_path) == {"new"}
 
 
-def test_an_old_folder_is_whole_until_it_is_replaced(folder: Path) -> None:
+def test_an_old_folder_stays_complete_until_it_is_replaced(folder: Path) -> None:
     seen: list[int] = []
     storage.write(
         folder, "model", {"version": 2}, Watched(2, lambda: seen.append(version_at(folder)))
@@ -94,7 +94,7 @@ def test_foreign_files_are_never_removed(folder: Path) -> None:
     assert version_at(folder) == 3
 
 
-def test_leftovers_of_killed_writes_go_at_the_next_write(folder: Path) -> None:
+def test_the_next_write_removes_leftovers_of_killed_writes(folder: Path) -> None:
     before = names(folder)
     for name in (".writing-numbers", ".writing-manifest.json", "keys-0123456789abcdef.parquet"):
         (folder / name).write_text("half")
@@ -106,7 +106,7 @@ def test_leftovers_of_killed_writes_go_at_the_next_write(folder: Path) -> None:
     assert not beside.exists()
 
 
-def test_a_killed_first_write_is_written_over(tmp_path: Path) -> None:
+def test_a_killed_first_write_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "given"
     path.mkdir()
     for name in (".writing-numbers", ".writing-manifest.json"):
@@ -119,7 +119,9 @@ def test_a_killed_first_write_is_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, os.getpid()], ids=["the first", "our own"])
-def test_what_is_beside_goes_unless_it_is_still_being_written(number: int, tmp_path: Path) -> None:
+def test_unfinished_folders_are_removed_unless_still_being_written(
+    number: int, tmp_path: Path
+) -> None:
     beside = tmp_path / f".model.writing-{number}-01234567"
     beside.mkdir()
     handle = os.open(beside, os.O_RDONLY)
@@ -133,9 +135,7 @@ def test_what_is_beside_goes_unless_it_is_still_being_written(number: int, tmp_p
     assert not beside.exists()
 
 
-def test_a_file_system_without_locks_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(_handle: int, _how: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -145,12 +145,12 @@ def test_a_file_system_without_locks_will_do(
     for version in (1, 2):
         write(tmp_path / "model", version)
         assert version_at(tmp_path / "model") == version
-    assert beside.exists()  # somebody may still be writing it
+    assert beside.exists()  # another process may still be writing it
 
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_of_two_writers_one_is_refused(*, exists: bool, tmp_path: Path) -> None:
-    """The second one would remove what the first has not named yet."""
+    """The second would remove files that the first has not named yet."""
     path = tmp_path / "model"
     if exists:
         write(path, 1)
@@ -174,7 +174,7 @@ def test_of_two_writers_one_is_refused(*, exists: bool, tmp_path: Path) -> None:
     assert names(tmp_path) == {"model"}
 
 
-def test_a_folder_has_the_usual_permissions(tmp_path: Path) -> None:
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     mask = os.umask(0o027)
     try:
         write(tmp_path / "model")
@@ -184,8 +184,10 @@ def test_a_folder_has_the_usual_permissions(tmp_path: Path) -> None:
     assert {stat.S_IMODE(p.stat().st_mode) for p in files_of(tmp_path / "model")} == {0o640}
 
 
-def test_what_is_named_is_on_the_disk_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut may lose what was not synchronised: data, then names, then the manifest."""
+def test_files_are_on_disk_before_they_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut loses unflushed data. The order is data, then names, then the manifest."""
     events: list[tuple[str, ...]] = []
     fsync, replace = os.fsync, os.replace
 
@@ -213,7 +215,7 @@ def test_what_is_named_is_on_the_disk_before(folder: Path, monkeypatch: pytest.M
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """Stands for a full disk: a write beyond ``size`` bytes of a file fails."""
+    """Simulates a full disk: a write beyond ``size`` bytes of a file fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -229,7 +231,7 @@ LARGE: list[storage.Content] = [
 
 
 @pytest.mark.parametrize("large", LARGE, ids=["tensors", "table"])
-def test_a_full_disk_leaves_all_as_it_was(large: storage.Content, folder: Path) -> None:
+def test_a_full_disk_changes_nothing(large: storage.Content, folder: Path) -> None:
     before, new = names(folder), folder.with_name("new")
     files = {**content(2), "large": large}
     for path in (folder, new):
@@ -251,7 +253,7 @@ def test_a_full_disk_leaves_all_as_it_was(large: storage.Content, folder: Path) 
     ],
     ids=["meta", "type", "device"],
 )
-def test_a_bug_leaves_all_as_it_was(
+def test_a_bug_changes_nothing(
     meta: dict[str, Any], tensor: Tensor, error: type[Exception], folder: Path
 ) -> None:
     before = snapshot(folder.parent)
@@ -261,7 +263,7 @@ def test_a_bug_leaves_all_as_it_was(
     assert snapshot(folder.parent) == before
 
 
-def test_an_interrupted_write_leaves_all_as_it_was(folder: Path) -> None:
+def test_an_interrupted_write_changes_nothing(folder: Path) -> None:
     def stop() -> None:
         if (folder / ".writing-numbers").exists() or len(names(folder)) > 3:
             raise KeyboardInterrupt
@@ -273,7 +275,7 @@ def test_an_interrupted_write_leaves_all_as_it_was(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_whatever_the_system_refuses_a_write_is_done_or_undone(
+def test_a_write_with_any_failing_system_call_is_done_or_undone(
     *, exists: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "model"
@@ -296,7 +298,7 @@ def test_whatever_the_system_refuses_a_write_is_done_or_undone(
     assert refused >= ({"os.unlink", "os.listdir"} if exists else {"os.mkdir", "os.rename"})
 
 
-def test_a_folder_that_is_not_ours_to_write_is_refused_before_the_work(
+def test_a_folder_that_is_not_writable_is_refused_before_the_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
@@ -306,10 +308,10 @@ def test_a_folder_that_is_not_ours_to_write_is_refused_before_the_work(
         storage.check_writable(folder.with_name("new"), "model")
 
 
-def test_a_place_that_takes_no_file_is_refused_before_the_work(
+def test_a_place_where_no_file_can_be_created_is_refused_before_the_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root is told that all is his: only trying shows that /sys, say, takes nothing."""
+    """For root all folders look writable: only trying shows that /sys, for example, is not."""
     before = snapshot(folder.parent)
     storage.check_writable(folder, "model")
     storage.check_destination(folder.with_name("new.parquet"))
@@ -329,7 +331,7 @@ def test_a_place_that_takes_no_file_is_refused_before_the_work(
 
 @pytest.fixture
 def bound() -> Iterator[Path]:
-    """A folder of somebody whom permissions bind, unlike root."""
+    """A folder of a user who is bound by permissions, unlike root."""
     nobody = 65534 if os.geteuid() == 0 else os.geteuid()
     with tempfile.TemporaryDirectory() as home:
         os.chown(home, nobody, -1)
@@ -341,10 +343,10 @@ def bound() -> Iterator[Path]:
             os.seteuid(before)
 
 
-def test_permissions_are_minded(bound: Path) -> None:
+def test_permissions_are_respected(bound: Path) -> None:
     path = bound / "model"
     write(path, 1)
-    bound.chmod(0o100)  # no listing, no new names: what is in it may still be written
+    bound.chmod(0o100)  # no listing, no new names; folders in it may still be written
     write(path, 2)
     with pytest.raises(UserError, match=f"cannot write {bound / 'new'}: Permission denied"):
         write(bound / "new")
@@ -380,7 +382,7 @@ def test_permissions_are_minded(bound: Path) -> None:
     ],
     ids=["folder", "file", "kind", "other manifest", "format", "damaged", "strange", "dead link"],
 )
-def test_what_may_not_be_replaced_is_not(
+def test_other_folders_and_files_are_not_replaced(
     spoil: Callable[[Path], Any], says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "out"
