@@ -1,4 +1,4 @@
-"""Our propensity-scored values are those of napkinXC 0.7.2.
+"""Propensity-scored values equal those of napkinXC 0.7.2.
 
 They were written by ``benchmarks/metrics_against_napkinxc.py --write``, from napkinXC's
 ``Jain_et_al_inverse_propensity``, ``psprecision_at_k`` and ``psndcg_at_k`` (``normalize=False`` for

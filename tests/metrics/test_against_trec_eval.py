@@ -1,4 +1,4 @@
-"""Our values are trec_eval's, on rankings with ties and on lists that end early."""
+"""Values equal trec_eval's, for rankings with ties and for short lists."""
 
 import pytest
 import pytrec_eval

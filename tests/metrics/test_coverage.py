@@ -1,4 +1,4 @@
-"""Coverage by its formula, and the counts it is made of by a loop."""
+"""Coverage equals its formula, and its counts equal a loop."""
 
 from collections import Counter
 from collections.abc import Callable

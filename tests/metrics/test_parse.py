@@ -1,4 +1,4 @@
-"""Names of metrics as people write them."""
+"""Parsing the names of metrics."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ NAMES = [*METRICS, *CATALOG_METRICS]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_metric_is_read_and_written_alike(name: str) -> None:
+def test_every_name_round_trips(name: str) -> None:
     assert parse(f"{name}@20") == MetricSpec(name, 20)
     assert str(parse(f"{name}@20")) == f"{name}@20"
 
@@ -47,20 +47,20 @@ def test_spaces_around_a_name_do_not_matter() -> None:
         ("PSnDCG@3", "psn@3"),
     ],
 )
-def test_a_misspelt_name_is_met_with_what_is_meant(text: str, meant: str) -> None:
+def test_a_misspelt_name_gets_a_suggestion(text: str, meant: str) -> None:
     with pytest.raises(UserError, match="there is no metric") as caught:
         parse(text)
     assert caught.value.hint == f"did you mean {meant}?"
 
 
 @pytest.mark.parametrize("text", ["tpr@fpr=.01", "xyz@5", "", "@10"])
-def test_an_unknown_name_is_met_with_all_there_are(text: str) -> None:
+def test_an_unknown_name_gets_a_list_of_all(text: str) -> None:
     with pytest.raises(UserError, match="there is no metric") as caught:
         parse(text)
     assert all(f"{name}@k" in caught.value.hint for name in NAMES)
 
 
-def test_a_name_without_k_is_met_with_an_example() -> None:
+def test_a_name_without_k_gets_an_example() -> None:
     with pytest.raises(UserError, match="'ndcg' needs a number of results") as caught:
         parse("ndcg")
     assert caught.value.hint == "write ndcg@10"
@@ -75,7 +75,7 @@ def test_k_must_be_a_whole_number_from_one(k: str) -> None:
 
 @settings(deadline=None)
 @given(st.text())
-def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for tried in (text, f"ndcg@{text}", f"{text}@10"):
         try:
             spec = parse(tried)

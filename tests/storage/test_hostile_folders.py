@@ -145,8 +145,8 @@ def test_hostile_tensors_are_refused(data: bytes, folder: Path) -> None:
 def test_no_table_causes_a_traceback(value: int, folder: Path) -> None:
     """Polars panics at some of these, with an exception that is not an Exception.
 
-    Every byte in turn takes one value, rather than any: at a page length near ``2**64`` (a false
-    checksum beside it) Polars asks for that much memory and ends the process, which no one catches.
+    Each byte is replaced by one value, not by all: at a page length near ``2**64`` Polars requests
+    that much memory and ends the process, which cannot be caught.
     """
     keys = content(1)["keys"]
     assert isinstance(keys, pl.DataFrame)
