@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import storage
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.index.build import (
     COSINE,
@@ -19,7 +18,7 @@ from rankfold.index.build import (
 )
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.models.search import Searcher, find_index, ranks_itself
-from rankfold.types import Progress
+from rankfold.types import Progress, silent
 
 
 def add_index(

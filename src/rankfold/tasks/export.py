@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from rankfold import storage
-from rankfold.data.read.files import Reading, silent, spool_frames
+from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.types import Progress, Side, Vocabulary
+from rankfold.types import Progress, Side, Vocabulary, silent
 
 BLOCK_BYTES = 2**26  # of vectors at a time
 
