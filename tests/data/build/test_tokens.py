@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankfold import storage
 from rankfold.data import folder, integrity
 from rankfold.data.build.tokens import KINDS, n_tokens, same_tokens, tokenise, train_tokenizer
 from rankfold.data.prepare import prepare
 from rankfold.data.read.queries import QueryColumns, read_queries
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.types import Dataset, Interactions, Texts, Vocabulary
 
 TEXTS = [
@@ -598,7 +598,7 @@ def test_what_is_saved_is_loaded(saved: Path) -> None:
 
 def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
     """Write a folder anew with one of its files changed, all checksums in order."""
-    opened = store.read(path, "data")
+    opened = storage.read(path, "data")
     files: dict[str, Any] = {}
     for file, entry in opened.manifest["files"].items():
         kind = entry["file"].rpartition(".")[2]
@@ -606,7 +606,7 @@ def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         files[file] = change(read(file)) if file == name else read(file)
     own = {"format", "kind", "versions", "files", "checksum"}
     meta = {key: value for key, value in opened.manifest.items() if key not in own}
-    store.write(path, "data", meta, files)
+    storage.write(path, "data", meta, files)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"model": 3}'])
@@ -637,4 +637,4 @@ def test_changed_byte_of_the_tokenizer_is_found(saved: Path) -> None:
     content[-3] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(UserError, match=r"tokenizer-.*checksum"):
-        store.read(saved, "data", full=True)
+        storage.read(saved, "data", full=True)
