@@ -23,7 +23,7 @@ def command(
     recall: Annotated[
         float, typer.Option(help="The share of the best candidates to find.", metavar="SHARE")
     ] = 0.98,
-    likeness: Annotated[
+    similar: Annotated[
         bool, typer.Option(help="Also build an index of similar candidates, by cosine.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
@@ -34,7 +34,7 @@ def command(
     from rankfold.models.index import add_index
 
     with progress(quiet=quiet or json) as tell:
-        built = add_index(model, kind, recall=recall, likeness=likeness, seed=seed, progress=tell)
+        built = add_index(model, kind, recall=recall, similar=similar, seed=seed, progress=tell)
     if json:
         print_json({"model": str(model), **built})
         return

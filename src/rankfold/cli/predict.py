@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
 from rankfold.cli.info import describe_dropped
-from rankfold.errors import counted
+from rankfold.errors import pluralize
 
 DEFAULT_K = 10
 DEFAULT_FPR = 0.01
@@ -97,6 +97,6 @@ def describe(done: Mapping[str, Any]) -> str:
     }
     left = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
     if n := done["left_out"]:
-        left.append(f"{counted(n, 'row')} that could not be used")
+        left.append(f"{pluralize(n, 'row')} that could not be used")
     words = ("query", "queries") if "unknown" in done else ("row",)
-    return "; ".join([counted(done["queries"], *words), *left])
+    return "; ".join([pluralize(done["queries"], *words), *left])

@@ -13,14 +13,14 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.data.build.graded import NewRows, read_rows
+from rankfold import storage
+from rankfold.data.build.new_rows import NewRows, read_rows
 from rankfold.data.build.records import are_records, read_records
-from rankfold.data.folder import from_columns, to_table
-from rankfold.errors import UserError, counted
+from rankfold.data.folder import to_table
+from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
-from rankfold.storage import folder as store
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
@@ -71,7 +71,7 @@ class Grader:
         scores = torch.cat(blocks) if blocks else score_rows(rows).cpu()
         if bool(scores.isnan().any()):
             raise UserError(
-                f"the model scores {counted(int(scores.isnan().sum()), 'row')} as NaN",
+                f"the model scores {pluralize(int(scores.isnan().sum()), 'row')} as NaN",
                 hint="the fit may have diverged: try a smaller lr",
             )
         return scores
@@ -165,8 +165,8 @@ class Grader:
         if are_records(table) and key_column is None and not more:
             return read_records(table, self._record_columns())
         shape = self.model.notes.get("image_shape")
-        image_shape = None if shape is None else (shape[0], shape[1], shape[2])
-        return read_rows(table, self.columns, key=key_column, image_shape=image_shape, **more)
+        images = None if shape is None else (shape[0], shape[1], shape[2])
+        return read_rows(table, self.columns, key_column=key_column, image_shape=images, **more)
 
     def _record_columns(self) -> Columns:
         if self.columns is None or self.model.notes.get("image_shape") is not None:
@@ -203,13 +203,13 @@ class Grader:
             "config": dict(self.model.config),
             "notes": dict(self.model.notes),
             "sizes": [0, len(self.grades)],
-            "columns": None if self.columns is None else from_columns(self.columns),
+            "columns": None if self.columns is None else self.columns.to_json(),
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "grades": to_table(Vocabulary.numbered(len(self.grades), self.names)),
         }
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def new_values(unknown: Mapping[str, int], n: int, to: str = "the model") -> list[str]:

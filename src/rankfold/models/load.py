@@ -7,20 +7,14 @@ from typing import Any
 
 import torch
 
-from rankfold.data.folder import (
-    from_tensors,
-    is_sound,
-    texts_of,
-    to_columns,
-    tokenizer_of,
-    vocabulary,
-)
+from rankfold import storage
+from rankfold.data.folder import from_tensors, texts_of, tokenizer_of, vocabulary
+from rankfold.data.integrity import texts_valid
 from rankfold.errors import UserError
-from rankfold.index.build import Saved
+from rankfold.index.build import SavedIndexes
 from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, OPERATING, Grader
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as store
 from rankfold.types import Columns, Kind, Model
 
 
@@ -32,8 +26,8 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
         index: searches the vectors of a model that ranks: a key of ``INDEXES``, built when first
             needed. Default: the index in the folder, or exact search.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
         if index not in (None, "exact"):
@@ -67,7 +61,7 @@ def load_grader(path: str | Path) -> Grader:
     return model
 
 
-def kind_of(folder: store.Folder) -> Kind:
+def kind_of(folder: storage.Folder) -> Kind:
     """What the method of a model folder was fitted on."""
     name = folder.manifest["method"]
     if name not in METHODS:
@@ -81,7 +75,7 @@ def kind_of(folder: store.Folder) -> Kind:
 # ---------------------------------------------------------------------------------- rankers
 
 
-def from_folder(folder: store.Folder, index: str | None) -> Ranker:
+def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
     """The model that ranks in a folder with verified files."""
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
@@ -94,34 +88,34 @@ def from_folder(folder: store.Folder, index: str | None) -> Ranker:
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
         **_texts(folder, n_queries),
         index=index,
-        saved=Saved(folder),
+        saved=SavedIndexes(folder),
     )
 
 
-def _model(folder: store.Folder) -> Model:
+def _model(folder: storage.Folder) -> Model:
     meta = folder.manifest
     return Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"])
 
 
-def _texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
+def _texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:
     """The texts of a model that ranks by text."""
     if kind_of(folder) != "texts":
         return {}
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(folder.manifest["n_tokens"])
-    if texts is None or not is_sound(texts, n_tokens):
+    if texts is None or not texts_valid(texts, n_tokens):
         what = "has no texts of its queries" if texts is None else "its texts are not valid"
-        raise store.damaged(folder.path, what)
+        raise storage.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}
 
 
 # ---------------------------------------------------------------------------------- graders
 
 
-def _grader(folder: store.Folder) -> Grader:
+def _grader(folder: storage.Folder) -> Grader:
     meta = folder.manifest
     _, n_grades = meta["sizes"]
     model = _model(folder)
-    columns = None if meta["columns"] is None else to_columns(meta["columns"])
+    columns = None if meta["columns"] is None else Columns.from_json(meta["columns"])
     grader = Grader(model, vocabulary(folder, "grades", n_grades, texts=True), columns)
     _check_names(grader)
     _check_operating(model, n_grades)

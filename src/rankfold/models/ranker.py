@@ -10,22 +10,22 @@ from typing import Any
 
 import polars as pl
 
+from rankfold import storage
 from rankfold.data.build.tokens import tokenise
-from rankfold.data.folder import TOKENIZER, to_table, to_tensors
+from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
-from rankfold.index.build import Saved
+from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
-from rankfold.models.search import Ranking, SearchRequest, UnknownKey, search
+from rankfold.models.search import Ranking, SearchSpec, UnknownKey, search
 from rankfold.models.searcher import (
     Searcher,
-    exact_likeness,
+    exact_similar,
     find_index,
     has_own_search,
     no_texts,
     ranks_by_text,
 )
-from rankfold.storage import folder as store
-from rankfold.types import Interactions, Key, Model, Texts, Vocabulary
+from rankfold.types import Interactions, Key, Model, Texts, Vocabulary, to_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Ranker:
     tokenizer: str | None = field(default=None, repr=False)  # None: new texts cannot be read
     n_tokens: int = 0  # every token is below it
     index: str | None = None  # a key of ``INDEXES``; None: the one in ``saved``, or exact
-    saved: Saved | None = field(default=None, repr=False, compare=False)  # indexes in its folder
+    saved: SavedIndexes | None = field(default=None, repr=False, compare=False)  # in its folder
     searcher: Searcher = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        make, make_likeness = find_index(self.index or "exact", self.model), exact_likeness
+        make, make_similar = find_index(self.index or "exact", self.model), exact_similar
         if self.saved is not None and self.index is None and "index" in self.saved:
             make = partial(self.saved.open, "index")
-        if self.saved is not None and self.index is None and "likeness" in self.saved:
-            make_likeness = partial(self.saved.open, "likeness")
+        if self.saved is not None and self.index is None and SIMILAR in self.saved:
+            make_similar = partial(self.saved.open, SIMILAR)
         searcher = Searcher(
-            self.model, self.seen, texts=self.texts, make=make, make_likeness=make_likeness
+            self.model, self.seen, texts=self.texts, make=make, make_similar=make_similar
         )
         object.__setattr__(self, "searcher", searcher)
 
@@ -92,7 +92,7 @@ class Ranker:
             raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
         ((by, value),) = given.items()
         inputs = _listed(value)
-        request = SearchRequest(
+        request = SearchSpec(
             by,  # type: ignore[arg-type]
             [inputs] if by == "history" else [*map(str, inputs)] if by == "text" else inputs,
             k,
@@ -111,7 +111,7 @@ class Ranker:
         """Facts about the index in use, as JSON values. The index is built if it was not yet."""
         if has_own_search(self.model):
             return {"kind": "exact", "metric": "its own", "recall": {}}
-        return dict(self.searcher.served.about)
+        return dict(self.searcher.measured.about)
 
     def tokens(self, texts: Sequence[str | None] | pl.Series) -> Texts:
         """New texts in the model's tokens; words that it does not know have none."""
@@ -170,7 +170,7 @@ class Ranker:
             "sizes": [len(self.queries), len(self.candidates)],
             "shows_texts": self.candidates.texts is not None,
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "seen": to_tensors(self.seen),
             "queries": pl.DataFrame({"key": self.queries.keys}),
@@ -186,7 +186,7 @@ class Ranker:
         if self.saved is not None:
             files |= self.saved.files()
             meta |= self.saved.meta()
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def _listed(keys: Any) -> list[Any]:

@@ -33,8 +33,8 @@ class Ranking(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchRequest:
-    """Lists to make: one for each input."""
+class SearchSpec:
+    """The arguments of a search: one list is made for each input."""
 
     by: By
     inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
@@ -45,28 +45,28 @@ class SearchRequest:
 
 
 class UnknownKey(NamedTuple):
-    """The first key of a request that the model does not know."""
+    """The first key of a spec that the model does not know."""
 
     key: Key
     side: Side
 
 
 def search(
-    ranker: Ranker, requests: Sequence[SearchRequest], depth: int | None = None
+    ranker: Ranker, specs: Sequence[SearchSpec], depth: int | None = None
 ) -> list[Ranking | UnknownKey]:
-    """The lists of each request, by one search for all of them.
+    """The lists of each spec, by one search for all of them.
 
     Args:
         ranker: a model.
-        requests: they agree in ``by``, ``include_seen`` and ``allow``.
+        specs: they agree in ``by``, ``include_seen`` and ``allow``.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
-    found = _find(ranker, requests)
+    found = _find(ranker, specs)
     known = [place for place, rows in enumerate(found) if not isinstance(rows, UnknownKey)]
     answers: list[Any] = list(found)
     if known:
-        most = max(request.k for request in requests) if depth is None else depth
-        some = [requests[place] for place in known]
+        most = max(spec.k for spec in specs) if depth is None else depth
+        some = [specs[place] for place in known]
         rankings = _rank(ranker, some, [found[place] for place in known], most)
         for place, ranking in zip(known, rankings, strict=True):
             answers[place] = ranking
@@ -115,21 +115,21 @@ def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Inter
 # ---------------------------------------------------------------------------------- keys -> rows
 
 
-def _find(ranker: Ranker, requests: Sequence[SearchRequest]) -> list[Any]:
-    """Of each request: rows [B], a list of rows for each history, texts; or an unknown key."""
-    by = requests[0].by
+def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
+    """Of each spec: rows [B], a list of rows for each history, texts; or an unknown key."""
+    by = specs[0].by
     if by == "text":
-        return [request.inputs for request in requests]
+        return [spec.inputs for spec in specs]
     if by == "queries":
-        return _rows(ranker.queries, [request.inputs for request in requests], "query")
+        return _rows(ranker.queries, [spec.inputs for spec in specs], "query")
     if by == "candidates":
-        return _rows(ranker.candidates, [request.inputs for request in requests], "candidate")
-    flat = [list(chain.from_iterable(request.inputs)) for request in requests]
+        return _rows(ranker.candidates, [spec.inputs for spec in specs], "candidate")
+    flat = [list(chain.from_iterable(spec.inputs)) for spec in specs]
     return [
         rows
         if isinstance(rows, UnknownKey)
-        else [part.unique() for part in rows.split([len(history) for history in request.inputs])]
-        for request, rows in zip(requests, _rows(ranker.candidates, flat, "candidate"), strict=True)
+        else [part.unique() for part in rows.split([len(history) for history in spec.inputs])]
+        for spec, rows in zip(specs, _rows(ranker.candidates, flat, "candidate"), strict=True)
     ]
 
 
@@ -153,32 +153,30 @@ def _known(keys: Vocabulary, wanted: Sequence[Key]) -> Tensor:
 
 
 def _rank(
-    ranker: Ranker, requests: Sequence[SearchRequest], rows: Sequence[Any], depth: int
+    ranker: Ranker, specs: Sequence[SearchSpec], rows: Sequence[Any], depth: int
 ) -> list[Ranking]:
-    first = requests[0]
+    first = specs[0]
     top = best(
         ranker,
         first.by,
         _joined(ranker, first.by, rows),
         depth,
-        exclude=_excluded(ranker.candidates, requests),
+        exclude=_excluded(ranker.candidates, specs),
         allow=None if first.allow is None else _known(ranker.candidates, first.allow),
         include_seen=first.include_seen,
     )
-    sizes = [len(request.inputs) for request in requests]
-    parts = zip(
-        requests, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True
-    )
+    sizes = [len(spec.inputs) for spec in specs]
+    parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
     return [
-        in_keys(ranker.candidates, TopK(ids[:, : request.k], scores[:, : request.k]))._replace(
-            inputs=_named(ranker, request, own)
+        in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
+            inputs=_named(ranker, spec, own)
         )
-        for request, own, ids, scores in parts
+        for spec, own, ids, scores in parts
     ]
 
 
 def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interactions | Texts:
-    """The inputs of all requests."""
+    """The inputs of all specs."""
     if by == "text":
         return ranker.tokens(list(chain.from_iterable(rows)))
     if by == "history":
@@ -186,13 +184,13 @@ def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interaction
     return torch.cat(list(rows))
 
 
-def _excluded(keys: Vocabulary, requests: Sequence[SearchRequest]) -> Interactions | None:
-    """What each list may not have because its request says so."""
-    if not any(request.exclude for request in requests):
+def _excluded(keys: Vocabulary, specs: Sequence[SearchSpec]) -> Interactions | None:
+    """What each list may not have because its spec says so."""
+    if not any(spec.exclude for spec in specs):
         return None
     lists: list[Tensor] = []
-    for request in requests:
-        lists += [_known(keys, request.exclude)] * len(request.inputs)
+    for spec in specs:
+        lists += [_known(keys, spec.exclude)] * len(spec.inputs)
     return _as_pairs(lists, len(keys))
 
 
@@ -232,10 +230,10 @@ def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any
     return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]
 
 
-def _named(ranker: Ranker, request: SearchRequest, rows: Any) -> Sequence[Any]:
-    """The inputs of a request, with keys as the model holds them."""
-    if request.by == "queries":
+def _named(ranker: Ranker, spec: SearchSpec, rows: Any) -> Sequence[Any]:
+    """The inputs of a spec, with keys as the model holds them."""
+    if spec.by == "queries":
         return ranker.queries.take(rows).to_list()
-    if request.by == "candidates":
+    if spec.by == "candidates":
         return ranker.candidates.take(rows).to_list()
-    return request.inputs
+    return spec.inputs

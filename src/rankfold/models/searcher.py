@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index.build import COSINE, Make, Served, build, find_kind
+from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
@@ -21,15 +21,15 @@ MAX_BLOCK_TEXTS = 4096  # encoded at a time
 TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
 
 
-exact_index: Make = partial(build, "exact")
-exact_likeness: Make = partial(build, "exact", metric=COSINE)
+exact_index: MakeIndex = partial(build, "exact")
+exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
 
 
-class Likeness(NamedTuple):
+class SimilarSearch(NamedTuple):
     """Finds candidates that are similar to others."""
 
     directions: Tensor  # [N, D], the candidates' vectors with length 1
-    served: Served
+    measured: MeasuredIndex
 
 
 class Searcher:
@@ -45,14 +45,14 @@ class Searcher:
         chosen: Interactions,
         memory_budget: int = 2**30,
         texts: Texts | None = None,
-        make: Make = exact_index,
-        make_likeness: Make = exact_likeness,
+        make: MakeIndex = exact_index,
+        make_similar: MakeIndex = exact_similar,
     ) -> None:
         self.model = model
         self.chosen = chosen  # pairs to count popularity in, with the model's candidates
         self.memory_budget = memory_budget  # bytes, for blocks
         self.texts = texts  # of the model's queries, for a method that ranks by text
-        self.make, self.make_likeness = make, make_likeness
+        self.make, self.make_similar = make, make_similar
 
     def of_queries(
         self,
@@ -131,12 +131,12 @@ class Searcher:
         allow: Tensor | None = None,
     ) -> TopK:
         """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""
-        directions, served = self.likeness
+        directions, measured = self.similar
         itself = Interactions(
             torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(directions)
         )
         hidden = itself if exclude is None else itself.union(exclude)
-        return served.index.search(directions[rows], k, hidden, allow)
+        return measured.index.search(directions[rows], k, hidden, allow)
 
     @cached_property
     def popularity(self) -> Tensor:
@@ -213,16 +213,16 @@ class Searcher:
     @property
     def index(self) -> Index:
         """Searches the vectors of the candidates."""
-        return self.served.index
+        return self.measured.index
 
     @cached_property
-    def served(self) -> Served:
+    def measured(self) -> MeasuredIndex:
         """The index, and its facts: kind, metric, recall."""
         candidates = self.model.tensors["candidates"]
         return self.make(candidates, self.memory_budget, self.some_vectors)
 
     @cached_property
-    def likeness(self) -> Likeness:
+    def similar(self) -> SimilarSearch:
         """Finds similar candidates; a UserError for a model without vectors."""
         candidates = self.model.tensors.get("candidates")
         if candidates is None or candidates.shape[1] == 1:
@@ -231,8 +231,8 @@ class Searcher:
                 hint="fit a method with vectors, such as rg2",
             )
         directions = torch.nn.functional.normalize(candidates, dim=1)
-        made = self.make_likeness(directions, self.memory_budget, lambda _n: None)
-        return Likeness(directions, made)
+        made = self.make_similar(directions, self.memory_budget, lambda _n: None)
+        return SimilarSearch(directions, made)
 
     def vectors(self, rows: Tensor) -> Tensor:
         """The vectors of the model's queries ``rows`` [B]; [B, D]."""
@@ -274,7 +274,7 @@ class Searcher:
         return next(iter(self.model.tensors.values())).device
 
 
-def find_index(name: str, model: Model) -> Make:
+def find_index(name: str, model: Model) -> MakeIndex:
     """Builds an index by name; a UserError for a model that cannot use it."""
     find_kind(name)
     if name != "exact" and has_own_search(model):

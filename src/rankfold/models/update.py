@@ -13,18 +13,18 @@ from torch import Tensor
 from rankfold.data.build.align import (
     arrange,
     arrange_texts,
+    changed_rows,
     merge,
-    news,
     own_pairs,
     renumber,
     rows_of,
 )
-from rankfold.data.build.features import Keyed, align, open_table
-from rankfold.data.build.side_features import dropped
-from rankfold.data.folder import check_pairs, to_columns
+from rankfold.data.build.features import align
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
-from rankfold.data.read.documents import TextTable, as_texts, open_texts
-from rankfold.data.read.files import BadRows
+from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.reading import BadRows
+from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
@@ -33,8 +33,7 @@ from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model,
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
 
-PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
-PER_CANDIDATE = {"candidates", "fold_weights"}  # tensors with a row per candidate
+FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
 def check_grows(method: str) -> None:
@@ -60,7 +59,7 @@ def add(ranker: Ranker, data: Any) -> Ranker:
     grown = _with_queries(ranker, merge(ranker.queries, data.queries.keys.filter(having)))
     rows = data.queries.find(grown.queries.keys)
     more = arrange(train, rows)
-    seen, changed = grown.seen.union(more), news(grown.seen, more)
+    seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
     hidden = grown.excluded
     if excluded is not None:
         theirs = arrange(excluded, rows)
@@ -124,7 +123,7 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
     """The model with the rows of ``queries``: new ones are empty, missing ones are gone."""
     rows = ranker.queries.find(queries.keys)
     tensors = dict(ranker.model.tensors)
-    for name in PER_QUERY & tensors.keys():
+    for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, FOLDED_IN}:
         tensors[name] = _rows(tensors[name], rows)
     if _keeps_histories(ranker.model):
         known = kept_histories(ranker.model, len(ranker.candidates))
@@ -143,7 +142,7 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
     """The model with the rows of ``candidates``, a superset; new ones have zeros."""
     rows, places = ranker.candidates.find(candidates.keys), candidates.find(ranker.candidates.keys)
     tensors, n = dict(ranker.model.tensors), len(candidates)
-    for name in PER_CANDIDATE & tensors.keys():
+    for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
         tensors[name] = _rows(tensors[name], rows)
     if _keeps_histories(ranker.model):
         known = kept_histories(ranker.model, len(places))
@@ -177,7 +176,7 @@ def _history_tensors(pairs: Interactions) -> dict[str, Tensor]:
 def _excludes_own(ranker: Ranker) -> bool:
     """Whether no query may get the candidate with its own key."""
     own = own_pairs(ranker.queries, ranker.candidates)
-    return ranker.excluded is not None and len(news(ranker.excluded, own)) == 0
+    return ranker.excluded is not None and len(changed_rows(ranker.excluded, own)) == 0
 
 
 def _appended(model: Model, name: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +191,7 @@ def _in_candidates(
     data: Dataset, candidates: Vocabulary
 ) -> tuple[Interactions, Interactions | None]:
     """The training pairs and the excluded pairs of data, those with known candidates."""
-    check_pairs(data)
+    check_content(data)
     rows, n = rows_of(candidates, data.candidates), len(candidates)
     train = renumber(data.split("train"), rows, n)
     if train.n_pairs == 0:
@@ -221,7 +220,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     elif (encode := METHODS[model.method].open(model).histories) is not None:
         vectors = encode(seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
-    tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
+    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
 
 
@@ -268,7 +267,7 @@ def _feature_encoder(ranker: Ranker) -> tuple[Callable[[Features], Tensor], Colu
             "this model was fitted without features of candidates",
             hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
         )
-    return encode, to_columns(model.notes["candidate_columns"])
+    return encode, Columns.from_json(model.notes["candidate_columns"])
 
 
 def _extended(
@@ -319,5 +318,5 @@ def _with_texts(merged: Vocabulary, *parts: Vocabulary) -> Vocabulary:
 
 def _left_out(bad: BadRows) -> dict[str, Any]:
     """How many rows could not be used and, if there are any, why, and where the first are."""
-    reasons = {"dropped": dropped(bad)} if bad.counts else {}
+    reasons = {"dropped": bad.summary()} if bad.counts else {}
     return {"left_out": bad.total, **reasons}

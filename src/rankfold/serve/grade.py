@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from pydantic_core import to_json
 from torch import Tensor
 
-from rankfold.data.build.records import Record
 from rankfold.errors import UserError
 from rankfold.models.grader import Grader
-from rankfold.serve.limits import Problem
+from rankfold.serve.errors import HttpError
+from rankfold.serve.schema import GradeRequest
 from rankfold.types import Graded
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GradeRequest:
-    """Rows to grade."""
-
-    rows: Sequence[Record]
-    fpr: float
 
 
 @torch.inference_mode()
 def grade(
     grader: Grader, names: Sequence[str], requests: Sequence[GradeRequest]
-) -> list[bytes | Problem]:
+) -> list[bytes | HttpError]:
     """A JSON document for each request, or its problem. All rows are scored together.
 
     ``names`` are those of the grades.
@@ -38,16 +29,16 @@ def grade(
         grader.score(_joined(parts)).split([len(rows) for rows in parts]) if parts else ()
     )
     return [
-        rows if isinstance(rows, Problem) else _document(grader, names, next(scores), request.fpr)
+        rows if isinstance(rows, HttpError) else _document(grader, names, next(scores), request.fpr)
         for request, rows in zip(requests, read, strict=True)
     ]
 
 
-def _read(grader: Grader, request: GradeRequest) -> Graded | Problem:
+def _read(grader: Grader, request: GradeRequest) -> Graded | HttpError:
     try:
         return grader.read(list(request.rows)).rows
     except UserError as error:
-        return Problem(400, str(error), error.hint)
+        return HttpError(400, str(error), error.hint)
 
 
 def _joined(parts: Sequence[Graded]) -> Graded:

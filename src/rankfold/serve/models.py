@@ -17,19 +17,21 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.index.build import SIMILAR
 from rankfold.methods import METHODS
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import SearchRequest
+from rankfold.models.search import SearchSpec
 from rankfold.models.searcher import ranks_by_text
 from rankfold.serve.batching import Worker
-from rankfold.serve.limits import Limits, Problem
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.search import answer
-from rankfold.storage import folder as store
 from rankfold.training.history import validated
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -89,7 +91,7 @@ class Slot:
         """The model that answers a request from here on."""
         if self.served is None:
             hint = "GET /ready tells when it can"
-            raise Problem(503, f"{self.name} is not loaded yet", hint, {"retry-after": "1"})
+            raise HttpError(503, f"{self.name} is not loaded yet", hint, {"retry-after": "1"})
         return self.served
 
 
@@ -116,7 +118,7 @@ class Models:
         if name is None:
             return next(iter(self.slots.values()))
         if name not in self.slots:
-            raise Problem(404, f"there is no model {name!r:.100}", "GET /models lists the names")
+            raise HttpError(404, f"there is no model {name!r:.100}", "GET /models lists the names")
         return self.slots[name]
 
     def load(self) -> None:
@@ -154,7 +156,7 @@ class Models:
                 self.metrics.swaps[slot.name, "failed"] += 1
                 if not told:
                     hint = getattr(error, "hint", "")
-                    self.log.say(
+                    self.log.write(
                         "cannot read the new model, the old one stays",
                         "error",
                         model=slot.name,
@@ -172,7 +174,7 @@ class Models:
         slot.stamp, slot.failed_at = stamp, None
         seconds = round(time.perf_counter() - start, 3)
         method = slot.served.card["method"]
-        self.log.say("model loaded", model=slot.name, method=method, seconds=seconds)
+        self.log.write("model loaded", model=slot.name, method=method, seconds=seconds)
 
     def _counting(self, name: str) -> Callable[[int], None]:
         def answered(n: int) -> None:
@@ -199,14 +201,14 @@ def named(arguments: Sequence[str]) -> dict[str, Path]:
                 f"two models are named {name!r}", hint=f"name one of them: NAME={argument}"
             )
         found[name] = Path(folder)
-        store.read(found[name], "model")  # what it lacks is told before anything long is done
+        storage.read(found[name], "model")  # what it lacks is told before anything long is done
     return found
 
 
 def stamp_of(folder: Path) -> Stamp | None:
     """Differs when the folder was written; None where it is not there."""
     try:
-        found = (folder / store.MANIFEST).stat()
+        found = (folder / storage.MANIFEST).stat()
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -215,9 +217,9 @@ def stamp_of(folder: Path) -> Stamp | None:
 def opened(name: str, folder: Path, limits: Limits) -> Served:
     """A model that has answered once: what is read or made when first needed is there."""
     model = load(folder)
-    manifest = store.read(folder, "model").manifest
+    manifest = storage.read(folder, "model").manifest
     asks = _asks(model)
-    written = datetime.fromtimestamp((folder / store.MANIFEST).stat().st_mtime, UTC)
+    written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
@@ -243,12 +245,12 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
 def _warm(ranker: Ranker) -> None:
     first = ranker.queries.keys.head(1).to_list()
     if first:
-        for document in answer(ranker, [SearchRequest("queries", first, 1)]):
+        for document in answer(ranker, [SearchSpec("queries", first, 1)]):
             if isinstance(document, Exception):
                 raise document
     _ = ranker.candidates.texts
-    if ranker.saved is not None and "likeness" in ranker.saved:
-        _ = ranker.searcher.likeness  # its file may be gone when somebody asks
+    if ranker.saved is not None and SIMILAR in ranker.saved:
+        _ = ranker.searcher.similar  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:

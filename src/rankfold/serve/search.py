@@ -12,8 +12,9 @@ import torch
 from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking, SearchRequest, UnknownKey, search
-from rankfold.serve.limits import Limits, Problem
+from rankfold.models.search import Ranking, SearchSpec, UnknownKey, search
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
@@ -21,28 +22,28 @@ NEIGHBOURS = 100  # keys before and after an unknown one that are compared with 
 MAX_COMPARED = 100  # characters of a key that are compared
 
 
-def depth_of(request: SearchRequest) -> int:
+def depth_of(request: SearchSpec) -> int:
     """How many candidates to search for."""
     return next((depth for depth in DEPTHS if depth >= request.k), request.k)
 
 
-def group_of(request: SearchRequest) -> Hashable:
+def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
     alone = None if request.allow is None else id(request)
     return request.by, depth_of(request), request.include_seen, alone
 
 
-def check_size(request: SearchRequest, limits: Limits) -> None:
-    """A Problem for a request whose cost, a product of two sizes, is too large."""
+def check_size(request: SearchSpec, limits: Limits) -> None:
+    """An HttpError for a request whose cost, a product of two sizes, is too large."""
     lists = len(request.inputs)
     if lists * request.k > limits.results:
-        raise Problem(
+        raise HttpError(
             400,
             f"{lists:,} lists of {request.k:,} are more than {limits.results:,} results",
             "send several requests, or use a smaller k",
         )
     if lists * len(request.exclude) > limits.excluded:
-        raise Problem(
+        raise HttpError(
             400,
             f"exclude: {lists:,} lists without {len(request.exclude):,} candidates each are more "
             f"than {limits.excluded:,}",
@@ -51,7 +52,7 @@ def check_size(request: SearchRequest, limits: Limits) -> None:
 
 
 @torch.inference_mode()
-def answer(ranker: Ranker, requests: Sequence[SearchRequest]) -> list[bytes | Problem]:
+def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpError]:
     """A JSON document for each request of one group, or its problem."""
     alone = len(requests) == 1
     return [
@@ -88,16 +89,16 @@ def _entries(
 # ---------------------------------------------------------------------------------- keys
 
 
-def _unknown(ranker: Ranker, unknown_key: UnknownKey, *, near: bool) -> Problem:
+def _unknown(ranker: Ranker, unknown_key: UnknownKey, *, near: bool) -> HttpError:
     keys = ranker.queries if unknown_key.side == "query" else ranker.candidates
     return unknown(keys, unknown_key.key, unknown_key.side, near=near)
 
 
-def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> Problem:
+def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     """The problem of an unknown key; ``near``: the hint names similar keys."""
     like = _near(keys, str(key)[:MAX_COMPARED]) if near else []
     named = f"did you mean {', '.join(map(repr, like))}?" if like else ""
-    return Problem(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
+    return HttpError(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
 
 
 def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:

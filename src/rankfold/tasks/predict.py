@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import polars as pl
 import torch
 
-from rankfold import config
-from rankfold.data.build.side_features import dropped
-from rankfold.data.read.files import BadRows, Reading, expand, silent, spool_frames
-from rankfold.data.read.queries import Asked, Questions, read_questions
+from rankfold import config, storage
+from rankfold.data.read.files import expand
+from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
+from rankfold.data.read.reading import BadRows, Reading, spool_frames
 from rankfold.data.read.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
@@ -23,8 +23,7 @@ from rankfold.models.grader import DEFAULT_FPR, Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import best
 from rankfold.models.searcher import ranks_by_text
-from rankfold.storage import folder
-from rankfold.types import Progress, TopK
+from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
@@ -148,10 +147,10 @@ def _rank(
         reading = Reading(Path(scratch), progress=progress)
         files = expand(sources)
         if ranks_by_text(ranker.model):
-            columns = Asked(options.query_column, options.text_column)
-            inputs = read_questions(files, columns, reading)
+            columns = QueryColumns(options.query_column, options.text_column)
+            inputs = read_queries(files, columns, reading)
         else:
-            inputs = Questions(_keys(files, options.query_column, reading), None)
+            inputs = QueryRows(_keys(files, options.query_column, reading), None)
         counts.left_out = _left_out(reading, strict=options.strict)
         keys = ranker.queries.keys if inputs.texts is None else inputs.keys
         rank = _rank_keys if inputs.texts is None else _rank_texts
@@ -170,13 +169,13 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
 
 
 def _dropped(bad: BadRows) -> dict[str, Any]:
-    return {"dropped": dropped(bad)} if bad.counts else {}
+    return {"dropped": bad.summary()} if bad.counts else {}
 
 
 def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
-    folder.check_home(out)
+    storage.check_destination(out)
     if out.suffix != ".parquet":
         raise UserError(
             f"{out} must end in .parquet", hint=f"use {out.with_suffix('.parquet').name}"
@@ -213,7 +212,7 @@ def _keys(files: Sequence[Path], column: str | None, reading: Reading) -> pl.Ser
 
 
 def _rank_keys(
-    ranker: Ranker, inputs: Questions, options: RankOptions, counts: Counts, progress: Progress
+    ranker: Ranker, inputs: QueryRows, options: RankOptions, counts: Counts, progress: Progress
 ) -> Iterator[pl.DataFrame]:
     """The lists of the distinct keys, in the order of their first appearance, block by block."""
     keys = inputs.keys.drop_nulls().unique(maintain_order=True)
@@ -240,7 +239,7 @@ def _rank_keys(
 
 
 def _rank_texts(
-    ranker: Ranker, inputs: Questions, options: RankOptions, counts: Counts, progress: Progress
+    ranker: Ranker, inputs: QueryRows, options: RankOptions, counts: Counts, progress: Progress
 ) -> Iterator[pl.DataFrame]:
     """The lists of texts, block by block."""
     total = len(inputs.keys) - inputs.keys.null_count()

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rankfold import storage
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
-from rankfold.storage import folder
 from rankfold.tasks.fit import find_method, fit
 from rankfold.types import Key
 
@@ -29,7 +29,7 @@ def fit_and_add(
         method: a key of ``METHODS``.
         data: what the model is fitted on, as ``fit`` takes it.
         more: the folder of prepared data to add.
-        out: the model's folder.
+        out: the model's storage.
         options: as ``fit`` takes them.
     """
     find_method(method)
@@ -50,7 +50,7 @@ def fit_and_add(
 
 def exists(out: str | Path) -> bool:
     """Whether there is a rankfold folder at ``out``."""
-    return (Path(out) / folder.MANIFEST).exists()
+    return (Path(out) / storage.MANIFEST).exists()
 
 
 def _check_same(ranker: Ranker, method: str, data: Any, out: str | Path) -> None:
@@ -66,7 +66,7 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
     """Remove queries from the model at ``path``, and the files that still hold them."""
     ranker = load_ranker(path).forget(queries)
     ranker.save(path)
-    folder.sweep(Path(path))
+    storage.sweep(Path(path))
     return ranker
 
 

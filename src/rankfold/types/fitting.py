@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankfold.types.data import Dataset, Features, Graded, Interactions, Kind, Side, Texts
 from rankfold.types.parts import Comm, Index, Judge, TopK
+from rankfold.types.spaces import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ Input = Literal["histories", "texts", "features", "rows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A model ready to answer: its modules are built. A field is None where the model cannot.
+    """A model ready to answer: its modules are built. A field is None if the model cannot.
 
     A model either encodes its inputs, and scores are inner products of vectors, or brings its own
     search: ``(inputs, k, exclude)``, where row b of ``exclude`` is not in list b.
@@ -78,6 +79,11 @@ class Opened:
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
     search_histories: Callable[[Interactions, int, Interactions | None], TopK] | None = None
     search_texts: Callable[[Texts, int, Interactions | None], TopK] | None = None
+
+
+def no_choice(_model: Model) -> str | None:
+    """The description of a method that selects no settings by itself."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +103,9 @@ class Method:
     finalize: Callable[[Model, Interactions, Run], Model] | None = None
     """Done to the model that is kept, for the pairs that it was fitted on."""
     distributed: bool = False  # several processes can fit it, each with the rows of its own queries
+    space: Space = field(default_factory=dict)  # the settings that ``rankfold tune`` tries
+    paper_space: Space | None = None  # the grid that its paper states, if it states one
+    per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
+    per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
+    describe: Callable[[Model], str | None] = no_choice
+    """The settings it selected on validation, in words. None: it selected none."""

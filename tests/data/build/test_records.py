@@ -1,4 +1,4 @@
-"""Records are read as a table of them is."""
+"""Rows of a request are read as a table of them is."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_grades import COLUMNS
 
-from rankfold.data.build.graded import read_rows
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.build.records import read_records
 
 NUMBERS = (

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import torch
 
-from rankfold.data.build.graded import NewRows
+from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
 

@@ -30,6 +30,7 @@ from rankfold.types import (
     Method,
     Model,
     Opened,
+    Range,
     Run,
     Step,
     Texts,
@@ -165,6 +166,11 @@ METHOD = Method(
     open=open_model,
     answers=("texts",),
     own_search=True,
+    space={
+        **nearby.SPACE,
+        "lr": Range(0.1, 1.5, log=True),
+        "reg": Range(1e-6, 0.01, log=True),
+    },
 )
 
 
