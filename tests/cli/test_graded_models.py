@@ -257,8 +257,8 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
         ),
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
         (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
-        (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
-        (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
+        (("evaluate", "model", "data", "--strata"), "`strata` is for", "--strata"),
+        (("evaluate", "model", "data", "--index", "auto"), "`index` is for", "--index"),
         (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
         (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
         (("evaluate", "model", "data", "--bootstrap", "1"), "samples is 1", "--bootstrap is 0"),
@@ -292,7 +292,7 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
-        assert f"{name} is for graded rows" in done.err
+        assert f"`{name}` is for models that grade" in done.err
         assert f"leave --{option} out" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 

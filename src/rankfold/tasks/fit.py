@@ -32,7 +32,7 @@ from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.evaluate import Among, score
+from rankfold.tasks.evaluate_ranking import Among, score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History, Report, no_report

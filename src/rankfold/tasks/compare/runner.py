@@ -23,8 +23,8 @@ from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
 from rankfold.tasks.compare.memory import watched
 from rankfold.tasks.compare.plan import Entry, Plan
-from rankfold.tasks.evaluate import evaluate_ranking
 from rankfold.tasks.evaluate_graded import Certainty, evaluate_graded, matched
+from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit, patient_interrupt
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.records import MODEL
@@ -208,7 +208,7 @@ def _test_grader(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     how = Certainty(samples=0, calibration=BINS)
     found = evaluate_graded(
-        grader, plan.data, metrics=plan.metrics, how=how, progress=progress, split="test"
+        grader, plan.data, metrics=plan.metrics, certainty=how, progress=progress, split="test"
     )
     rows = matched(grader, plan.data, plan.data.graded("test"))
     rows = rows.select((rows.grades >= 0).nonzero().flatten())
