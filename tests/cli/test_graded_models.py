@@ -139,7 +139,9 @@ def test_rows_that_were_learnt_are_warned_of(rankfold: Command, graded: Path) ->
     grader = grader_of(data)
     kept = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
     replace(grader, model=replace(grader.model, tensors=kept)).save(graded / "model")
-    assert "it is not known whether" in " ".join(rankfold(*words).err.split())
+    assert "whether the model was fitted on some of these rows is unknown" in " ".join(
+        rankfold(*words).err.split()
+    )
 
 
 def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:
@@ -259,9 +261,21 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
         (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
         (("evaluate", "model", "data", "--strata"), "`strata` is for", "--strata"),
         (("evaluate", "model", "data", "--index", "auto"), "`index` is for", "--index"),
-        (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
-        (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
-        (("evaluate", "model", "data", "--bootstrap", "1"), "samples is 1", "--bootstrap is 0"),
+        (
+            ("evaluate", "model", "data", "--propensity", ".55,1.5"),
+            "`propensity` is",
+            "--propensity",
+        ),
+        (
+            ("evaluate", "model", "data", "--bootstrap", "-3"),
+            "`samples` must be at least 0, got -3",
+            "--bootstrap",
+        ),
+        (
+            ("evaluate", "model", "data", "--bootstrap", "1"),
+            "`samples` must be 0 or at least 2, got 1",
+            "--bootstrap 0",
+        ),
         (("forget", "model", "p1"), "grades rows", "predict"),
     ],
 )

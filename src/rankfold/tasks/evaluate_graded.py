@@ -50,7 +50,8 @@ class Certainty:
         for name in ("samples", "seed", "calibration"):
             if getattr(self, name) < 0:
                 raise UserError(
-                    f"`{name}` must be at least 0, got {getattr(self, name)}", hint="see --help"
+                    f"`{name}` must be at least 0, got {getattr(self, name)}",
+                    hint="--bootstrap 0 and --calibration 0 turn them off",
                 )
         if self.samples == 1:
             raise UserError(
