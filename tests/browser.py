@@ -152,7 +152,7 @@ def serving(*folders: Path, token: str = "") -> Iterator[Callable[[], str]]:
     def address() -> str:
         assert server.stdout is not None
         first = server.stdout.readline()
-        assert first.startswith("rankfold serves "), f"the server did not start: {first!r}"
+        assert first.startswith("serving on "), f"the server did not start: {first!r}"
         return first.split()[-1]
 
     try:

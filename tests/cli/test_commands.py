@@ -105,7 +105,7 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     assert done.code == 0
     assert "is there: it is added to, not fitted again" in done.err
     assert "new queries: 1;" in done.err
-    assert "pairs left out: 1 (candidates: 1), unknown to the model" in done.err
+    assert "skipped pairs: 1 (1 unknown candidate)" in done.err
     found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
     assert [entry["candidate"] for entry in found] == [entry["candidate"] for entry in expected]
     assert "61 queries" in rankfold("info", model).err

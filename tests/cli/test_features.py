@@ -42,10 +42,10 @@ def test_prepare_says_what_it_knows(rankfold: Command, home: Path, items: Path) 
     assert done.code == 0
     shown = " ".join(done.err.split())
     assert "60 queries x 31 candidates" in shown
-    assert "query features: 1 number, 0 categories; keys without features 59" in shown
-    assert "candidate features: 1 number, 1 category; keys without features 0" in shown
-    assert "without pairs 1" in shown
-    assert "query features that cannot be used: tags" in shown
+    assert "query features: 1 number, 0 categories; keys without features: 59" in shown
+    assert "candidate features: 1 number, 1 category; keys without features: 0" in shown
+    assert "without pairs: 1" in shown
+    assert "unusable query features: tags" in shown
     assert "query features: 1 row dropped for a missing key (people.jsonl:2)" in shown
     again = rankfold("info", home / "known")
     assert "candidate features: 1 number, 1 category" in again.err
@@ -81,7 +81,7 @@ def test_extend_adds_candidates_that_are_found(rankfold: Command, informed: Path
         "search", informed, "--query", "user-1", "-k", "40", "--include-seen", "--json"
     )
     assert "item-y" in [entry["candidate"] for entry in json.loads(found.out)["results"]]
-    assert "2 candidates were added by their features" in rankfold("info", informed).err
+    assert "2 candidates were added from their features" in rankfold("info", informed).err
     again = rankfold("extend", informed, new)
     assert again.code == 2
     assert "knows the candidate 'item-x' and 1 more" in again.err

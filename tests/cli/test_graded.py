@@ -39,7 +39,7 @@ def test_prepare_and_info_say_what_there_is(
         assert "grade 0, low: 10 (train 8, validation 1, test 1)" in shown
         assert "grade 1, high: 10 (train 8, validation 1, test 1)" in shown
         assert "columns: 1 number, 1 category" in shown
-        assert "column left out: site (it has the same value in all training rows)" in shown
+        assert "column dropped: site (it has the same value in all training rows)" in shown
         assert "rows read: 21" in shown
         assert "dropped: 1 for a grade that is not among those given (patients.csv:22)" in shown
     about = json.loads(rankfold("info", tmp_path / "d", "--json").out)
@@ -79,7 +79,9 @@ def test_fit_and_info_say_which_epoch_was_kept(
     few = ("--set", "epochs=3", "--set", "width=4")
     done = rankfold("fit", "ce", data, "--out", model, *few)
     assert "step 3, the last: few rows to choose by, validation pauc" in " ".join(done.err.split())
-    assert "last, not chosen on validation: step 3, score" in rankfold("info", model).err
+    assert (
+        "last (too few rows to choose) on validation: step 3, score" in rankfold("info", model).err
+    )
     done = rankfold("fit", "ce", data, "--out", model, "--patience", "3", *few)
     assert "few rows" not in done.err
     assert "best on validation: step" in rankfold("info", model).err

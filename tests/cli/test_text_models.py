@@ -124,8 +124,8 @@ def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     found = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
     assert json.loads(found.out)["results"][0]["candidate"] == "t9"
     told = " ".join(rankfold("info", work / "model").err.split())
-    assert "2 candidates were added by their texts" in told
-    assert "ranks by text: 10 different tokens" in told
+    assert "2 candidates were added from their texts" in told
+    assert "ranks by text: 10 distinct tokens" in told
     assert rankfold("verify", work / "model").code == 0
 
 
@@ -143,7 +143,7 @@ def test_info_tells_how_many_tokens_had_vectors(rankfold: Command, work: Path) -
     done = rankfold("fit", "siamesexml", work / "data", "--out", work / "m", *settings)
     assert done.code == 0, done.err
     told = " ".join(rankfold("info", work / "m").err.split())
-    assert "1 of 10 tokens started at the vectors of a file" in told
+    assert "1 of 10 tokens started from vectors in a file" in told
 
 
 def test_methods_say_what_they_take(rankfold: Command) -> None:

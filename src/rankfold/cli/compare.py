@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Device, Json, Quiet
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    data: Data,
     *,
     methods: Annotated[
         str,
@@ -58,8 +59,8 @@ def command(
         list[str] | None,
         typer.Option(metavar="METHOD.KEY=VALUE", help="One setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: AsJson = False,
+    device: Device = "auto",
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Tune, fit and test methods alike; write results.json, results.csv and report.html.

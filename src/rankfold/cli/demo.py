@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import Quiet, console, print_table, progress
+from rankfold.cli.console import console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
+from rankfold.cli.options import Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console

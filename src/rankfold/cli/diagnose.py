@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Json, Quiet, Seed
 from rankfold.errors import UserError
 from rankfold.storage.json_text import as_json
 
@@ -26,8 +27,8 @@ def command(
         list[str] | None,
         typer.Option(help="One setting, of the diagnosis or the method.", metavar="KEY=VALUE"),
     ] = None,
-    seed: int = 0,
-    json: AsJson = False,
+    seed: Seed = 0,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train with somebody looking on, and write what was seen as JSON and as pictures.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Json, Model, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +23,8 @@ PROPENSITY = "0.55,1.5"
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    model: Model,
+    data: Data,
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     metrics: Annotated[
@@ -61,7 +61,7 @@ def command(
     index: Annotated[
         str, typer.Option(metavar="NAME", help="What searches vectors, as `search` takes it.")
     ] = "exact",
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Rank all candidates for every query of a split, or grade its rows, and measure how well."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, Tell, console, print_json, progress
+from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
+from rankfold.cli.options import Data, Device, Json, Quiet, Seed
 from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def command(
     method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    data: Data,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="MODEL")],
     config: Annotated[
@@ -28,8 +29,8 @@ def command(
     set: Annotated[
         list[str] | None, typer.Option(help="One setting; wins over --config.", metavar="KEY=VALUE")
     ] = None,
-    seed: int = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     refit: Annotated[
         bool, typer.Option("--refit", help="Then fit again on train and validation.")
@@ -70,7 +71,7 @@ def command(
             metavar="TOOL:DIR", help="Note each step for tensorboard:DIR or mlflow:DIR too."
         ),
     ] = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
@@ -151,7 +152,7 @@ def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric:
     return f"step {notes['chosen']}, the last: there are no validation {rows} to choose by"
 
 
-def reporter(tell: Tell, metric: str) -> Report:
+def reporter(tell: ProgressCallback, metric: str) -> Report:
     """Progress of a fit, a line per step."""
 
     def report(history: History, step: Step) -> None:

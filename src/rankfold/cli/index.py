@@ -1,16 +1,16 @@
 """``rankfold index``: what finds the best of many candidates fast, kept in the model's folder."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.options import Json, Model, Quiet, Seed
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     kind: Annotated[
         str,
@@ -26,8 +26,8 @@ def command(
     likeness: Annotated[
         bool, typer.Option(help="Also one for candidates like others, by cosine.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
-    json: AsJson = False,
+    seed: Seed = 0,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Build an index of a model's candidates, and measure how many of the best it finds."""

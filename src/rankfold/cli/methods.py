@@ -4,13 +4,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from rankfold.cli.console import AsJson, console, print_json, print_table
+from rankfold.cli.console import console, print_json, print_table
+from rankfold.cli.options import Json
 
 
 def command(
     name: Annotated[str | None, typer.Argument(help="One of them, with its settings.")] = None,
     *,
-    json: AsJson = False,
+    json: Json = False,
 ) -> None:
     """List the methods, or the settings of one."""
     from dataclasses import fields

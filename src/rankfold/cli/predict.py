@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
 from rankfold.errors import counted
 
 K = 10
@@ -17,7 +18,7 @@ FPR = 0.01
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -46,14 +47,12 @@ def command(
     with_text: Annotated[
         bool, typer.Option("--with-text", help="Also write the texts of the candidates.")
     ] = False,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also what the query chose before.")
-    ] = False,
+    include_seen: IncludeSeen = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown queries and bad rows.")
     ] = False,
     index: Index = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Rank candidates for every query of a file, or give its rows grades.

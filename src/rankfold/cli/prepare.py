@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
+from rankfold.cli.options import Json, Quiet, Seed
 
 Name = Annotated[str | None, typer.Option(metavar="NAME")]
 Files = Annotated[list[str] | None, typer.Option(metavar="FILE")]
@@ -117,12 +118,12 @@ def command(
             "whole queries ('queries:0.8,0.1,0.1', which is usual for texts), 'last', or 'time:T'.",
         ),
     ] = None,
-    seed: int = 0,
+    seed: Seed = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse bad rows.")] = False,
     shards: Annotated[
         int, typer.Option(help="Write the pairs in so many files, by contiguous queries.")
     ] = 1,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Read interactions, documents or graded rows, split them, write a folder for `fit`."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Device, Json, Quiet
 from rankfold.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SHOWN = 10  # trials in the table
 
 def command(
     method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    data: Data,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write; a search that is there goes on.")],
     trials: Annotated[
@@ -48,8 +49,8 @@ def command(
         list[str] | None,
         typer.Option(help="A setting that is not searched.", metavar="KEY=VALUE"),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: AsJson = False,
+    device: Device = "auto",
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for better settings; Ctrl-C keeps what is done, the same command goes on."""
