@@ -14,28 +14,39 @@ const resolve = (api, schema) => {
   return name ? api.components.schemas[name] : schema;
 };
 
-/** The type of a value in words. */
-function typeName(api, schema, depth = 0) {
+/** The type of a value in words: "list of up to 256 keys". */
+function typeName(api, schema, isPlural = false, depth = 0) {
   const type = resolve(api, schema);
   if (!type || depth > 4) return "…";
-  if (type.title === "key") return "key";
+  const plural = (noun) => (isPlural ? `${noun}s` : noun);
+  if (type.title === "key") return plural("key");
   const choices = type.anyOf ?? type.enum?.map((value) => ({ const: value }));
-  if (choices) return choices.map((each) => typeName(api, each, depth + 1)).join(" or ");
+  if (choices) return choices.map((each) => typeName(api, each, isPlural, depth + 1)).join(" or ");
   if ("const" in type) return JSON.stringify(type.const);
-  if (type.type === "array") return `list of ${typeName(api, type.items ?? {}, depth + 1)}${atMost(type, "Items")}`;
-  if (type.type === "string") return `string${atMost(type, "Length")}`;
-  if (type.type === "object" && type.properties) return `{${Object.keys(type.properties).join(", ")}}`;
-  return `${type.type ?? "any value"}${range(type)}`;
+  if (type.type === "array") {
+    const items = typeName(api, type.items ?? {}, true, depth + 1);
+    return `${plural("list")} of ${upTo(type.maxItems)}${items}`;
+  }
+  if (type.type === "string") {
+    return plural("string") + (type.maxLength ? ` of ${upTo(type.maxLength)}characters` : "");
+  }
+  if (type.type === "object" && type.properties) {
+    const fields = Object.entries(type.properties).map(([name, field]) => {
+      const isNested = resolve(api, field.items)?.properties !== undefined;
+      return isNested ? `${name}: ${typeName(api, field, false, depth + 1)}` : name;
+    });
+    return `{${fields.join(", ")}}`;
+  }
+  return `${type.type ? plural(type.type) : "any value"}${range(type)}`;
 }
 
-const atMost = (schema, what) =>
-  schema[`max${what}`] ? ` (at most ${schema[`max${what}`].toLocaleString("en")})` : "";
+const upTo = (limit) => (limit ? `up to ${limit.toLocaleString("en")} ` : "");
 
 function range(schema) {
   const low = schema.minimum ?? schema.exclusiveMinimum;
   const high = schema.maximum ?? schema.exclusiveMaximum;
   const isSmall = (value) => value !== undefined && Math.abs(value) < 1e9;
-  return isSmall(low) && isSmall(high) ? ` (${low} to ${high})` : "";
+  return isSmall(low) && isSmall(high) ? ` from ${low} to ${high}` : "";
 }
 
 /** A list of fields: name, type, default and description. */
