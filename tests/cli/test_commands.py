@@ -1,4 +1,4 @@
-"""From a table to a ranked list on the command line, and what a wrong turn says."""
+"""The commands from a table to a ranking, and their errors."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from rankfold.tasks import fit as fitting
 Command = Callable[..., Any]
 
 
-def test_prepare_says_what_it_read_and_dropped(
+def test_prepare_prints_what_it_read_and_dropped(
     rankfold: Command, ratings: Path, tmp_path: Path
 ) -> None:
     with ratings.open("a") as file:
@@ -75,9 +75,7 @@ def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> N
     assert int(like["results"][0]["candidate"].removeprefix("item-")) % 3 == 2
 
 
-def test_search_without_history_says_that_it_shows_the_popular(
-    rankfold: Command, model: Path
-) -> None:
+def test_an_empty_history_shows_the_most_popular(rankfold: Command, model: Path) -> None:
     done = rankfold("search", model, "--history", "", "-k", "30", "--json")
     assert done.code == 0
     assert done.err == "no history: these are the most popular\n"
@@ -91,7 +89,7 @@ def test_search_without_history_says_that_it_shows_the_popular(
     assert rankfold("search", model, "--history", "", "--json", "--quiet").err == ""
 
 
-def test_fit_adds_pairs_to_a_model_that_is_there(
+def test_fit_adds_pairs_to_an_existing_model(
     rankfold: Command, model: Path, tmp_path: Path
 ) -> None:
     rows = [("newcomer", "item-1"), ("newcomer", "item-4"), ("user-3", "item-1"), ("user-3", "hat")]
@@ -117,9 +115,7 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     assert (first["queries"], second["queries"], second["pairs"]) == (1, 0, 0)
 
 
-def test_fit_adds_to_a_model_that_it_fits_first(
-    rankfold: Command, model: Path, tmp_path: Path
-) -> None:
+def test_fit_adds_to_a_new_model(rankfold: Command, model: Path, tmp_path: Path) -> None:
     data, out = model.with_name("data"), tmp_path / "new"
     done = rankfold("fit", "popularity", data, "--out", out, "--add", data, "--json")
     assert done.code == 0
@@ -185,7 +181,7 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
         assert tensors.name in done.err
 
 
-def test_fit_ends_in_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
     words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
     for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):
         found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
@@ -237,7 +233,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
     ],
 )
-def test_a_wrong_turn_gets_one_error_with_a_hint(
+def test_invalid_input_gets_one_error_with_a_hint(
     rankfold: Command,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -292,7 +288,7 @@ def test_help_names_every_command_and_version_works() -> None:
     assert done.stdout.startswith("rankfold ")
 
 
-def test_keys_with_brackets_are_shown_as_they_are(rankfold: Command, tmp_path: Path) -> None:
+def test_keys_with_brackets_are_shown_unchanged(rankfold: Command, tmp_path: Path) -> None:
     pairs = [("a", "[/b8]"), ("a", "[i3]x"), ("b", "[/b8]"), ("b", "[red]y")]
     pl.DataFrame(pairs, schema=["user", "item"], orient="row").write_csv(tmp_path / "t.csv")
     data, out = tmp_path / "data [1]", tmp_path / "model [b]"
@@ -303,7 +299,9 @@ def test_keys_with_brackets_are_shown_as_they_are(rankfold: Command, tmp_path: P
     assert all(key in shown.err for key in ("[/b8]", "[i3]x", "[red]y"))
 
 
-def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_popularity_has_no_similar_candidates(
+    rankfold: Command, model: Path, tmp_path: Path
+) -> None:
     assert rankfold("fit", "popularity", model.with_name("data"), "--out", tmp_path / "p").code == 0
     done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
     assert done.code == 2
@@ -333,7 +331,7 @@ def test_methods_lists_the_settings_of_one(rankfold: Command) -> None:
     assert rankfold("methods", "xyz").code == 2
 
 
-def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_predict_writes_only_parquet(rankfold: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("query\nalice\n")
     done = rankfold("predict", model, tmp_path / "users.csv", "--out", tmp_path / "lists.csv")
     assert done.code == 2
@@ -341,7 +339,7 @@ def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: 
     assert not (tmp_path / "lists.csv").exists()
 
 
-def test_what_a_file_says_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+def test_control_characters_of_a_file_are_escaped(rankfold: Command, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("us\x1b[31mer,it\x1b[2Jem,stars\na,b,1\n")
     done = rankfold("prepare", table, "--out", tmp_path / "data")
@@ -350,7 +348,7 @@ def test_what_a_file_says_does_not_steer_the_terminal(rankfold: Command, tmp_pat
     assert "us\\x1b[31mer" in done.err
 
 
-def test_a_key_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+def test_control_characters_of_a_key_are_escaped(rankfold: Command, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     keys = ["\x1b[2Jclear", "tea", "ink", "jam"]
     rows = [f"u{i},{key}" for i in range(8) for key in keys if (i + len(key)) % 3 != 0]

@@ -1,4 +1,4 @@
-"""What --help says is what the library does: defaults shown by the command line are its own."""
+"""The defaults of the command line are those of the library."""
 
 from dataclasses import fields
 from inspect import signature
@@ -40,7 +40,7 @@ def test_predict() -> None:
     own = {field.name: field.default for kind in kinds for field in fields(kind)}
     options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
     assert (own.pop("k"), own.pop("fpr")) == (predict.K, predict.FPR)
-    assert options["k"] is options["fpr"] is None  # so that what was given is told apart
+    assert options["k"] is options["fpr"] is None  # None: not given
     assert {name: options[name] for name in own} == own
 
 
@@ -51,4 +51,4 @@ def test_evaluate() -> None:
     assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
     assert Certainty().samples == evaluate.SAMPLES
     assert parse_propensity(evaluate.PROPENSITY) == Propensity()
-    assert shown(evaluate.command)["propensity"] is None  # so that what was given is told apart
+    assert shown(evaluate.command)["propensity"] is None  # None: not given
