@@ -35,10 +35,10 @@ def test_an_index_is_built_shown_and_used(rankfold: Command, model: Path) -> Non
 
 
 def test_progress_and_results_are_printed(rankfold: Command, model: Path) -> None:
-    done = rankfold("index", model, "--likeness")
+    done = rankfold("index", model, "--similar")
     assert done.code == 0
     assert done.out == ""
-    assert "building the auto index of likeness" in done.err
+    assert "building the auto index of similar candidates" in done.err
     assert "index: exact, by inner product; built in" in done.err  # few candidates
     assert "likeness: exact, by cosine" in done.err
 
@@ -47,7 +47,7 @@ def test_progress_and_results_are_printed(rankfold: Command, model: Path) -> Non
     ("words", "message", "hint"),
     [
         (("--kind", "faiss"), "there is no index 'faiss'", "known: exact, inverted"),
-        (("--recall", "0"), "a recall of 0 is wanted", "above 0"),
+        (("--recall", "0"), "`recall` must be above 0 and at most 1, got 0", "try"),
     ],
 )
 def test_invalid_input_gets_an_error_with_a_hint(

@@ -114,7 +114,7 @@ class TestGradedMethod:
     def test_one_grade_alone_is_refused(self, name: str) -> None:
         some = data().graded("train")
         alone = some.select((some.grades == 1).nonzero().flatten())
-        with pytest.raises(rf.UserError, match="one grade alone"):
+        with pytest.raises(rf.UserError, match="at least two grades"):
             rf.fit(name, replace(data(), train=alone))
 
     def test_validation_of_one_grade_is_refused_before_the_fit(self, name: str) -> None:

@@ -27,9 +27,8 @@ from rankfold.cli import (
     tune,
     verify,
 )
-from rankfold.distributed.heartbeat import say
-from rankfold.errors import UserError
-from rankfold.interrupts import INTERRUPTED, SAID
+from rankfold.errors import UserError, format_error
+from rankfold.interrupts import INTERRUPTED, MESSAGE
 
 PANELS = {
     "Get started": {"demo": demo, "methods": methods},
@@ -61,7 +60,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            sys.stderr.write(SAID)
+            sys.stderr.write(MESSAGE)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -109,7 +108,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        sys.stderr.write(say(str(error), error.hint))
+        sys.stderr.write(format_error(str(error), error.hint))
         sys.exit(2)
     except BrokenPipeError:  # the reader of stdout has gone
         sys.stderr.close()

@@ -11,7 +11,7 @@ import typer
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
 from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
-from rankfold.errors import counted
+from rankfold.errors import pluralize
 
 K = 10
 FPR = 0.01
@@ -22,7 +22,7 @@ def command(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Tables with query keys or, for a model that ranks by text, with texts; files of "
             "lines, a text each. For a model of graded rows, one file of rows.",
         ),
@@ -93,6 +93,6 @@ def describe(done: Mapping[str, Any]) -> str:
     }
     told = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
     if n := done["left_out"]:
-        told.append(f"{counted(n, 'row')} that could not be used")
+        told.append(f"{pluralize(n, 'row')} that could not be used")
     words = ("query", "queries") if "unknown" in done else ("row",)
-    return "; ".join([counted(done["queries"], *words), *told])
+    return "; ".join([pluralize(done["queries"], *words), *told])

@@ -27,38 +27,37 @@ def run(main: Callable[[], None]) -> NoReturn:
 
 def _run(main: Callable[[], None], stderr: TextIO) -> int:
     """The exit code."""
-    from rankfold.distributed import collectives
-    from rankfold.distributed.heartbeat import say
-    from rankfold.errors import UserError
+    from rankfold.distributed import connection
+    from rankfold.errors import UserError, format_error
 
     try:
-        rank = collectives.connect().rank
+        rank = connection.connect().rank
         if rank > 0:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
         try:
             _run_on_ranks(main, rank)
         except SystemExit as end:
             if end.code:  # the error is printed already
-                collectives.abandon(end)
+                connection.abort(end)
                 return end.code if isinstance(end.code, int) else 1
-        collectives.close()
+        connection.close()
     except UserError as error:
-        if collectives.abandon(error):
-            stderr.write(say(str(error), error.hint))
+        if connection.abort(error):
+            stderr.write(format_error(str(error), error.hint))
         return int(getattr(error, "code", 2))
     except Exception as error:
-        if collectives.abandon(error):
+        if connection.abort(error):
             traceback.print_exc(file=stderr)
         return 1
     return 0
 
 
 def _run_on_ranks(main: Callable[[], None], rank: int) -> None:
-    from rankfold.distributed.collectives import stand_aside
+    from rankfold.distributed.connection import work_alone
 
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if command not in DISTRIBUTED_COMMANDS:
-        stand_aside()
+        work_alone()
         if rank > 0:
             return
     main()

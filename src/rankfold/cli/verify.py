@@ -6,9 +6,9 @@ from rankfold.cli.options import Folder, Json
 
 def command(folder: Folder, *, json: Json = False) -> None:
     """Check every file of a folder against its checksum."""
-    from rankfold.storage import folder as store
+    from rankfold import storage
 
-    manifest = store.open_folder(folder, full=True).manifest
+    manifest = storage.read(folder, full=True).manifest
     if json:
         print_json({"folder": str(folder), "kind": manifest["kind"], "good": True})
     else:

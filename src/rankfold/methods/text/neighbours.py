@@ -14,10 +14,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.encoders.bags import common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.bags import (
+    common_pairs,
+    inverse_document_frequency,
+    weigh,
+    with_pairs,
+)
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK
+from rankfold.types import (
+    Choices,
+    Dataset,
+    Interactions,
+    Method,
+    Model,
+    Range,
+    Run,
+    Space,
+    Step,
+    Texts,
+    TopK,
+)
 
 LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 LABEL_WEIGHT = 0.5  # where there is no validation to choose by
@@ -96,12 +113,18 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     return stacked(found, min(k, known.chosen.n_candidates), known.idf.device)
 
 
+SPACE: Space = {
+    "neighbours": Range(5, 100, log=True, whole=True),
+    "label_weight": Range(0.05, 2.0, log=True),
+    "bigrams": Choices((True, False)),
+}
 METHOD = Method(
     summary="what queries with like words chose, and candidates with like words",
     config=Config,
     data_kind="texts",
     fit=fit,
     search_texts=search_texts,
+    space=SPACE,
 )
 
 
@@ -209,13 +232,13 @@ def index(data: Dataset, device: torch.device, *, bigrams: bool) -> Known:
     candidates = _candidate_texts(data, device)
     word_pairs = torch.empty(0, dtype=torch.int64, device=device)
     if bigrams:
-        word_pairs = common_pairs([queries, candidates], data.n_tokens, least=1)
+        word_pairs = common_pairs([queries, candidates], data.n_tokens, min_count=1)
     sides = [with_pairs(texts, word_pairs, data.n_tokens) for texts in (queries, candidates)]
     n_words = data.n_tokens + len(word_pairs)
     asking = chosen.counts().nonzero().flatten()
     weighed = [sides[0].select(asking), sides[1]]
     held = torch.bincount(torch.cat([side.tokens for side in weighed]), minlength=n_words) > 0
-    idf = torch.where(held, rarity(weighed, n_words).to(device), 0.0)
+    idf = torch.where(held, inverse_document_frequency(weighed, n_words).to(device), 0.0)
     lists = [_lists(weigh(side, idf), n_words) for side in sides]
     return Known(idf, word_pairs, lists[0], lists[1], chosen)
 
