@@ -205,7 +205,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
     [
         (("prepare", "nowhere.csv", "--out", "d"), "there is no file nowhere.csv", "ratings.csv"),
         (("prepare", "ratings.csv", "--out", "d", "--query-column", "x"), "no column 'x'", "user"),
-        (("prepare", "--source", "movies", "--out", "d"), "no source 'movies'", "movielens"),
+        (("prepare", "--source", "movies", "--out", "d"), "got 'movies'", "public data set"),
         (("prepare", "--out", "d"), "nothing to read", "--source"),
         (("prepare", "ratings.csv", "--out", "d", "--split", "1,2"), "the split 1,2", "0.8"),
         (("prepare", "ratings.csv", "--out", "d", "--kcore", "99"), "99-core", "--kcore"),

@@ -239,7 +239,7 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
             "text was given, but the model grades rows by their columns: it takes no texts",
             "leave --text-column out",
         ),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "not 2", ".01"),
+        (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "got 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
         (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
         (
@@ -248,7 +248,7 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
             "--index",
         ),
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
-        (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
+        (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "got 7", ".01"),
         (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
         (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
         (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
