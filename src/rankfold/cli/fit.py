@@ -75,7 +75,7 @@ def command(
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
-    from rankfold.distributed.collectives import connect
+    from rankfold.distributed.connection import connect
     from rankfold.errors import UserError
     from rankfold.tasks.fit import find_method, fit
     from rankfold.tasks.update import exists, fit_and_add

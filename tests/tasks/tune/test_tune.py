@@ -18,9 +18,8 @@ from planted import dense, split_groups
 from written import random_data
 
 import rankfold as rf
-from rankfold import config
+from rankfold import config, storage
 from rankfold.methods import METHODS
-from rankfold.storage.folder import held
 from rankfold.tasks.fit import plan
 from rankfold.tasks.tune import Tuned, tune
 from rankfold.tasks.tune import plan as planning
@@ -409,7 +408,10 @@ def test_budgets() -> None:
 def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) -> None:
     how: dict[str, Any] = {"space": {"level": LEVELS}, "trials": 1}
     (tmp_path / "t").mkdir()
-    with held(tmp_path / "t"), pytest.raises(rf.UserError, match="another process") as caught:
+    with (
+        storage.locked(tmp_path / "t"),
+        pytest.raises(rf.UserError, match="another process") as caught,
+    ):
         tune("level", data, out=tmp_path / "t", **how)
     assert "--out" in str(caught.value.hint)
     assert not list((tmp_path / "t").iterdir())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
 from rankfold.methods.closed_form.spectral import (
@@ -30,7 +30,6 @@ from rankfold.objectives.quadratic import (
     Objective,
     candidate_half,
     query_half,
-    sum_over_ranks,
     value,
 )
 from rankfold.objectives.released import released_candidate_half, released_query_half

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form.racing import Stage, mean, race, stages
 from rankfold.methods.closed_form.spectral import (
@@ -30,7 +31,7 @@ from rankfold.methods.closed_form.spectral import (
     to_tensors,
 )
 from rankfold.methods.pair_weights import training_rows, weighed
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores, queries_at_once
 from rankfold.solvers.shards import Shards, divide

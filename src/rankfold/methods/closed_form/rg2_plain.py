@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.methods.als.alternating import (
     RG_GRID,
     AlsConfig,
@@ -21,7 +21,6 @@ from rankfold.methods.als.alternating import (
 from rankfold.methods.closed_form.one_decomposition import solve
 from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
 from rankfold.methods.pair_weights import training_rows, weighed
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Dataset, Interactions, Method, Model, Range, Run, Step

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
 from rankfold.encoders.sharded_table import TableShard
@@ -30,7 +30,6 @@ from rankfold.methods.gradient.model import (
     trained_encoder,
 )
 from rankfold.methods.pair_weights import drawn_counts, training_rows
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.samplers import SAMPLERS, Setting
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.config import setting
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import SHORTEST, Scaled
 from rankfold.encoders.sharded_table import TableShard
@@ -16,7 +17,6 @@ from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
