@@ -1,4 +1,4 @@
-"""Files to read, and what a reader is given."""
+"""Files to read, and the context of a reader."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Readin
 
 @pytest.fixture
 def reading(tmp_path: Path) -> Reading:
-    """What a reader is given, with an empty folder beside the test's own files."""
+    """The context of a reader, with an empty scratch folder."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return Reading(scratch)
@@ -26,7 +26,7 @@ def reading(tmp_path: Path) -> Reading:
 
 @pytest.fixture(scope="session")
 def written() -> Written:
-    """A file in a folder of its own and something to read it with, for one example of many."""
+    """A file in a new folder and a context to read it, for one of many examples."""
 
     @contextmanager
     def written(name: str, content: str | bytes) -> Iterator[tuple[Path, Reading]]:
@@ -53,9 +53,9 @@ def pack() -> Pack:
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """An empty folder, and no right to read what is forbidden there, even for root."""
+    """An empty folder; permissions hold there even for root."""
     if os.name == "nt":
-        pytest.skip("permissions are others there")
+        pytest.skip("Windows has other permissions")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         user = os.geteuid()

@@ -34,7 +34,7 @@ FEATURES: dict[str, Any] = {"format": "features", "grade_column": "severity", "g
 
 @pytest.fixture
 def patients() -> pl.DataFrame:
-    """30 rows, 10 of each grade: an age that tells the row, a sex, a missing value of either."""
+    """30 rows, 10 of each grade: an age that identifies the row, a sex, a missing value of each."""
     n = range(30)
     return pl.DataFrame(
         {
@@ -59,7 +59,7 @@ def ages(data: Dataset) -> dict[str, list[float]]:
 # ---------------------------------------------------------------------------------- tables
 
 
-def test_numbers_and_categories_are_told_apart(patients: pl.DataFrame) -> None:
+def test_numbers_and_categories_are_distinguished(patients: pl.DataFrame) -> None:
     data = prepared(patients)
     assert data.kind == "graded"
     assert data.columns == Columns(("age",), {"sex": ("f", "m")})
@@ -111,7 +111,7 @@ def test_tables_in_memory_give_the_same(patients: pl.DataFrame) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow", "dat", "memory"])
 def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> None:
-    """Lines are numbered in a column of their own, which takes no name from the input."""
+    """The column of line numbers has a name that no input column has."""
     table = pl.DataFrame(
         {"__line__": [i + 0.5 for i in range(30)], "y": [i % 2 for i in range(30)]}
     )
@@ -158,7 +158,7 @@ def test_numbers_that_are_not_finite_are_missing(patients: pl.DataFrame) -> None
     assert data.graded("train").numbers[:, 1].isnan().tolist() == [True] * 3 + [False] * 27
 
 
-def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
+def test_uninformative_columns_are_dropped(patients: pl.DataFrame) -> None:
     rows = pl.concat([patients] * 80).with_columns(
         same=pl.lit(1.5),
         empty=pl.lit(None, pl.String),
@@ -177,7 +177,7 @@ def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
     assert why["code"] == "named by --drop-columns"
 
 
-def test_numbers_that_are_too_large_are_told(patients: pl.DataFrame) -> None:
+def test_numbers_that_are_too_large_are_reported(patients: pl.DataFrame) -> None:
     data = prepared(patients.with_columns(far=pl.Series([None, *[1e300] * 29])))
     (entry,) = data.summary["left_out"]
     assert entry == {
@@ -209,7 +209,7 @@ def test_codes_of_a_type_of_text_are_categories(
     assert both.summary["numbers"] == 1
 
 
-def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
+def test_stray_word_among_numbers_is_reported(tmp_path: Path) -> None:
     lines = [f"{i / 7:.3f},{'x' if i % 5 == 0 else i % 7},{i % 2}" for i in range(3000)]
     lines[40] = f"n. d.,{lines[40].partition(',')[2]}"
     for n, place in ((600, "doubtful"), (3000, "left_out")):  # 3,000 levels are too many
@@ -221,7 +221,7 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
         assert place == "left_out" or why.keys() == {"dose"}
 
 
-def test_decimal_commas_are_told(tmp_path: Path) -> None:
+def test_decimal_commas_are_reported(tmp_path: Path) -> None:
     lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
     (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
     data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
@@ -315,14 +315,14 @@ def test_shares_hold_for_each_grade(
     splits = assign(rows, SplitOptions(parts, 0.1, seed))
     assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
     for grade, n in enumerate(counts):
-        found = np.bincount(splits[rows.grades == grade], minlength=3)
-        assert found.sum() == n
-        assert found[0] >= 1
+        result = np.bincount(splits[rows.grades == grade], minlength=3)
+        assert result.sum() == n
+        assert result[0] >= 1
         for number, least in ((1, 5), (2, 3)):
             if n >= least:
-                assert abs(found[number] - parts[number] * n) <= 1
+                assert abs(result[number] - parts[number] * n) <= 1
             else:
-                assert found[number] == 0
+                assert result[number] == 0
     again = assign(rows, SplitOptions(parts, 0.1, seed))
     assert (again == splits).all()
 
@@ -334,9 +334,9 @@ def test_another_seed_gives_another_split(patients: pl.DataFrame) -> None:
 
 def test_every_row_is_in_one_split(patients: pl.DataFrame) -> None:
     data = prepared(patients, split="0.6,0.2,0.2")
-    found = ages(data)
-    assert [len(found[name]) for name in SPLITS] == [18, 6, 6]
-    assert sorted(chain.from_iterable(found.values())) == [20.5 + i for i in range(30)]
+    result = ages(data)
+    assert [len(result[name]) for name in SPLITS] == [18, 6, 6]
+    assert sorted(chain.from_iterable(result.values())) == [20.5 + i for i in range(30)]
     assert all(
         data.summary[name]["grades"] == [n] * 3 for name, n in zip(SPLITS, (6, 2, 2), strict=True)
     )
@@ -349,16 +349,16 @@ def test_given_files_stay_apart_and_validation_is_carved(
     patients[24:].write_csv(tmp_path / "b.csv")
     files = {"train": tmp_path / "a.csv", "test": tmp_path / "b.csv"}
     data = prepare(**files, query_column="id", validation_share=0.25, **FEATURES)
-    found = ages(data)
-    assert found["test"] == [20.5 + i for i in range(24, 30)]
+    result = ages(data)
+    assert result["test"] == [20.5 + i for i in range(24, 30)]
     assert data.summary["validation"]["grades"] == [2, 2, 2]
-    assert sorted(found["train"] + found["validation"]) == [20.5 + i for i in range(24)]
+    assert sorted(result["train"] + result["validation"]) == [20.5 + i for i in range(24)]
 
 
 # ---------------------------------------------------------------------------------- folders
 
 
-def test_what_is_saved_is_loaded(patients: pl.DataFrame, tmp_path: Path) -> None:
+def test_saved_data_is_loaded(patients: pl.DataFrame, tmp_path: Path) -> None:
     data = prepared(patients)
     back = prepared(patients, out=tmp_path / "data")
     assert back.columns == data.columns
@@ -393,7 +393,7 @@ def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
         lambda rows: replace(rows, categories=rows.categories - 2),
     ],
 )
-def test_damaged_rows_are_found(damage: Any, patients: pl.DataFrame) -> None:
+def test_damaged_rows_are_detected(damage: Any, patients: pl.DataFrame) -> None:
     data = prepared(patients)
     integrity.check_content(data)
     with pytest.raises(UserError, match="the test rows are damaged"):
@@ -455,7 +455,7 @@ def test_arrays_by_split_as_medmnist_writes_them(tmp_path: Path) -> None:
 
 
 def write_images(home: Path, mode: str = "RGB", kind: str = "png") -> Path:
-    """Ten images of each grade; the blue of an image, or its grey, tells its grade and number."""
+    """Ten images of each grade; their blue or grey value identifies grade and number."""
     from PIL import Image
 
     for grade in range(3):
@@ -492,7 +492,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
 def test_images_by_paths_are_those_of_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Grades are the names of folders, and one image in colour makes all of them such."""
+    """Grades are the names of folders; one image in colour puts all in colour."""
     from PIL import Image
 
     home = write_images(tmp_path / "eyes", "L")
@@ -505,8 +505,8 @@ def test_images_by_paths_are_those_of_their_folder(
     ]
     globs = [f"eyes/{grade}/*.png" for grade in range(3)]
     for inputs in (files, mixed, ["eyes/*/*.png"], globs):
-        found = prepare(*inputs, format="features", image_size=4)
-        assert found.fingerprint == whole.fingerprint
+        result = prepare(*inputs, format="features", image_size=4)
+        assert result.fingerprint == whole.fingerprint
     parts = prepare(train="eyes/*/[0-7].png", test=files, format="features", image_size=4)
     assert parts.summary["test"]["grades"] == [10, 10, 10]
 
@@ -532,7 +532,7 @@ def test_images_of_16_bits_keep_their_order(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-def test_images_of_32_bits_are_left_out_and_not_clipped(dtype: type, tmp_path: Path) -> None:
+def test_images_of_32_bits_are_dropped_not_clipped(dtype: type, tmp_path: Path) -> None:
     from PIL import Image
 
     home = write_images(tmp_path / "eyes", "L")
@@ -572,7 +572,7 @@ def test_new_rows_are_read_by_the_columns_of_a_model(patients: pl.DataFrame) -> 
     assert same.grades.tolist() == [(0, -1, 1)[i % 3] for i in range(30)]
 
 
-def test_new_rows_are_what_prepare_made_of_them(patients: pl.DataFrame, tmp_path: Path) -> None:
+def test_new_rows_equal_the_prepared_ones(patients: pl.DataFrame, tmp_path: Path) -> None:
     data = prepared(patients, split=(1.0, 0.0, 0.0))
     patients.drop("severity").write_csv(tmp_path / "new.csv")
     rows = read_rows(str(tmp_path / "new.csv"), data.columns).rows
@@ -595,7 +595,7 @@ def test_new_rows_are_what_prepare_made_of_them(patients: pl.DataFrame, tmp_path
 def test_a_table_in_memory_is_as_its_file(
     values: pl.Series, levels: tuple[str, ...], written: list[str], tmp_path: Path
 ) -> None:
-    """Where a file has other words beside truth values and whole numbers."""
+    """Even if a file spells booleans and whole numbers differently."""
     columns = Columns(("n",), {"word": levels})
     (tmp_path / "new.csv").write_text("n,word\n" + "".join(f"1,{word}\n" for word in written))
     table = pl.DataFrame({"n": [1, 1, 1], "word": values})
@@ -609,18 +609,18 @@ def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ages", "found", "hint"),
+    ("ages", "content", "hint"),
     [
         (["1", "NA", "n. d.", "4"], r"'n\. d\.' \(new\.csv:4\)", "correct this row, or leave"),
         (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 similar rows, or leave"),
         (["x", "y"], r"'x' \(new\.csv:2\)", "the types that the model was fitted with"),
     ],
 )
-def test_a_word_among_the_numbers_of_new_rows_is_told_with_its_place(
-    ages: list[str], found: str, hint: str, tmp_path: Path
+def test_word_among_the_numbers_of_new_rows_is_reported_with_its_place(
+    ages: list[str], content: str, hint: str, tmp_path: Path
 ) -> None:
     (tmp_path / "new.csv").write_text("\n".join(["sex,age", *(f"m,{age}" for age in ages)]))
-    with pytest.raises(UserError, match=f"column 'age' of new.csv holds {found}, but") as caught:
+    with pytest.raises(UserError, match=f"column 'age' of new.csv holds {content}, but") as caught:
         read_rows(tmp_path / "new.csv", Columns(("age",), {}))
     assert hint in caught.value.hint
 
@@ -655,7 +655,7 @@ KEEL = "@relation r\n@attribute age real\n@attribute y {a, b}\n@data\n"
 def test_new_rows_have_their_number_in_the_input(
     files: dict[str, str], numbers: list[int], tmp_path: Path, reading: Reading
 ) -> None:
-    """The age is the number of the row; rows that are left out count, blank lines do not."""
+    """The age is the number of the row; dropped rows count, blank lines do not."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     rows, keys = read_rows(str(tmp_path / "?.*"), Columns(("age",), {}), reading=reading)[:2]
@@ -709,15 +709,15 @@ def test_images_by_a_glob_have_the_keys_of_their_folder(
     assert every.keys.n_unique() == 30
     monkeypatch.chdir(tmp_path)
     for glob in (f"{home}/*/*.png", "eyes/*/*.png", "./eyes/**/*.png", "eyes/[0-9]/?.png"):
-        found = read_rows(glob, None, image_shape=(5, 6, 1))
-        assert found.keys.to_list() == every.keys.to_list()
-        assert found.rows.images is not None
+        result = read_rows(glob, None, image_shape=(5, 6, 1))
+        assert result.keys.to_list() == every.keys.to_list()
+        assert result.rows.images is not None
         assert every.rows.images is not None
-        assert torch.equal(found.rows.images, every.rows.images)
+        assert torch.equal(result.rows.images, every.rows.images)
     monkeypatch.chdir(home)
     assert read_rows("*/*.png", None, image_shape=(5, 6, 1)).keys.equals(every.keys)
     (home / "0").rename(tmp_path / "0")
-    (home / "1").rename(tmp_path / "1")  # one folder is left, and the keys are as they were
+    (home / "1").rename(tmp_path / "1")  # one folder remains, with the same keys
     left = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1)).keys
     assert left.to_list() == [f"2/{number}.png" for number in range(10)]
 
@@ -726,12 +726,12 @@ def test_images_by_a_glob_have_the_keys_of_their_folder(
 def test_every_format_of_pillow_is_found_by_a_glob(kind: str, tmp_path: Path) -> None:
     home = write_images(tmp_path / "eyes", kind=kind)
     every = read_rows(home, None, image_shape=(5, 6, 3))
-    found = read_rows(f"{home}/*/*.{kind}", None, image_shape=(5, 6, 3))
-    assert found.keys.to_list() == every.keys.to_list()
-    assert torch.equal(found.rows.images, every.rows.images)  # type: ignore[arg-type]
+    result = read_rows(f"{home}/*/*.{kind}", None, image_shape=(5, 6, 3))
+    assert result.keys.to_list() == every.keys.to_list()
+    assert torch.equal(result.rows.images, every.rows.images)  # type: ignore[arg-type]
 
 
-def test_other_files_of_a_glob_are_what_they_are_in_the_folder(tmp_path: Path) -> None:
+def test_other_files_of_a_glob_are_bad_rows_as_in_the_folder(tmp_path: Path) -> None:
     home = write_images(tmp_path / "eyes")
     (home / "0" / "Thumbs.db").write_bytes(b"\0")
     (home / "0" / "notes.txt").write_text("a,b\n1,2\n")
@@ -739,16 +739,16 @@ def test_other_files_of_a_glob_are_what_they_are_in_the_folder(tmp_path: Path) -
     whole = prepare(home, format="features", image_size=4)
     assert whole.summary["dropped"][0]["first"] == ["eyes/0/notes.txt"]
     for glob in (f"{home}/*/*", f"{home}/**"):
-        found = prepare(glob, format="features", image_size=4)
-        assert found.summary["dropped"] == whole.summary["dropped"]
-        assert found.fingerprint == whole.fingerprint
+        result = prepare(glob, format="features", image_size=4)
+        assert result.summary["dropped"] == whole.summary["dropped"]
+        assert result.fingerprint == whole.fingerprint
 
 
 def test_a_bad_image_of_a_glob_is_a_bad_row(tmp_path: Path, reading: Reading) -> None:
     home = write_images(tmp_path / "eyes")
     (home / "0" / "1.png").write_text("none")
-    found = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1), reading=reading)
-    assert len(found.rows) == 29
+    result = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1), reading=reading)
+    assert len(result.rows) == 29
     assert reading.bad.places == {"a file that is not an image": ["eyes/0/1.png"]}
 
 
@@ -877,7 +877,7 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_prepared_is_told(
+def test_invalid_inputs_and_options_are_refused(
     table: Any, options: dict[str, Any], message: str, hint: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -897,7 +897,7 @@ def test_what_cannot_be_prepared_is_told(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None:
+def test_types_that_are_not_grades_are_refused(values: pl.Series, kind: str) -> None:
     table = pl.DataFrame({"x": range(10), "y": pl.concat([values] * 5)})
     for grades in (None, ["1", "2"]):
         with pytest.raises(UserError, match=f"the grades in 'y' are {kind}") as caught:
@@ -910,7 +910,7 @@ def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None
 @pytest.mark.parametrize(
     "kind", ["timedelta64[s]", "timedelta64[ms]", "datetime64[Y]", "complex128", "V8"]
 )
-def test_arrays_that_are_no_grades_are_told(kind: str, tmp_path: Path) -> None:
+def test_missing_grades_list_the_possible_arrays(kind: str, tmp_path: Path) -> None:
     rows = {"X": np.arange(30.0)[:, None], "y": (np.arange(30) % 3).astype(kind)}
     np.savez(tmp_path / "rows.npz", **rows)
     words = {"timedelta64[ms]": "Duration", "V8": "void"}.get(kind, kind)
@@ -920,7 +920,7 @@ def test_arrays_that_are_no_grades_are_told(kind: str, tmp_path: Path) -> None:
         assert "numbers" in caught.value.hint
 
 
-def test_types_that_do_not_go_together_are_told() -> None:
+def test_incompatible_types_are_refused() -> None:
     plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
     for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
         with pytest.raises(UserError, match=r"incompatible types.*List") as caught:
@@ -929,7 +929,7 @@ def test_types_that_do_not_go_together_are_told() -> None:
 
 
 def test_an_image_of_one_pixel_can_be_fitted() -> None:
-    """So that what has a pixel is not refused."""
+    """One pixel is the minimum."""
     images = np.arange(40, dtype=np.uint8).reshape(40, 1, 1)
     data = prepare({"images": images, "y": np.arange(40) // 20}, format="features")
     assert data.summary["images"] == [1, 1, 1]
@@ -937,7 +937,7 @@ def test_an_image_of_one_pixel_can_be_fitted() -> None:
     assert bool(scores.isfinite().all())
 
 
-def test_a_grade_without_rows_to_learn_from_is_told() -> None:
+def test_grade_without_training_rows_is_refused() -> None:
     with pytest.raises(UserError, match="no row of the grade 'c' is in train"):
         prepare(
             train=ROWS.filter(pl.col("y") != "c"),
@@ -948,14 +948,14 @@ def test_a_grade_without_rows_to_learn_from_is_told() -> None:
         )
 
 
-def test_files_with_other_columns_are_told(tmp_path: Path) -> None:
+def test_files_with_different_columns_are_refused(tmp_path: Path) -> None:
     ROWS.write_csv(tmp_path / "a.csv")
     ROWS.rename({"x": "z"}).write_csv(tmp_path / "b.csv")
     with pytest.raises(UserError, match=r"b.csv has no column 'x', a.csv has one"):
         prepare(tmp_path / "*.csv", format="features", grade_column="y", grades="a,b,c")
 
 
-def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
+def test_npz_of_objects_or_without_arrays_is_refused(tmp_path: Path) -> None:
     images = np.empty(2, dtype=object)
     images[:] = [np.zeros((2, 2), np.uint8), np.zeros((3, 3), np.uint8)]
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 1])
@@ -972,7 +972,7 @@ def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
             prepare(tmp_path / name, format="features", grade_column="y")
 
 
-def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
+def test_folder_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "eyes" / "0").mkdir(parents=True)
     with pytest.raises(UserError, match="has no images"):
         prepare(tmp_path / "eyes", format="features")
@@ -988,7 +988,7 @@ def test_images_without_folders_have_no_grade(tmp_path: Path) -> None:
         prepare(home, format="features")
 
 
-def test_sources_refuse_what_they_know_themselves() -> None:
+def test_sources_refuse_options_that_they_set_themselves() -> None:
     for options in ({"split": "0.5,0.2,0.3"}, {"grades": "0,1"}):
         with pytest.raises(UserError, match="official splits and grades"):
             prepare(source="retinamnist", **options)
@@ -996,15 +996,17 @@ def test_sources_refuse_what_they_know_themselves() -> None:
         prepare(source="retinamnist", grade_column="y")
 
 
-def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_differ_between_rows_and_not_between_block_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     numbers = torch.tensor([[0.0, torch.nan], [-0.0, -torch.nan], [0.0, 1.0], [0.0, torch.nan]])
     grades, pixels = torch.tensor([0, 0, 0, 1]), torch.zeros((4, 2, 2, 1), dtype=torch.uint8)
     rows = Graded(numbers, torch.zeros((4, 0), dtype=torch.int32), pixels, grades)
-    found = graded.hashes(rows)
-    assert found[0] == found[1]
-    assert len(found.unique()) == 3
+    result = graded.hashes(rows)
+    assert result[0] == result[1]
+    assert len(result.unique()) == 3
     monkeypatch.setattr(graded, "HASH_BLOCK_BYTES", 1)
-    assert torch.equal(graded.hashes(rows), found)
+    assert torch.equal(graded.hashes(rows), result)
     pixels[1, 1, 1, 0] = 1
     assert len(graded.hashes(rows).unique()) == 4
     assert len(graded.hashes(rows.part(0, 0))) == 0
@@ -1051,7 +1053,7 @@ def test_large_grades_may_be_given_an_order() -> None:
     assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
 
 
-def test_whole_numbers_with_zeros_behind_a_point_are_the_same_grades() -> None:
+def test_whole_numbers_with_decimal_zeros_are_the_same_grades() -> None:
     words = ["9007199254740993", "9007199254740993.0", "9007199254740992.", "2"]
     table = pl.DataFrame({"x": range(40), "y": words * 10})
     names = prepare(table, format="features", grade_column="y").summary["grade_names"]
@@ -1060,5 +1062,5 @@ def test_whole_numbers_with_zeros_behind_a_point_are_the_same_grades() -> None:
 
 def test_missing_grades_among_arrays_are_left_out() -> None:
     arrays = {"X": np.arange(40.0)[:, None], "y": [1, None, 2, 3] * 10}
-    found = prepare(arrays, format="features")
-    assert sum(found.summary[name]["rows"] for name in ("train", "validation", "test")) == 30
+    result = prepare(arrays, format="features")
+    assert sum(result.summary[name]["rows"] for name in ("train", "validation", "test")) == 30

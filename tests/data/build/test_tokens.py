@@ -49,8 +49,8 @@ def text_rows(data: Dataset, side: str) -> dict[Any, list[str]]:
 
 
 def pairs_of(data: Dataset) -> dict[Any, set[Any]]:
-    """The candidates of each query that has any, in whatever split."""
-    found: dict[Any, set[Any]] = {}
+    """The candidates of each query with pairs, in any split."""
+    result: dict[Any, set[Any]] = {}
     for part in (data.train, data.validation, data.test):
         if part is not None:
             assert isinstance(part, Interactions)
@@ -58,8 +58,8 @@ def pairs_of(data: Dataset) -> dict[Any, set[Any]]:
             for query, candidate in zip(
                 queries, data.candidates.take(part.candidates.long()), strict=True
             ):
-                found.setdefault(query, set()).add(candidate)
-    return found
+                result.setdefault(query, set()).add(candidate)
+    return result
 
 
 # ---------------------------------------------------------------------------------- tokens
@@ -90,7 +90,7 @@ def test_marks_that_are_vowels_stay_in_their_words() -> None:
         ("ﬁne", "FINE"),
     ],
 )
-def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
+def test_words_that_look_the_same_have_the_same_token(one: str, other: str) -> None:
     tokenizer = train_tokenizer([one], "word")
     assert n_tokens(tokenizer) == 1
     assert tokenise(tokenizer, [one, other]).tokens.tolist() == [0, 0]
@@ -98,7 +98,7 @@ def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
-    """Their words are those of the texts, which have other letters now."""
+    """Their words are not normalised, those of new texts are."""
     kept = json.loads(train_tokenizer(["strasse weg"], kind, 60))
     vocabulary = kept["model"]["vocab"]
     size = len(vocabulary) - 1
@@ -107,17 +107,17 @@ def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
     kept["normalizer"] = None
     tokenizer = json.dumps(kept)
     assert n_tokens(tokenizer) == size + 3
-    found = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
-    texts = [found.tokens[a:b].tolist() for a, b in pairwise(found.offsets.tolist())]
+    result = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
+    texts = [result.tokens[a:b].tolist() for a, b in pairwise(result.offsets.tolist())]
     assert texts[0] == texts[1]
-    assert all(token < size for token in texts[0])  # of two that are the same, the first
+    assert all(token < size for token in texts[0])  # the first of two equal words
     assert (texts[2], texts[3]) == ([size + 1], [size + 2])
     again = json.dumps({**kept, "normalizer": {"type": "NFC"}})
     assert same_tokens(tokenizer, again)
     assert not same_tokens(tokenizer, train_tokenizer(["strasse weg"], kind, 60))
 
 
-def test_a_space_of_no_width_parts_words() -> None:
+def test_zero_width_space_separates_words() -> None:
     assert n_tokens(train_tokenizer(["one\u200btwo"], "word")) == 2
 
 
@@ -160,7 +160,7 @@ def test_texts_without_words_are_refused() -> None:
         train_tokenizer(["", "?!"], "word")
 
 
-def test_lone_surrogates_are_no_letters() -> None:
+def test_lone_surrogates_are_not_letters() -> None:
     tokenizer = train_tokenizer(["a \ud800 b"], "word")
     assert words_of(tokenizer, tokenise(tokenizer, ["b\udc80 a"]), 0) == ["b", "a"]
 
@@ -171,9 +171,9 @@ def test_forms_of_a_text_have_the_same_tokens(texts: list[str]) -> None:
     tokenizer = train_tokenizer([*texts, "word"], "word")
     expected = tokenise(tokenizer, texts)
     for form in ("NFC", "NFD"):
-        found = tokenise(tokenizer, [unicodedata.normalize(form, text) for text in texts])
-        assert torch.equal(found.tokens, expected.tokens)
-        assert torch.equal(found.offsets, expected.offsets)
+        result = tokenise(tokenizer, [unicodedata.normalize(form, text) for text in texts])
+        assert torch.equal(result.tokens, expected.tokens)
+        assert torch.equal(result.offsets, expected.offsets)
 
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), max_size=8))
@@ -195,12 +195,12 @@ def test_plain_words_come_back(words: list[str]) -> None:
         for vocabulary in ([], {"a": 0}, {"a": 0, "[UNK]": 2}, {"a": "0", "[UNK]": 1})
     ],
 )
-def test_what_is_no_tokenizer_is_refused(text: str) -> None:
+def test_invalid_tokenizer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         n_tokens(text)
 
 
-def test_missing_library_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     path = documents(tmp_path / "d.jsonl")
     with pytest.raises(UserError, match="need the library tokenizers") as caught:
@@ -272,7 +272,7 @@ def test_lists_of_labels(tmp_path: Path) -> None:
         assert data.kind == "texts"
 
 
-def test_lists_stay_lists_beside_a_damaged_line(tmp_path: Path) -> None:
+def test_lists_stay_lists_despite_a_damaged_line(tmp_path: Path) -> None:
     path = documents(tmp_path / "d.jsonl")
     path.write_text("\n{nonsense\n" + path.read_text())
     data = prepare(path, format="texts")
@@ -305,7 +305,7 @@ def test_texts_of_labels(tmp_path: Path) -> None:
     words = text_rows(data, "candidate")
     assert words["cat"] == ["a", "felis"]
     assert words["dog"] == ["dog"]
-    assert words["yak"] == ["bos", "mutus"]  # it can be ranked though it has no pair
+    assert words["yak"] == ["bos", "mutus"]  # it can be ranked without pairs
     summary = data.summary["texts"]["candidate"]
     assert (summary["without_pairs"], summary["without_text"]) == (1, 3)
     texts = data.candidates.texts
@@ -350,13 +350,13 @@ def test_lines_of_keys_and_texts_are_read_whole(
 def test_lines_of_queries_and_texts_are_read_whole(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("".join(f"{i},{LABELS[i % 3]}\n" for i in range(20)))
     (tmp_path / "q.tsv").write_text("".join(f"{i}\ttext\n" for i in range(20)))
-    how = {
+    settings = {
         "header": False,
         "split": (1, 0, 0),
         "query_column": "column_0",
         "candidate_column": "column_1",
     }
-    data = prepare(tmp_path / "pairs.csv", query_texts=tmp_path / "q.tsv", **how)
+    data = prepare(tmp_path / "pairs.csv", query_texts=tmp_path / "q.tsv", **settings)
     assert text_rows(data, "query") == {i: ["text"] for i in range(20)}
 
 
@@ -380,8 +380,8 @@ def test_tables_of_texts_keep_their_header(
     (tmp_path / "d.txt").write_text(
         "what\tlabels\na cat\tcat\n" if "text" in options else "a\tcat\n"
     )
-    how: dict[str, Any] = {"format": "texts", "split": (1, 0, 0), **options}
-    data = prepare(tmp_path / "d.txt", candidate_texts=tmp_path / name, **how)
+    settings: dict[str, Any] = {"format": "texts", "split": (1, 0, 0), **options}
+    data = prepare(tmp_path / "d.txt", candidate_texts=tmp_path / name, **settings)
     assert text_rows(data, "candidate") == {"cat": ["felis"]}
 
 
@@ -417,8 +417,8 @@ def test_lines(name: str, tmp_path: Path) -> None:
     assert reasons == expected | {"bytes that are not UTF-8": [f"{name}:6"]}
 
 
-def test_rows_are_numbered_as_predict_numbers_them(tmp_path: Path) -> None:
-    """Those that cannot be used count, in all files."""
+def test_rows_are_numbered_as_in_predict(tmp_path: Path) -> None:
+    """Unusable rows count, in all files."""
     contents = {
         "a.txt": "no tab\n\nthe cat\tx\na dog\ty\n",
         "b.jsonl": '{"text": "an emu", "labels": ["x", null]}\nbroken\n\n'
@@ -485,7 +485,7 @@ def test_words_of_test_documents_are_not_learnt(tmp_path: Path) -> None:
     data = prepare(documents(tmp_path / "d.jsonl", number), format="texts")
     words = text_rows(data, "query")
     train = set(data.queries.take(data.split("train").query_of_pair().long()))
-    assert {key for key, found in words.items() if len(found) == 2} == train
+    assert {key for key, result in words.items() if len(result) == 2} == train
     assert 0 < len(train) < 29
 
 
@@ -582,7 +582,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_what_is_saved_is_loaded(saved: Path) -> None:
+def test_saved_data_is_loaded(saved: Path) -> None:
     data = prepare(saved.parent / "d.jsonl", format="texts")
     loaded = folder.load(saved)
     integrity.check_content(loaded)
@@ -597,7 +597,7 @@ def test_what_is_saved_is_loaded(saved: Path) -> None:
 
 
 def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
-    """Write a folder anew with one of its files changed, all checksums in order."""
+    """Rewrite a folder with one of its files changed and valid checksums."""
     opened = store.read(path, "data")
     files: dict[str, Any] = {}
     for file, entry in opened.manifest["files"].items():
@@ -631,7 +631,7 @@ def test_tokens_out_of_range_are_damage(saved: Path) -> None:
         integrity.check_content(folder.load(saved))
 
 
-def test_changed_byte_of_the_tokenizer_is_found(saved: Path) -> None:
+def test_changed_byte_of_the_tokenizer_is_detected(saved: Path) -> None:
     (path,) = saved.glob("tokenizer-*.json")
     content = bytearray(path.read_bytes())
     content[-3] ^= 1

@@ -1,4 +1,4 @@
-"""Tables in memory give the rows of the same table in a file."""
+"""Tables in memory give the same rows as files."""
 
 from typing import Any
 
@@ -131,7 +131,7 @@ def test_other_values_are_refused(table: Any, message: str) -> None:
     assert error.value.hint
 
 
-def test_hint_tells_what_is_accepted() -> None:
+def test_hint_lists_what_is_accepted() -> None:
     with pytest.raises(UserError) as error:
         to_frame(5)
     assert error.value.hint == f"pass {ACCEPTED}"
@@ -142,7 +142,7 @@ def test_hint_tells_what_is_accepted() -> None:
 
 @st.composite
 def matrices(draw: st.DrawFn) -> sp.coo_matrix:
-    """Entries of one place may be there several times, and may be 0."""
+    """Entries may be repeated, and may be 0."""
     shape = (draw(st.integers(1, 5)), draw(st.integers(1, 5)))
     entry = st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 2))
     entries = [*draw(st.lists(entry, max_size=12)), (0, 0, 1)]
@@ -195,7 +195,7 @@ def test_matrix_without_entries_is_refused() -> None:
 
 def test_very_wide_matrix_has_int64_candidates() -> None:
     class Wide:
-        """What ``from_sparse`` uses of a matrix of 2**31 columns; its keys would not fit here."""
+        """The parts of a matrix of 2**31 columns that ``from_sparse`` uses."""
 
         shape = (1, 2**31)
         data, indices, indptr = np.ones(1), np.array([2**31 - 1]), np.array([0, 1])
