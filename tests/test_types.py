@@ -287,3 +287,15 @@ def test_graded_rows_are_not_pairs() -> None:
     assert len(rows) == 2
     with pytest.raises(UserError, match="graded rows"):
         data.split("train")
+
+
+def test_selected_texts_are_those_rows() -> None:
+    weights = torch.arange(5.0)
+    texts = Texts(torch.tensor([0, 2, 2, 5]), torch.tensor([7, 8, 1, 2, 3]).int(), weights)
+    some = texts.select(torch.tensor([2, 1, 0, 2]))
+    assert len(some) == 4
+    assert some.offsets.tolist() == [0, 3, 3, 5, 8]
+    assert some.tokens.tolist() == [1, 2, 3, 7, 8, 1, 2, 3]
+    assert some.weights is not None
+    assert some.weights.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    assert Texts(texts.offsets, texts.tokens).to(torch.device("cpu")).weights is None

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import polars as pl
 import pytest
 import zstandard
+from graded_samples import GRADES
 
 from rankfold.data.read.reading import Reading
 
@@ -63,3 +65,17 @@ def unprivileged() -> Iterator[Path]:
             os.seteuid(65534)
         yield Path(folder)
         os.seteuid(user)
+
+
+@pytest.fixture
+def patients() -> pl.DataFrame:
+    """30 rows, 10 of each grade: an age that identifies the row, a sex, a missing value of each."""
+    n = range(30)
+    return pl.DataFrame(
+        {
+            "id": [f"p{i}" for i in n],
+            "age": [None if i == 7 else 20.5 + i for i in n],
+            "sex": [None if i == 8 else "mf"[i % 2] for i in n],
+            "severity": [GRADES[i % 3] for i in n],
+        }
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graded_samples import SPLITS
 
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
@@ -196,3 +197,42 @@ def test_other_files_of_an_archive_are_ignored(packed: Path) -> None:
         archive.writestr("readme.txt", "thirty rows")
     assert arrays.load(packed).keys() == {"X", "y"}
     assert prepare(packed, format="features").summary["rows"] == 30
+
+
+def test_arrays_of_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(30, 12)).astype(np.float32)
+    numbers[0, 3] = np.nan
+    kinds = rng.integers(-1, 3, (30, 1))
+    images = rng.integers(0, 255, (30, 4, 5), dtype=np.uint8)
+    grades = np.arange(30)[:, None] % 3
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=numbers, categories=kinds, images=images, labels=grades)
+    data = prepare(path, format="features", split=(1.0, 0.0, 0.0))
+    assert data.columns is not None
+    assert data.columns.numbers == tuple(f"number_{i:02}" for i in range(12))
+    assert data.columns.levels == {"category_0": ("0", "1", "2")}
+    train = data.graded("train")
+    assert np.array_equal(train.numbers.numpy(), numbers, equal_nan=True)
+    assert np.array_equal(train.categories.numpy(), kinds)
+    assert train.images is not None
+    assert np.array_equal(train.images[..., 0].numpy(), images)
+    assert train.grades.tolist() == grades[:, 0].tolist()
+
+
+def test_arrays_by_split_as_medmnist_writes_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"train": 20, "val": 6, "test": 8}
+    arrays = {}
+    for name, n in sizes.items():
+        arrays[f"{name}_images"] = rng.integers(0, 255, (n, 4, 4, 3), dtype=np.uint8)
+        arrays[f"{name}_labels"] = np.arange(n)[:, None] % 2
+    np.savez(tmp_path / "m.npz", **arrays)
+    data = prepare(tmp_path / "m.npz", format="features")
+    assert data.columns is None
+    for ours, theirs in (("train", "train"), ("validation", "val"), ("test", "test")):
+        part = data.graded(ours)  # type: ignore[arg-type]
+        assert part.images is not None
+        assert np.array_equal(part.images.numpy(), arrays[f"{theirs}_images"])
+    again = prepare(arrays, format="features", split="0.5,0.25,0.25")
+    assert [again.summary[name]["rows"] for name in SPLITS] == [18, 8, 8]
