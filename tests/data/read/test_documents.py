@@ -20,13 +20,13 @@ from document_samples import (
     text_rows,
 )
 
+from rankfold import storage
 from rankfold.data import folder, integrity
 from rankfold.data.build.tokens import train_tokenizer
 from rankfold.data.prepare import prepare
 from rankfold.data.read.queries import QueryColumns, read_queries
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 
 # ---------------------------------------------------------------------------------- documents
 
@@ -371,7 +371,7 @@ def test_saved_data_is_loaded(saved: Path) -> None:
 
 def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
     """Rewrite a folder with one of its files changed and valid checksums."""
-    opened = store.read(path, "data")
+    opened = storage.read(path, "data")
     files: dict[str, Any] = {}
     for file, entry in opened.manifest["files"].items():
         kind = entry["file"].rpartition(".")[2]
@@ -379,7 +379,7 @@ def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         files[file] = change(read(file)) if file == name else read(file)
     own = {"format", "kind", "versions", "files", "checksum"}
     meta = {key: value for key, value in opened.manifest.items() if key not in own}
-    store.write(path, "data", meta, files)
+    storage.write(path, "data", meta, files)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"model": 3}'])
@@ -410,4 +410,4 @@ def test_changed_byte_of_the_tokenizer_is_detected(saved: Path) -> None:
     content[-3] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(UserError, match=r"tokenizer-.*checksum"):
-        store.read(saved, "data", full=True)
+        storage.read(saved, "data", full=True)
