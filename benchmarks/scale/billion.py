@@ -189,7 +189,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 # ---------------------------------------------------------------------------------- run
 
 PARTS = {  # of a fit, each less what is in another
-    "check the pairs": (fit, "check_pairs"),
+    "check the pairs": (fit, "check_content"),
     "objective": (rg2, "rg2"),
     "R V": (spectral.Target, "times"),
     "R^T W": (spectral.Target, "normal"),

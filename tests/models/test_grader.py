@@ -192,7 +192,7 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
     assert asked == {
         "source": "new.csv",
         "columns": COLUMNS,
-        "key": "id",
+        "key_column": "id",
         "image_shape": (4, 5, 3),
     }
     assert found.columns == ["query", "score", "grade"]

@@ -391,7 +391,7 @@ def test_candidates_that_cannot_be_added_are_refused(informed: Ranker) -> None:
         (NEW.vstack(NEW), "the key '.*' more than once"),
         (NEW.drop("price"), "has no column 'price'"),
         (NEW.with_columns(price=pl.lit("cheap")), "holds 'cheap'"),
-        (NEW.drop("name"), "has no column of keys"),
+        (NEW.drop("name"), "has no key column"),
         ((["a"], ["b"]), "cannot read features from tuple"),
     ):
         with pytest.raises(UserError, match=message) as caught:
