@@ -29,7 +29,8 @@ from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
-from rankfold.models.grader import FITTED, Grader, load
+from rankfold.models.grader import FITTED, Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint
@@ -467,16 +468,12 @@ def _validator(job: Job, data: Dataset) -> Callable[[Model], float] | None:
 
 
 def _grader(job: Job, rows: Graded) -> Callable[[Model], float]:
-    score, spec, n_grades = (
-        job.method.score_rows,
-        parse_graded(job.metric),
-        len(job.data.candidates),
-    )
-    assert score is not None
+    spec, n_grades = parse_graded(job.metric), len(job.data.candidates)
     grades = job.comm.gather(rows.grades)
 
     def validate(model: Model) -> float:
-        return graded_mean(job.comm.gather(score(model, rows)), grades, n_grades, spec)
+        scores = job.comm.gather(_scores(job, model, rows))
+        return graded_mean(scores, grades, n_grades, spec)
 
     return validate
 
@@ -566,13 +563,18 @@ def _graded(job: Job, model: Model) -> Grader:
     """The model with scores that tell where to cut: of rows that it has not learnt, if it can."""
     unseen = job.data.validation is not None and not model.notes["refit"]
     where: SplitName = "validation" if unseen else "train"
-    rows, score, comm = job.data.graded(where), job.method.score_rows, job.comm
-    assert score is not None
-    scores, grades = comm.gather(score(model, rows)), comm.gather(rows.grades)
+    rows, comm = job.data.graded(where), job.comm
+    scores, grades = comm.gather(_scores(job, model, rows)), comm.gather(rows.grades)
     tensors = {"operating_scores": scores, "operating_grades": grades, FITTED: _learnt(job, model)}
     notes = {**model.notes, "operating_on": where}
     model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
     return Grader(model, job.data.candidates, job.data.columns)
+
+
+def _scores(job: Job, model: Model, rows: Graded) -> Tensor:
+    score = job.method.open(model).rows
+    assert score is not None
+    return score(rows)
 
 
 def _learnt(job: Job, model: Model) -> Tensor:

@@ -19,9 +19,9 @@ each_method = pytest.mark.parametrize("name", NAMES)
 
 
 def fold_in(model: Model, rows: Any) -> torch.Tensor:
-    fold = METHODS[model.method].fold_in
+    fold = METHODS[model.method].open(model).histories
     assert fold is not None
-    return fold(model, rows)
+    return fold(rows)
 
 
 def losses(name: str, **options: Any) -> list[float]:

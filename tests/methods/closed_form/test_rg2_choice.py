@@ -35,9 +35,9 @@ def without_validation(data: Dataset) -> Dataset:
 
 
 def fold_in(model: Model, data: Dataset) -> torch.Tensor:
-    fold = METHODS["rg2"].fold_in
+    fold = METHODS["rg2"].open(model).histories
     assert fold is not None
-    return fold(model, data.split("train"))
+    return fold(data.split("train"))
 
 
 # ---------------------------------------------------------------------------- on validation

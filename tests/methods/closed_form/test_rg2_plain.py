@@ -41,11 +41,11 @@ def test_spectral_solution_is_the_minimum_and_sweeps_come_close(seed: int, reg: 
 def test_fold_in_gives_the_trained_rows(solver: str, weights: str) -> None:
     data = split_groups(graded=True)
     model = rf.fit("rg2-plain", data, width=6, reg=0.05, solver=solver, weights=weights).model
-    fold_in = METHODS["rg2-plain"].fold_in
+    fold_in = METHODS["rg2-plain"].open(model).histories
     assert fold_in is not None
-    found = fold_in(model, data.split("train"))
+    found = fold_in(data.split("train"))
     torch.testing.assert_close(found, model.tensors["queries"], rtol=1e-5, atol=1e-5)
-    ones = fold_in(model, replace(data.split("train"), grades=None))
+    ones = fold_in(replace(data.split("train"), grades=None))
     assert torch.allclose(ones, found) is (weights == "none")
 
 

@@ -215,7 +215,7 @@ def test_towers_rank_a_candidate_that_nobody_chose_by_its_features() -> None:
     scores = model.tensors["queries"] @ model.tensors["candidates"].T
     mine = torch.tensor([int(key) % 6 == int(group[0]) for key in data.queries.keys.to_list()])
     assert scores[mine, 0].mean() > scores[~mine, 0].mean() + 1
-    new = METHODS["softmax"].encode_candidates
-    assert new is not None
-    found = new(model, Features(torch.zeros(1, 0), group[:1, None].int(), columns))
+    encode = METHODS["softmax"].open(model).features
+    assert encode is not None
+    found = encode(Features(torch.zeros(1, 0), group[:1, None].int(), columns))
     torch.testing.assert_close(found[0], model.tensors["candidates"][0])
