@@ -42,7 +42,7 @@ from rankfold.data.prepare import _counts
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
 from rankfold.storage import folder as store
-from rankfold.tasks import fit
+from rankfold.tasks.fit import plan
 from rankfold.types import Dataset, Interactions, Vocabulary
 
 HERE = Path(__file__).parent
@@ -190,7 +190,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 # ---------------------------------------------------------------------------------- run
 
 PARTS = {  # of a fit, each less what is in another
-    "check the pairs": (fit, "check_pairs"),
+    "check the pairs": (plan, "check_pairs"),
     "objective": (rg2, "rg2"),
     "R V": (spectral.Target, "times"),
     "R^T W": (spectral.Target, "normal"),

@@ -79,10 +79,14 @@ def test_an_interrupt_keeps_what_is_done(
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (("--budget", "soon"), "the budget cannot be 'soon'", "write 120s, 2m or 1h"),
+        (("--budget", "soon"), "`budget` must be a time, got 'soon'", "write 120s, 2m or 1h"),
         (("--set", "wdith=4"), "there is no option 'wdith'", "did you mean 'width'?"),
-        (("--space", "big"), "there is no space 'big'", "it is usual or paper"),
-        (("--trials", "0"), "trials is 0", "it is at least 1"),
+        (("--space", "big"), "there is no space 'big'", "use usual or paper"),
+        (
+            ("--trials", "0"),
+            "`trials` must be at least 1, got 0",
+            "maximum number of trials; default: 20 without a budget",
+        ),
     ],
 )
 def test_wrong_words(
@@ -97,10 +101,11 @@ def test_defaults_are_those_of_the_library() -> None:
     from dataclasses import fields
     from inspect import signature
 
-    from rankfold.tasks.tune.plan import USUAL_TRIALS, Tuning
+    from rankfold.tasks.options import TuneOptions
+    from rankfold.tasks.tune.plan import DEFAULT_TRIALS
 
     shown = {name: one.default for name, one in signature(command.command).parameters.items()}
-    own = {one.name: one.default for one in fields(Tuning)}
+    own = {one.name: one.default for one in fields(TuneOptions)}
     for name in ("trials", "budget", "metric", "seed", "space", "device"):
         assert shown[name] == own[name]
-    assert USUAL_TRIALS == 20  # what --help says
+    assert DEFAULT_TRIALS == 20  # what --help says

@@ -19,10 +19,10 @@ import rankfold as rf
 from rankfold.cli.fit import describe_choice
 from rankfold.errors import UserError
 from rankfold.interrupts import interrupt
-from rankfold.tasks import fit
-from rankfold.tasks.fit import TELLING
+from rankfold.tasks.fit import gather
+from rankfold.tasks.fit.plan import MIN_VALIDATION_ROWS, make_plan
 from rankfold.training import checkpoint
-from rankfold.training.history import History, validated
+from rankfold.training.history import History, validation_score
 from rankfold.types import Dataset, Graded, Model, Step, Vocabulary
 
 
@@ -95,20 +95,24 @@ def test_the_last_is_kept_where_scores_do_not_choose() -> None:
         assert history.is_over(step, patience=1) == step.final  # a worse one does not end it
     assert (history.number, history.score) == (3, 0.3)
     notes = {"history": history.entries, "is_chosen": False}
-    assert validated(notes) == 0.3
-    assert validated({**notes, "is_chosen": True}) == validated({"history": history.entries}) == 0.9
-    assert validated({"history": [], "is_chosen": False, "score": 0.7}) == 0.7
+    assert validation_score(notes) == 0.3
+    assert (
+        validation_score({**notes, "is_chosen": True})
+        == validation_score({"history": history.entries})
+        == 0.9
+    )
+    assert validation_score({"history": [], "is_chosen": False, "score": 0.7}) == 0.7
 
 
 def test_a_refit_in_passes_has_the_score_of_its_fit(data: Dataset) -> None:
     notes = rf.fit("puresvd", data, refit=True, width=16).model.notes
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
     assert len(scores) == 1
-    assert validated(notes) == scores[0]
+    assert validation_score(notes) == scores[0]
     assert f"{scores[0]:.4f}" in describe_choice(notes, {}, "ndcg@10")
 
 
-@pytest.mark.parametrize("rows", [TELLING - 1, TELLING])
+@pytest.mark.parametrize("rows", [MIN_VALIDATION_ROWS - 1, MIN_VALIDATION_ROWS])
 def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path) -> None:
     held_out = random_rows(1, rows + 20)
     held_out.grades[:20] = -1  # of no grade: they say nothing
@@ -121,14 +125,14 @@ def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path
         scores = {entry["step"]: entry["score"] for entry in notes["history"]}
         best = max(scores, key=lambda step: scores[step])
         assert best < 8  # or this test says nothing
-        chosen = rows == TELLING or bool(more)
+        chosen = rows == MIN_VALIDATION_ROWS or bool(more)
         assert (notes["chosen"], notes["is_chosen"]) == (best if chosen else 8, chosen)
-        assert validated(notes) == scores[notes["chosen"]]
+        assert validation_score(notes) == scores[notes["chosen"]]
         said = describe_choice(notes, {}, "auc")
         assert said.startswith(f"step {notes['chosen']}, ")
-        assert f"{validated(notes):.4f}" in said
+        assert f"{validation_score(notes):.4f}" in said
         assert ("few rows to choose by" in said) == (not chosen)
-    if rows < TELLING:
+    if rows < MIN_VALIDATION_ROWS:
         with pytest.raises(UserError, match="was finished with another patience"):
             rf.fit("ce", data, out=tmp_path / "model", resume=True, **options)
 
@@ -173,15 +177,19 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
     ("method", "options", "message"),
     [
         ("rg3", {}, "there is no method 'rg3'"),
-        ("ials", {"device": "tpu"}, "there is no device 'tpu'"),
-        ("ials", {"patience": 0}, "patience is 0"),
-        ("ials", {"checkpoint_seconds": float("nan")}, "checkpoint_seconds is nan"),
+        ("ials", {"device": "tpu"}, "`device` must be one of auto, cpu, cuda, got 'tpu'"),
+        ("ials", {"patience": 0}, "`patience` must be at least 1, got 0"),
+        (
+            "ials",
+            {"checkpoint_seconds": float("nan")},
+            "`checkpoint_seconds` must be at least 0, got nan",
+        ),
         ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
-        ("ials", {"resume": True}, "nothing to resume"),
-        ("ials", {"seed": -1}, "seed is -1"),
+        ("ials", {"resume": True}, "resume needs the folder"),
+        ("ials", {"seed": -1}, "`seed` must be at least 0, got -1"),
         ("ials", {"seed": 2**70}, "seed cannot be"),
         ("ials", {"seed": "x"}, "seed cannot be 'x'"),
-        ("ials", {"validation_queries": 0}, "validation_queries is 0"),
+        ("ials", {"validation_queries": 0}, "`validation_queries` must be at least 1, got 0"),
         ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
         ("ials", {"metric": "psp@5"}, "cannot validate by psp@5"),
         ("rg2", {"metric": "psn-raw@5"}, "cannot validate by psn-raw@5"),
@@ -411,12 +419,12 @@ def test_queries_go_where_the_file_of_candidates_is(
 ) -> None:
     """A table of all candidates that is too large for memory is a file, which no device has."""
     file = torch.ones(len(data.candidates), 2)
-    monkeypatch.setattr(fit, "_all_rows", lambda *_, **__: file)
+    monkeypatch.setattr(gather, "_all_rows", lambda *_, **__: file)
     tensors: Any = {"queries": Elsewhere(), "candidates": Elsewhere()}
-    job = fit.plan("ials", data, {})
-    whole = fit._with_candidates(Model("ials", {}, tensors), job).tensors
-    assert whole["candidates"].data_ptr() == file.data_ptr()
-    assert whole["queries"].device == file.device
+    plan = make_plan("ials", data, {})
+    full = gather.with_all_candidates(Model("ials", {}, tensors), plan).tensors
+    assert full["candidates"].data_ptr() == file.data_ptr()
+    assert full["queries"].device == file.device
 
 
 def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> None:
@@ -438,7 +446,7 @@ def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> 
     ):
         with pytest.raises(UserError, match=f"was finished with {message}"):
             rf.fit(method, data, out=out, resume=True, **{**options, **change})
-    with pytest.raises(UserError, match="was finished on other data"):
+    with pytest.raises(UserError, match="was finished with other data"):
         rf.fit("bpr", rf.prepare(blocks(1)), out=out, resume=True, **options)
     assert (out / "manifest.json").read_bytes() == before
 
@@ -468,6 +476,6 @@ def test_the_usual_metric_is_around_the_rate_that_a_method_aims_at(
     data = Dataset(
         "graded", train, held_out, None, keys, Vocabulary.numbered(3, NAMES), columns=COLUMNS
     )
-    assert fit.plan(method, data, dict(given)).metric == metric
+    assert make_plan(method, data, given).metric == metric
     short = rf.fit(method, data, epochs=1, width=4, **given)
     assert short.model.notes["metric"] == metric

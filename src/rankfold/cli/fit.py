@@ -131,9 +131,9 @@ def command(
 
 def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:
     """What was kept, and why, for people."""
-    from rankfold.training.history import validated
+    from rankfold.training.history import validation_score
 
-    score = validated(notes)
+    score = validation_score(notes)
     if "chosen_by" in notes:
         names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
         chosen = ", ".join(f"{name} {config[name]:g}" for name in names)

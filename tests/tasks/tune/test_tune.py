@@ -22,11 +22,9 @@ from rankfold import config
 from rankfold.methods import METHODS
 from rankfold.methods.spaces import Choices, Range
 from rankfold.storage.folder import held
-from rankfold.tasks.fit import plan
-from rankfold.tasks.tune import Tuned, tune
-from rankfold.tasks.tune import plan as planning
-from rankfold.tasks.tune import trial as trying
-from rankfold.tasks.tune.plan import parse_budget
+from rankfold.tasks.fit.plan import make_plan as make_fit_plan
+from rankfold.tasks.tune import TuneResult, tune
+from rankfold.tasks.tune.plan import parse_budget, points
 from rankfold.training.history import History
 from rankfold.types import Columns, Dataset, Method, Model, Run, Step, Vocabulary, from_pairs
 
@@ -65,7 +63,7 @@ def level() -> Iterator[None]:
     """A method whose best settings are known, and searches that learn from the third trial on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "level", Method("known", Level, "interactions", fit_level))
-        patch.setattr(trying, "AT_RANDOM", 2)
+        patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)
         yield
 
 
@@ -75,17 +73,17 @@ def data() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+def whole(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
     """A search that nothing happened to."""
     return tune("ials", data, out=tmp_path_factory.mktemp("whole") / "t", trials=5, fixed=SMALL)
 
 
-def what(tuned: Tuned) -> list[tuple[object, ...]]:
+def what(tuned: TuneResult) -> list[tuple[object, ...]]:
     """All of the trials but the time they took."""
     return [(one.number, one.state, one.score, one.settings, one.steps) for one in tuned.trials]
 
 
-def same_model(one: Tuned, other: Tuned) -> bool:
+def same_model(one: TuneResult, other: TuneResult) -> bool:
     ours, theirs = one.model.model.tensors, other.model.model.tensors
     return all(torch.equal(ours[name], theirs[name]) for name in ours.keys() | theirs.keys())
 
@@ -108,7 +106,7 @@ def test_the_best_trial_is_kept_and_can_be_fitted_again(data: Dataset, tmp_path:
     assert rf.load(tmp_path / "t" / "model").model.notes["trial"] == tuned.best.number
 
 
-def test_the_first_trial_has_the_defaults(whole: Tuned) -> None:
+def test_the_first_trial_has_the_defaults(whole: TuneResult) -> None:
     usual = METHODS["ials"].config()
     assert whole.trials[0].settings == {"reg": usual.reg, "background": usual.background}
     assert len({trial.settings["reg"] for trial in whole.trials}) == 5
@@ -131,7 +129,7 @@ def test_trials_are_written_as_a_table(data: Dataset, tmp_path: Path) -> None:
     assert {row["level"]: row["message"] for row in rows}["0.25"] == "level 0.25 is too low"
 
 
-def test_test_pairs_are_never_looked_at(whole: Tuned, data: Dataset, tmp_path: Path) -> None:
+def test_test_pairs_are_never_looked_at(whole: TuneResult, data: Dataset, tmp_path: Path) -> None:
     test = data.split("test")
     poison = replace(test, candidates=torch.full_like(test.candidates, 10**9))
     other = tune("ials", replace(data, test=poison), out=tmp_path / "p", trials=5, fixed=SMALL)
@@ -198,7 +196,7 @@ def test_a_method_that_selects_itself_is_fitted_once(data: Dataset, tmp_path: Pa
 
 
 def test_a_search_in_parts_is_the_search_at_once(
-    whole: Tuned, data: Dataset, tmp_path: Path
+    whole: TuneResult, data: Dataset, tmp_path: Path
 ) -> None:
     for trials in (2, 4, 4, 5):
         parts = tune("ials", data, out=tmp_path / "t", trials=trials, fixed=SMALL)
@@ -223,7 +221,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_trial_that_was_cut_off_is_made_again(
-    whole: Tuned, data: Dataset, tmp_path: Path, at: int
+    whole: TuneResult, data: Dataset, tmp_path: Path, at: int
 ) -> None:
     def stop(what: str, _share: float) -> None:
         if f"trial {at} " in what and "step 2" in what:
@@ -280,10 +278,10 @@ def test_a_model_that_is_gone_is_made_again(data: Dataset, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"seed": 1}, "with seed 0, not 1"),
-        ({"metric": "mrr@10"}, "with metric ndcg@10, not mrr@10"),
-        ({"space": {"level": Range(0.1, 1.0)}}, "in another space"),
-        ({"fixed": {"other": 2}}, "with fixed {'other': 1}, not {'other': 2}"),
+        ({"seed": 1}, "with seed = 0, not 1"),
+        ({"metric": "mrr@10"}, "with metric = ndcg@10, not mrr@10"),
+        ({"space": {"level": Range(0.1, 1.0)}}, "with space: level: low = 0.0, not 0.1"),
+        ({"fixed": {"other": 2}}, "with fixed: other = 1, not 2"),
     ],
 )
 def test_another_search_is_refused(
@@ -299,9 +297,9 @@ def test_another_search_is_refused(
 
 def test_a_search_of_another_method_or_data_is_refused(data: Dataset, tmp_path: Path) -> None:
     tune("level", data, out=tmp_path / "t", trials=1, space={})
-    with pytest.raises(rf.UserError, match="with method level, not popularity"):
+    with pytest.raises(rf.UserError, match="with method = level, not popularity"):
         tune("popularity", data, out=tmp_path / "t", trials=1)
-    with pytest.raises(rf.UserError, match="on other data"):
+    with pytest.raises(rf.UserError, match="with other data"):
         tune("level", split_groups(1), out=tmp_path / "t", trials=1, space={})
 
 
@@ -346,9 +344,9 @@ def test_bad_trials_are_cut_short(data: Dataset, tmp_path: Path) -> None:
 
 def order_with_low_last(levels: tuple[float, ...]) -> int:
     """A seed whose order of the grid tries the two lowest levels last."""
-    grid, job = {"level": Choices(levels)}, plan("level", split_groups(), {})
+    grid, plan = {"level": Choices(levels)}, make_fit_plan("level", split_groups(), {})
     for seed in range(1000):
-        order = [point["level"] for point in planning.points(job, grid, seed)]
+        order = [point["level"] for point in points(plan, grid, seed)]
         if set(order[-2:]) == {0.1, 0.2}:
             return seed
     raise AssertionError
@@ -356,7 +354,7 @@ def order_with_low_last(levels: tuple[float, ...]) -> int:
 
 def test_a_budget_of_time(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
-    for module in ("", ".plan", ".trying"):
+    for module in ("", ".plan", ".trial"):
         monkeypatch.setattr(f"rankfold.tasks.tune{module}.monotonic", clock)
     how: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "30s"}
     tuned = tune("level", data, out=tmp_path / "t", **how)
@@ -391,7 +389,7 @@ def test_budgets() -> None:
         7,
     ]
     for wrong in ("0s", "-1", "2d", "soon", "1e9h", "", "m"):
-        with pytest.raises(rf.UserError, match="the budget cannot be") as caught:
+        with pytest.raises(rf.UserError, match="`budget` must be a time, got") as caught:
             parse_budget(wrong)
         assert caught.value.hint == "write 120s, 2m or 1h"
 
@@ -447,7 +445,7 @@ def test_trials_that_fail_for_one_reason_end_early(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trials": 0}, "trials is 0"),
+        ({"trials": 0}, "`trials` must be at least 1, got 0"),
         ({"space": "wide"}, "there is no space 'wide'"),
         ({"space": {"depth": LEVELS}}, "there is no option 'depth'"),
         ({"fixed": {"depth": 3}}, "there is no option 'depth'"),
@@ -466,7 +464,7 @@ def test_wrong_options_are_refused_at_once(
 
 
 def test_data_without_validation_is_refused(data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(rf.UserError, match="has no such split") as caught:
+    with pytest.raises(rf.UserError, match="needs a validation split") as caught:
         tune("ials", replace(data, validation=None), out=tmp_path / "t")
     assert "--validation-share" in str(caught.value.hint)
     with pytest.raises(rf.UserError, match="takes graded, but the data is interactions"):
@@ -475,7 +473,7 @@ def test_data_without_validation_is_refused(data: Dataset, tmp_path: Path) -> No
 
 def test_a_folder_with_other_things_is_left_alone(data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(rf.UserError, match="holds something else than a search"):
+    with pytest.raises(rf.UserError, match="holds files that are not of a search"):
         tune("level", data, out=tmp_path, trials=1)
     with pytest.raises(rf.UserError, match="cannot write into"):
         tune("level", data, out=tmp_path / "notes.txt", trials=1)
@@ -510,7 +508,7 @@ def test_a_fit_ends_when_its_time_is_over(data: Dataset) -> None:
     assert told == [1]
     ranker = rf.fit("level", data, steps=9, level=1.0, seconds=1e9)
     assert ranker.model.notes["chosen"] == 9
-    with pytest.raises(rf.UserError, match="seconds is -1"):
+    with pytest.raises(rf.UserError, match="`seconds` must be at least 0, got -1"):
         rf.fit("level", data, seconds=-1)
 
 
