@@ -36,7 +36,7 @@ def command(
     noise does. surrogate: the surrogate risk against the exact one.
     """
     from rankfold.config import parse_words
-    from rankfold.report.curves import curves_svg
+    from rankfold.report.pictures import diagnosis_svg
     from rankfold.storage.folder import put
     from rankfold.tasks.diagnose import diagnose, find_diagnosis
 
@@ -49,7 +49,7 @@ def command(
         found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
     put(out / f"{name}.json", as_json(found.details, indent=1))
     for stem, chart in found.charts.items():
-        put(out / f"{stem}.svg", curves_svg(chart))
+        put(out / f"{stem}.svg", diagnosis_svg(chart))
     if json:
         print_json(found.details)
         return

@@ -22,7 +22,7 @@ class Level(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Lines over a common axis; ``report.curves`` draws it."""
+    """Lines over a common axis; ``report.pictures`` draws it."""
 
     title: str
     x: str  # what is along, with its unit
