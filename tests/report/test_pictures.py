@@ -7,7 +7,7 @@ import pytest
 
 from rankfold.report.chart import RING
 from rankfold.report.pictures import diagnosis_svg, path_svg
-from rankfold.tasks.diagnose.finding import Chart, Level, Line
+from rankfold.tasks.diagnose.result import Chart, Level, Line
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankfold.report import scales
 from rankfold.report.chart import DASHES, RING, Look, Point, Series, look, picture
-from rankfold.tasks.diagnose.finding import Chart
+from rankfold.tasks.diagnose.result import Chart
 
 LEVEL = Look("ink", "5 4")  # a horizontal line to compare with
 CHOSEN = Look("ink", mark=RING)
