@@ -355,7 +355,7 @@ def test_a_fit_without_validation_rows_says_so(rankfold: Command, graded: Path) 
     rankfold("prepare", graded / "rows.csv", *words, "--out", graded / "few")
     done = rankfold("fit", "ce", graded / "few", "--out", graded / "m", "--set", "epochs=1")
     assert done.code == 0
-    assert "there are no validation rows to choose by" in " ".join(done.err.split())
+    assert "the last: no validation rows to choose by" in " ".join(done.err.split())
 
 
 def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:

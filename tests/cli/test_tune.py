@@ -34,7 +34,7 @@ def test_people_get_a_table_and_the_next_command(rankfold: Command, home: Path) 
     done = rankfold(*words, "--trials", 2)
     assert done.code == 0
     assert done.out == ""
-    assert "ials: trials, the best first (2 of 2)" in done.err
+    assert "ials: 2 of 2 trials, best first" in done.err
     assert "background" in done.err
     best = home / "t" / "best.toml"
     assert f"rankfold fit ials DATA --config {best} --out MODEL" in done.err
@@ -50,7 +50,7 @@ def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> 
     words = ("--out", home / "t", "--set", "width=4")
     done = rankfold("tune", "rg2", home / "data", *words)
     assert done.code == 0
-    assert "rg2 chooses its own settings on validation: it was fitted once" in done.err
+    assert "rg2 selects its own settings on validation: it was fitted once" in done.err
     done = rankfold("tune", "popularity", home / "data", "--out", home / "p")
     assert "popularity has nothing to search: it was fitted once" in done.err
 
@@ -70,7 +70,7 @@ def test_an_interrupt_keeps_what_is_done(
     words = ("tune", "ials", home / "data", "--out", home / "t", "--trials", 3, *FEW)
     done = rankfold(*words)
     assert done.code == 130
-    assert f"stopped: the same command goes on with what is in {home / 't'}" in done.err
+    assert f"stopped: the same command resumes the search in {home / 't'}" in done.err
     monkeypatch.setattr(records, "write", write)
     done = rankfold(*words, "--json")
     assert len(json.loads(done.out)["trials"]) == 3

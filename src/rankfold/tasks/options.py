@@ -37,8 +37,8 @@ class FitOptions(Settings):
     patience: int | None = setting(
         None,
         at_least=1,
-        help="stop after this many steps without a better score; default: 3, for graded rows no "
-        "early stop; without it the last step is kept if validation has fewer than 125 graded rows",
+        help="stop after this many steps without a better score; default: 3; for graded rows there "
+        "is no early stop, and the last step is kept if validation has fewer than 125 rows",
     )
     validation_queries: int = setting(
         10_000, at_least=1, help="score at most this many validation queries, drawn by the seed"
@@ -71,7 +71,7 @@ class TuneOptions(Settings):
     metric: str | None = setting(None, help="validation metric; default: that of fit")
     seed: int = setting(0, at_least=0, help="seed of the search and of every fit")
     space: str | Mapping[str, Any] = setting(
-        "usual", help="usual, or paper: the grid that the method's paper states"
+        "usual", help="space to search: usual, or paper for the grid of the method's paper"
     )
     fixed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not searched
     device: str = setting("auto", choices=DEVICES, help="the device to compute on")

@@ -138,8 +138,14 @@ def _fit_and_test(
         if not path.exists():
             _fit(plan, entry, settings, seed, _reporter(title, progress))
         model = load(path)
-        test = _test_grader if isinstance(model, Grader) else _test_ranker
-        record, values = test(plan, model, lambda word, n: progress(f"{title}: {word}", n))  # type: ignore[arg-type]
+
+        def report(word: str, share: float) -> None:
+            progress(f"{title}: {word}", share)
+
+        if isinstance(model, Grader):
+            record, values = _test_grader(plan, model, report)
+        else:
+            record, values = _test_ranker(plan, model, report)
         record |= _describe_fit(model.model) | {"seed": seed, "model_bytes": _size(path)}
         del model
         _free_memory()
