@@ -1,18 +1,18 @@
-"""Fit with LibAUC's losses of the partial AUC: a JSON job per line in, a JSON answer per line out.
+"""Fit LibAUC's partial-AUC losses: one JSON job per line in, one JSON answer per line out.
 
     PYTHONPATH=src python benchmarks/peers/libauc/fit.py < jobs
 
-A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA
-where there is one: their losses go there unasked) and ``out``, which gets the scores of the asked
-rows. The encoder, its start, the flips and the history of the learning rate are rankfold's; an
-output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score is the sum of the
-sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or
-SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA if
+there is one: their losses move there by themselves) and ``out``, a file for the scores of the asked
+rows. The encoder, its initial weights, the flips and the learning-rate schedule are rankfold's. One
+output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``; the score is the sum of the
+sigmoids. Each loss has its optimiser: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or SOPA (CVaR,
+``beta`` and ``eta``). As in their examples, the losses receive sigmoids.
 
 ``batches`` is ``tri`` for their TriSampler, half of a task's rows positive, or ``rows`` for a
-permutation, where a batch in which a task has one side alone leaves that task out (their losses
-refuse it). ``libauc.sampler`` imports torchvision for a check of a type that is not reached here:
-an empty module stands for it. The answer has the CPU seconds of the fit.
+permutation. There, a task with only positives or only negatives in a batch is skipped, since their
+losses refuse it. ``libauc.sampler`` imports torchvision for a type check that is not reached here:
+an empty module replaces it. The answer has the CPU seconds of the fit.
 """
 
 import json
@@ -34,15 +34,13 @@ from libauc.optimizers.sopa import SOPA  # noqa: E402
 from libauc.optimizers.sopa_s import SOPAs  # noqa: E402
 from libauc.sampler import TriSampler  # noqa: E402
 
-from rankfold.encoders.rows import Shape, find_encoder  # noqa: E402
+from rankfold.encoders.row_inputs import RowShape  # noqa: E402
+from rankfold.encoders.rows import find_encoder  # noqa: E402
 from rankfold.encoders.towers import small_linear  # noqa: E402
 from rankfold.losses.low_fpr import above  # noqa: E402
-from rankfold.methods.ordinal.training import (  # noqa: E402
-    BLOCK,
-    GradedConfig,
-    Grading,
-    by_thresholds,
-)
+from rankfold.methods.ordinal.module import GradingModule  # noqa: E402
+from rankfold.methods.ordinal.scores import by_thresholds  # noqa: E402
+from rankfold.methods.ordinal.training import MAX_BLOCK_ROWS, GradedConfig  # noqa: E402
 from rankfold.training.schedules import SCHEDULES, rate  # noqa: E402
 from rankfold.types import Graded  # noqa: E402
 
@@ -62,12 +60,14 @@ def answer(job: dict[str, Any]) -> dict[str, float]:
     device = torch.device(job["device"])
     levels = tuple(found["levels"].tolist())
     image = None if rows.images is None else tuple(rows.images.shape[1:])
-    shape = Shape(rows.numbers.shape[1], levels, image)
+    shape = RowShape(rows.numbers.shape[1], levels, image)
     began = process_time()
     module = fitted(rows.to(device), n_grades, shape, job["settings"], job["seed"])
     seconds = process_time() - began
     with torch.no_grad():
-        parts = [asked.select(some).to(device) for some in torch.arange(len(asked)).split(BLOCK)]
+        parts = [
+            asked.select(some).to(device) for some in torch.arange(len(asked)).split(MAX_BLOCK_ROWS)
+        ]
         outputs = torch.cat([module.head(module.vectors(some)) for some in parts])
     np.save(Path(job["out"]), by_thresholds(outputs, n_grades).cpu().numpy())
     return {"cpu_seconds": seconds}
@@ -79,15 +79,16 @@ def part(found: Any, name: str) -> Graded:
 
 
 def fitted(
-    rows: Graded, n_grades: int, shape: Shape, settings: dict[str, Any], seed: int
-) -> Grading:
+    rows: Graded, n_grades: int, shape: RowShape, settings: dict[str, Any], seed: int
+) -> GradingModule:
     """The module after the last epoch."""
     own = GradedConfig(dropout=settings["dropout"], flips=settings["flips"])
     rng, tasks, device = torch.Generator().manual_seed(seed), n_grades - 1, rows.grades.device
     draws = rng if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
     np.random.seed(seed)  # what their sampler draws from
     encoder, _ = find_encoder("auto", shape)
-    module = Grading(shape, encoder, own, small_linear(own.width, tasks, rng), rng)
+    options = {"width": own.width, "dropout": own.dropout, "flips": own.flips}
+    module = GradingModule(shape, encoder, small_linear(own.width, tasks, rng), rng, **options)
     module.to(device).scaling.fit(rows)
     labels = above(rows.grades, n_grades).T.long()
     given = {key: settings[key] for key in OF_LOSS if key in settings}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config
-from rankfold.data.folder import check_pairs
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.storage.folder import put
 from rankfold.storage.json_text import as_json
@@ -38,7 +38,7 @@ def compare(
     name = str(data) if isinstance(data, str | Path) else "DATA"
     checked = config.build(CompareOptions, options)
     plan = make_plan(as_data(data), name, methods, checked)
-    check_pairs(plan.data)
+    check_content(plan.data)
     with open_folder(plan):
         outcomes = [run_entry(plan, entry) for entry in plan.entries]
         checked.progress("testing differences", 0.0)

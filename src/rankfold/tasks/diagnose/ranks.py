@@ -16,8 +16,8 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import Parts, Seen
-from rankfold.samplers.queues import Queues
+from rankfold.methods.ordinal.training import FitContext, GradedBatch
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
 from rankfold.tasks.diagnose.training import (
     Observe,
@@ -28,7 +28,7 @@ from rankfold.tasks.diagnose.training import (
 )
 from rankfold.types import Progress
 
-ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``Queues.ranks``
+ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``
 MAX_DOTS = 300  # rows in the chart
 ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
@@ -44,7 +44,7 @@ def measure(config: RanksConfig, training: Training, progress: Progress) -> Diag
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     tracked: list[TrackedRows] = []
 
-    def begin(parts: Parts, queues: Queues, first: Tensor) -> Observe:
+    def begin(parts: FitContext, queues: RankCache, first: Tensor) -> Observe:
         sample = training.sample(config.rows, "followed rows")
         tracked.append(TrackedRows(parts, queues, first, sample))
         return tracked[0].push
@@ -62,16 +62,16 @@ def measure(config: RanksConfig, training: Training, progress: Progress) -> Diag
 class TrackedRows:
     """A sample of training rows, the cache, and the row number of each cache entry."""
 
-    def __init__(self, parts: Parts, queues: Queues, first: Tensor, sample: Tensor) -> None:
+    def __init__(self, parts: FitContext, queues: RankCache, first: Tensor, sample: Tensor) -> None:
         """``first``: the rows that fill the cache; ``sample``: the rows to track."""
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = Queues(parts.rows.grades, queues.shares, queues.size, 1)
+        self.numbers = RankCache(parts.rows.grades, queues.shares, queues.size, 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], first)
 
-    def push(self, seen: Seen) -> None:
+    def push(self, seen: GradedBatch) -> None:
         """Record the row numbers of a batch as the cache records its vectors."""
         self.numbers.push(seen.rows[:, None], seen.rows)
 
@@ -141,7 +141,7 @@ class TrackedRows:
         renewed = _cache_of(self.queues, fresh, self.queues.shares)
         moved = 2 * drift * head / head.norm().clamp(min=torch.finfo(head.dtype).tiny)
 
-        def ranks(cache: Queues, rows: Tensor) -> Tensor:
+        def ranks(cache: RankCache, rows: Tensor) -> Tensor:
             return cache.ranks(rows, head, by_likeness=False)
 
         changes = abs(ranks(renewed, vectors) - ranks(cached, vectors))
@@ -155,18 +155,18 @@ class TrackedRows:
         }
 
     @property
-    def exact_cache(self) -> Queues:
+    def exact_cache(self) -> RankCache:
         """The cache in double precision, with the weights of the method."""
         return _cache_of(self.queues, self.queues.vectors, self.queues.shares)
 
-    def _cache(self, weights: str) -> Queues:
+    def _cache(self, weights: str) -> RankCache:
         return _cache_of(self.queues, self.queues.vectors, self.shares[weights])
 
 
-def _cache_of(queues: Queues, vectors: Tensor, shares: Tensor) -> Queues:
+def _cache_of(queues: RankCache, vectors: Tensor, shares: Tensor) -> RankCache:
     """The same entries with other vectors and shares, in double precision."""
     other = copy(queues)
-    other.vectors, other.shares, other.settled = vectors.double(), shares.double(), None
+    other.vectors, other.shares, other.final = vectors.double(), shares.double(), None
     return other
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from rankfold import config
-from rankfold.data.build.graded import joined
-from rankfold.data.folder import check_pairs
+from rankfold.data.build.graded import train_and_validation
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import connect, standing
 from rankfold.errors import UserError
@@ -69,7 +69,7 @@ class FitPlan:
         data, train = self.data, self.data.train
         if isinstance(train, Graded):
             every = data if self.comm.size == 1 else as_data(self.source)
-            return replace(data, train=joined(every, self.comm), validation=None)
+            return replace(data, train=train_and_validation(every, self.comm), validation=None)
         return replace(data, train=train.union(data.split("validation")), validation=None)
 
     def identity(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _check_data(plan: FitPlan) -> None:
             f"{name} ranks by the texts of queries, but the data has no texts",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
-    check_pairs(plan.data)
+    check_content(plan.data)
 
 
 def _check_metric(plan: FitPlan) -> None:
