@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rankfold import storage
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 from rankfold.errors import UserError
-from rankfold.storage.json_text import as_json
 
 
 def command(
@@ -39,7 +39,6 @@ def command(
     """
     from rankfold.config import parse_words
     from rankfold.report.pictures import diagnosis_svg
-    from rankfold.storage.folder import put
     from rankfold.tasks.diagnose import diagnose, find_diagnosis
 
     say = console(quiet=quiet or json)
@@ -49,9 +48,9 @@ def command(
     _check_folder(out)
     with progress(quiet=quiet or json) as tell:
         result = diagnose(name, data, options, method=method, seed=seed, progress=tell)
-    put(out / f"{name}.json", as_json(result.details, indent=1))
+    storage.write_text(out / f"{name}.json", storage.to_json(result.details, indent=1))
     for stem, chart in result.charts.items():
-        put(out / f"{stem}.svg", diagnosis_svg(chart))
+        storage.write_text(out / f"{stem}.svg", diagnosis_svg(chart))
     if json:
         print_json(result.details)
         return

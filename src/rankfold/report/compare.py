@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from rankfold import storage
+from rankfold.metrics import more_is_better
 from rankfold.report import chart, scales
 from rankfold.report import format as formats
 from rankfold.report import summary as summaries
 from rankfold.report.chart import Point, Series
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of
-from rankfold.storage.folder import put
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 MAX_STEPS = 60  # points of a line
 MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
-UNORDERED = "popularity"  # a metric of which neither high nor low is better
 Results = Mapping[str, Any]
 
 
@@ -48,7 +48,7 @@ class Cell(NamedTuple):
 
 def write(results: Results, path: Path) -> None:
     """Write the report atomically: a reader sees all of it or the file before."""
-    put(path, render(results))
+    storage.write_text(path, render(results))
 
 
 def render(results: Results) -> str:
@@ -119,7 +119,7 @@ def cells(results: Results, ranking: Sequence[Entry]) -> dict[tuple[str, str], C
 
 def best_by(results: Results, ranking: Sequence[Entry], metric: str) -> str | None:
     """The best method by a metric; None for one method or an unordered metric."""
-    if metric.startswith(UNORDERED) or len(ranking) < 2:
+    if not more_is_better(metric) or len(ranking) < 2:
         return None
     if metric in results["tests"]:
         return str(results["tests"][metric]["best"])
@@ -132,7 +132,7 @@ def tested(results: Results) -> list[str]:
     return [
         metric
         for metric in results["metrics"]
-        if results["tests"].get(metric, {}).get("others") and not metric.startswith(UNORDERED)
+        if results["tests"].get(metric, {}).get("others") and more_is_better(metric)
     ]
 
 

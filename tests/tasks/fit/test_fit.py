@@ -10,7 +10,7 @@ from linear_grades import COLUMNS, NAMES, random_rows
 from planted import groups, split_groups
 
 import rankfold as rf
-from rankfold.cli.fit import describe_choice
+from rankfold.cli.fit import describe_step
 from rankfold.errors import UserError
 from rankfold.tasks.fit import gather
 from rankfold.tasks.fit.plan import MIN_VALIDATION_ROWS, make_plan
@@ -92,7 +92,7 @@ def test_a_refit_in_passes_has_the_score_of_its_fit(data: Dataset) -> None:
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
     assert len(scores) == 1
     assert validation_score(notes) == scores[0]
-    assert f"{scores[0]:.4f}" in describe_choice(notes, {}, "ndcg@10")
+    assert f"{scores[0]:.4f}" in describe_step(notes, "ndcg@10")
 
 
 @pytest.mark.parametrize("rows", [MIN_VALIDATION_ROWS - 1, MIN_VALIDATION_ROWS])
@@ -111,7 +111,7 @@ def test_few_validation_rows_do_not_choose_an_epoch(rows: int, tmp_path: Path) -
         chosen = rows == MIN_VALIDATION_ROWS or bool(more)
         assert (notes["chosen"], notes["is_chosen"]) == (best if chosen else 8, chosen)
         assert validation_score(notes) == scores[notes["chosen"]]
-        text = describe_choice(notes, {}, "auc")
+        text = describe_step(notes, "auc")
         assert text.startswith(f"step {notes['chosen']}, ")
         assert f"{validation_score(notes):.4f}" in text
         assert ("few rows to choose by" in text) == (not chosen)
@@ -170,8 +170,8 @@ def test_tables_and_matrices_can_be_fitted() -> None:
         ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
         ("ials", {"resume": True}, "resume needs the folder"),
         ("ials", {"seed": -1}, "`seed` must be at least 0, got -1"),
-        ("ials", {"seed": 2**70}, "seed cannot be"),
-        ("ials", {"seed": "x"}, "seed cannot be 'x'"),
+        ("ials", {"seed": 2**70}, "`seed` must be a whole number"),
+        ("ials", {"seed": "x"}, "`seed` must be a whole number, got 'x'"),
         ("ials", {"validation_queries": 0}, "`validation_queries` must be at least 1, got 0"),
         ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
         ("ials", {"metric": "psp@5"}, "cannot validate by psp@5"),

@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage import folder as storage
 from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.training.checkpoint import describe_difference, path_of
 
@@ -36,7 +36,7 @@ def open_folder(plan: ComparePlan) -> Iterator[None]:
     else:
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         storage.write(plan.out, "comparison", {"plan": plan.identity()}, {})
-    with storage.held(plan.out):
+    with storage.locked(plan.out):
         for entry in plan.entries:
             _check_entry(plan, entry)
         yield

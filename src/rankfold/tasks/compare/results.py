@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.metrics import parse_graded
+from rankfold.metrics import more_is_better, parse_graded
 from rankfold.models.grader import names_of
-from rankfold.storage import folder as storage
 from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.runner import Outcome
 from rankfold.tasks.compare.statistics import (
@@ -213,7 +213,7 @@ def _test_rankers(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
         values = np.stack([_seed_mean(outcome, metric) for outcome in done])
         for name, (low, high) in zip(names, mean_intervals(values), strict=True):
             intervals[name, metric] = (float(low), float(high))
-        if not metric.startswith("popularity@"):  # neither high nor low is better
+        if more_is_better(metric):
             best = int(values.mean(axis=1).argmax())
             differences = np.delete(values - values[best], best, axis=0)
             p = flip_test(differences).tolist() if len(differences) else []

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.metrics import Propensity
 from rankfold.models.grader import OPERATING, Grader, load
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as storage
 from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
 from rankfold.tasks.compare.memory import measure_peak
@@ -66,7 +66,7 @@ def _describe_error(plan: ComparePlan, entry: Entry, error: Exception) -> dict[s
     if isinstance(error, UserError):
         return {"message": str(error), "hint": error.hint}
     log = records.error_of(plan, entry)
-    storage.put(log, "".join(traceback.format_exception(error)))
+    storage.write_text(log, "".join(traceback.format_exception(error)))
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     return {"message": message, "hint": f"bug in rankfold; the traceback is in {log}"}
 

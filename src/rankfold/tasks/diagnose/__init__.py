@@ -13,7 +13,7 @@ from rankfold import config
 from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
-from rankfold.errors import UserError, enough_memory
+from rankfold.errors import UserError, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
 from rankfold.tasks.diagnose.result import DiagnosisResult
@@ -89,7 +89,7 @@ def diagnose(
     own = {key: others.pop(key) for key in _names(diagnosis.config) if key in others}
     settings = config.build(diagnosis.config, own)
     hint = f"try a smaller {diagnosis.memory_settings}"
-    with enough_memory(f"diagnose {name} with these settings", hint):
+    with memory_errors(f"diagnose {name} with these settings", hint):
         if not diagnosis.trains:
             config.check_names(diagnosis.config, others)
             return _with_request(name, diagnosis.measure(settings, None, progress), {})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rankfold import config
-from rankfold.errors import enough_memory
+from rankfold.errors import memory_errors
 from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.finish import finish
@@ -25,14 +25,16 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or training pairs without a split: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: the method's own settings and the fields of ``FitOptions``.
+        options: settings of the method and fields of ``FitOptions``. ``rankfold methods NAME``
+            lists the settings with defaults, bounds and help, as does
+            ``rankfold.config.describe_settings(METHODS[name].config)``.
 
     Under torchrun all processes fit one model together. Rank 0 writes and returns the full model.
     The other ranks return the rows of their own queries; a grader is complete on every rank.
     """
     plan = make_plan(method, data, options)
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
-    with enough_memory(f"fit {method} with these settings", hint):
+    with memory_errors(f"fit {method} with these settings", hint):
         return _fit(plan)
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import in_file
-from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.types import Model
 
@@ -18,7 +17,7 @@ def with_all_candidates(model: Model, plan: FitPlan) -> Model:
     gathered = {
         name: _all_rows(tensor, plan, on_all=True)
         for name, tensor in model.tensors.items()  # in the same order on all ranks
-        if name in PER_CANDIDATE and len(tensor) < len(plan.data.candidates)
+        if name in plan.method.per_candidate and len(tensor) < len(plan.data.candidates)
     }
     tensors = {**model.tensors, **gathered}
     if any(table.device != model.tensors[name].device for name, table in gathered.items()):
@@ -33,8 +32,9 @@ def gather_model(model: Model, plan: FitPlan) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        per_candidate = name in PER_CANDIDATE and len(tensor) < len(plan.data.candidates)
-        if name in PER_QUERY or per_candidate:
+        divided = len(tensor) < len(plan.data.candidates)
+        per_candidate = name in plan.method.per_candidate and divided
+        if name in plan.method.per_query or per_candidate:
             table = _all_rows(tensor, plan, on_all=per_candidate)
             tensors[name] = table if per_candidate or plan.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)

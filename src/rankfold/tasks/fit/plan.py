@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.build.graded import train_and_validation
 from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
-from rankfold.distributed.collectives import connect, standing
+from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
-from rankfold.storage import folder
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.types import Comm, Dataset, Graded, Kind, Method
@@ -104,8 +104,8 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     options = replace(options, metric=_select_metric(plan))
     plan = replace(plan, options=options, is_chosen=_selects_on_validation(plan))
     if plan.out is not None and comm.rank == 0:
-        folder.check_writable(plan.out, "model")
-        folder.check_writable(checkpoint.path_of(plan.out), "checkpoint")
+        storage.check_writable(plan.out, "model")
+        storage.check_writable(checkpoint.path_of(plan.out), "checkpoint")
     elif plan.out is None and options.resume:
         raise UserError("resume needs the folder of the model", hint="give out=")
     return plan
@@ -124,7 +124,7 @@ def _check_ranks_agree(plan: FitPlan) -> None:
     names = ("device", "resume", "metric", "memory_budget", "candidate_memory")
     options = {name: getattr(plan.options, name) for name in names}
     options["out"] = None if plan.out is None else str(plan.out.absolute())
-    plan.comm.agree({**folder.versions(), **plan.identity(), **options})
+    plan.comm.agree({**storage.versions(), **plan.identity(), **options})
 
 
 def _check_data(plan: FitPlan) -> None:
@@ -149,7 +149,7 @@ def _check_metric(plan: FitPlan) -> None:
             hint = "prepare the data with another --split; 0.9,0,0.1 has no validation"
             grades = plan.comm.gather(plan.data.graded("validation").grades)
             check_two_grades(grades, "rows of the validation split", hint)
-    elif parse(plan.metric).name not in METRICS.keys() - {"popularity"}:
+    elif (metric := METRICS.get(parse(plan.metric).name)) is None or metric.reads != "truth":
         raise UserError(f"cannot validate by {plan.metric}", hint="use ndcg@10, for example")
 
 
@@ -178,4 +178,4 @@ def _selects_on_validation(plan: FitPlan) -> bool:
     if not graded or plan.options.patience is not None:
         return True
     grades = plan.data.graded("validation").grades
-    return standing(int((grades >= 0).sum()), plan.comm)[1] >= MIN_VALIDATION_ROWS
+    return row_offset(int((grades >= 0).sum()), plan.comm)[1] >= MIN_VALIDATION_ROWS

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import device_of
-from rankfold.index.ann import build_index
+from rankfold.distributed.connection import device_of
+from rankfold.index.inverted import build_index
 from rankfold.interrupts import deferred_interrupt
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.fit.validation import make_judge, make_validator
@@ -53,7 +53,8 @@ def run_steps(
             if plan.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
                 extra["over"] = torch.tensor(over)  # only a refit follows
-                now = Checkpoint(identity, history, {**step.state(), **extra}, step.divided)
+                saved_state, per_query = {**step.state(), **extra}, plan.method.per_query
+                now = Checkpoint(identity, history, saved_state, step.divided, per_query)
                 checkpoint.save(checkpoint.path_of(plan.out), now, plan.comm)
                 saved = monotonic()
             if stop:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import standing
+from rankfold.distributed.collectives import row_offset
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.tasks.evaluate import Among, score
@@ -38,7 +38,7 @@ class ValidationJudge:
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         judged = judge(ids.cpu(), self.truth.select(queries))
-        return METRICS[self.metric.name](judged, self.metric.k)
+        return METRICS[self.metric.name].value(judged, self.metric.k)
 
 
 def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
@@ -47,7 +47,7 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
         return None
     truth, limit = data.split("validation"), plan.options.validation_queries
     rows = torch.nonzero(truth.counts() > 0).flatten()
-    before, n = standing(len(rows), plan.comm)
+    before, n = row_offset(len(rows), plan.comm)
     if n > limit:
         rng = torch.Generator().manual_seed(plan.options.seed)
         sample = torch.randperm(n, generator=rng)[:limit].sort().values - before

@@ -14,13 +14,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
-from rankfold.storage.folder import held
 from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import records
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan
@@ -65,7 +64,7 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
     checked = config.build(TuneOptions, {"out": out, **options})
     import_optuna()
     plan = make_plan(method, as_data(data), checked)
-    with held(make_folder(plan.folder)):
+    with storage.locked(make_folder(plan.folder)):
         trials = _run_trials(plan)
         best = best_of(trials)
         if best is None:

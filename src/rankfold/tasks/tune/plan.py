@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from rankfold import config
 from rankfold.errors import UserError
-from rankfold.methods.spaces import PAPER, SPACES, Choices, Space, count_points
+from rankfold.methods import METHODS
 from rankfold.tasks.fit.plan import FitPlan, find_method
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.options import TuneOptions
-from rankfold.types import Dataset, Graded
+from rankfold.types import Choices, Dataset, Graded, Space
+from rankfold.types.spaces import count_points
 
 DEFAULT_TRIALS = 20  # without trials and budget
 
@@ -142,17 +143,20 @@ def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
 
 def _space(fit: FitPlan, options: TuneOptions) -> Space:
     """The space, given by name or as a mapping."""
-    if options.space == "paper" and fit.name not in PAPER:
-        raise UserError(
-            f"no paper states a grid for {fit.name}",
-            hint=f"methods with a grid: {', '.join(PAPER)}",
-        )
     if not isinstance(options.space, str):
         config.check_names(fit.method.config, options.space)
         return options.space
     if options.space not in ("usual", "paper"):
         raise UserError(f"there is no space {options.space!r}", hint="use usual or paper")
-    return PAPER[fit.name] if options.space == "paper" else SPACES.get(fit.name, {})
+    if options.space == "usual":
+        return fit.method.space
+    if fit.method.paper_space is None:
+        known = [name for name, method in METHODS.items() if method.paper_space is not None]
+        raise UserError(
+            f"no paper states a grid for {fit.name}",
+            hint=f"methods with a grid: {', '.join(known)}",
+        )
+    return fit.method.paper_space
 
 
 def points(fit: FitPlan, space: Space, seed: int) -> list[dict[str, Any]]:
