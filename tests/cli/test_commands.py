@@ -103,7 +103,7 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     expected = json.loads(rankfold(*asked).out)["results"]
     done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
     assert done.code == 0
-    assert "is there: it is added to, not fitted again" in done.err
+    assert "exists: pairs are added, it is not fitted again" in done.err
     assert "new queries: 1;" in done.err
     assert "pairs left out: 1 (candidates: 1), unknown to the model" in done.err
     found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
@@ -191,7 +191,7 @@ def test_fit_ends_in_time(rankfold: Command, model: Path, tmp_path: Path) -> Non
         found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
         assert len(found["notes"]["history"]) == steps
     done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
-    assert (done.code, "seconds is -1" in done.err) == (2, True)
+    assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
 
 
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:

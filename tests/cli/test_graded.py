@@ -80,7 +80,9 @@ def test_fit_and_info_say_which_epoch_was_kept(
     rankfold(*words, "--out", data, "--split", "0.6,0.2,0.2")
     few = ("--set", "epochs=3", "--set", "width=4")
     done = rankfold("fit", "ce", data, "--out", model, *few)
-    assert "step 3, the last: few rows to choose by, validation pauc" in " ".join(done.err.split())
+    assert "step 3, the last: too few rows to choose by, validation pauc" in " ".join(
+        done.err.split()
+    )
     assert "last, not chosen on validation: step 3, score" in rankfold("info", model).err
     done = rankfold("fit", "ce", data, "--out", model, "--patience", "3", *few)
     assert "few rows" not in done.err

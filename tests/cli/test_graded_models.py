@@ -260,8 +260,12 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
         (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
         (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
         (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
-        (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
-        (("evaluate", "model", "data", "--bootstrap", "1"), "samples is 1", "--bootstrap is 0"),
+        (
+            ("evaluate", "model", "data", "--bootstrap", "-3"),
+            "at least 0, got -3",
+            "0: no intervals",
+        ),
+        (("evaluate", "model", "data", "--bootstrap", "1"), "0 or at least 2", "no interval"),
         (("forget", "model", "p1"), "grades rows", "predict"),
     ],
 )
@@ -359,7 +363,7 @@ def test_a_fit_without_validation_rows_says_so(rankfold: Command, graded: Path) 
     rankfold("prepare", graded / "rows.csv", *words, "--out", graded / "few")
     done = rankfold("fit", "ce", graded / "few", "--out", graded / "m", "--set", "epochs=1")
     assert done.code == 0
-    assert "there are no validation rows to choose by" in " ".join(done.err.split())
+    assert "the last: no validation rows to choose by" in " ".join(done.err.split())
 
 
 def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:

@@ -14,7 +14,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
 from rankfold.training import checkpoint
-from rankfold.training.history import History, validated
+from rankfold.training.history import History, validation_score
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
 
 SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
@@ -314,7 +314,7 @@ def test_noted_score_is_that_of_the_selected_point(data: Dataset) -> None:
     notes = (model := rf.fit("rg2", data, path_queries=9, **OPTIONS).model).notes
     (mine,) = [entry for entry in notes["path"] if point(entry) == point(model.config)]
     assert notes["score"] == mine["score"]
-    assert validated(notes) == mine["score"]
+    assert validation_score(notes) == mine["score"]
 
 
 def test_validation_split_without_pairs_counts_as_none(data: Dataset) -> None:
