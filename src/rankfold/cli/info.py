@@ -48,7 +48,7 @@ def command(
 
 
 def _plot(manifest: dict[str, Any], folder: Path, out: Path) -> None:
-    from rankfold.report.path import path_svg
+    from rankfold.report.pictures import path_svg
 
     path = manifest.get("notes", {}).get("path", [])
     if len(path) < 2:
