@@ -169,12 +169,12 @@ def has_tower(model: Model) -> bool:
 
 
 def encode_candidates(model: Model, features: Features) -> Tensor:
-    """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
-    found = tower_vectors(model, features)
+    """Vectors of candidates that are new to the model, from their features; [n, D]."""
+    vectors = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":
-        found = nn.functional.normalize(found, dim=-1, eps=SHORTEST)
-    biases = model.tensors["candidates"][:, found.shape[1] :]  # a new one has what others have
-    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
+        vectors = nn.functional.normalize(vectors, dim=-1, eps=SHORTEST)
+    biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
+    return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
 
 
 @torch.no_grad()

@@ -165,8 +165,8 @@ def open_model(model: Model) -> Opened:
 
 def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
-    found = within(tower_vectors(model, features))
-    return torch.cat([found, -squares(found)[:, None]], dim=1)
+    inside = within(tower_vectors(model, features))
+    return torch.cat([inside, -squares(inside)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
