@@ -170,7 +170,7 @@ def mined(comm: Comm, path: Path) -> dict[str, Any]:
         texts = encode_all(module.encoder, parts.labels)
         tables = {
             "texts": texts,
-            "vectors": encoded(module.encoder, parts.documents),
+            "vectors": encode_all(module.encoder, parts.documents),
             "centroids": mining.centroids(module.encoder, parts, texts),
             "shortlists": mining.mine_shortlists(module.encoder, parts, 6, Exact),
             "documents": mining.mine_documents(module.encoder, parts, Exact),

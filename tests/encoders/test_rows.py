@@ -217,7 +217,7 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
             return super().forward(inputs, rng).double()
 
     data = prepared(table())
-    with pytest.raises(rf.UserError, match="`encoder` must be one of .*, got 'mine'"):
+    with pytest.raises(rf.UserError, match=r"`encoder` must be one of .*, got 'mine'"):
         rf.fit("ce", data, encoder="mine")
     with pytest.raises(rf.UserError, match="encoder cannot be Mine") as caught:
         rf.fit("ce", data, encoder=Mine(3))
@@ -234,7 +234,7 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     again = rf.load(f"{tmp_path}/model")
     assert torch.equal(again.score(table()), found.score(table()))
     monkeypatch.delitem(ROW_ENCODERS, "mine")
-    with pytest.raises(rf.UserError, match="`encoder` must be one of .*, got 'mine'"):
+    with pytest.raises(rf.UserError, match=r"`encoder` must be one of .*, got 'mine'"):
         rf.load(f"{tmp_path}/model").score(table())
 
 
@@ -382,5 +382,7 @@ def test_an_encoder_that_does_not_suit_the_rows_is_refused(name: str, rows: Grad
 
 def test_rows_of_another_shape_are_refused() -> None:
     found = rf.fit("ce", prepared(table()), epochs=1)
-    with pytest.raises(rf.UserError, match="fitted on rows with 3 numbers, 2 categories and no images"):
+    with pytest.raises(
+        rf.UserError, match="fitted on rows with 3 numbers, 2 categories and no images"
+    ):
         found.score(pictures())

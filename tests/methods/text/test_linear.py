@@ -13,7 +13,7 @@ from written import TruthJudge, data_of, random_data, run_of, topics_data, words
 
 from rankfold.errors import UserError
 from rankfold.methods.text import linear, neighbours
-from rankfold.methods.text.linear import Choice, Config, Learner, Weights
+from rankfold.methods.text.linear import AlphaChoice, Config, Learner, SparseWeights
 from rankfold.types import Dataset, Judge, Model, Step, Texts, TopK, from_pairs
 
 
@@ -29,8 +29,8 @@ def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
 
 def learner_of(data: Dataset, **settings: Any) -> Learner:
     config = Config(**settings)
-    known = neighbours.index(data, torch.device("cpu"), bigrams=config.bigrams)
-    learner = Learner(known, data.seen("validation"), config, run_of())
+    index = neighbours.build_index(data, torch.device("cpu"), bigrams=config.bigrams)
+    learner = Learner(index, data.seen("validation"), config, run_of())
     list(learner.find_near_misses())
     return learner
 
@@ -61,7 +61,7 @@ def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
     bias = np.full(n, log(train.n_pairs / (5 * int((train.counts() > 0).sum()))))
     bias_squares = np.zeros(n)
     rng = torch.Generator().manual_seed(seed)
-    for queries in learner.asking.split(20):
+    for queries in learner.queries.split(20):
         rows, candidates, targets = learner.batch(queries, rng)
         gradient, touched, total = np.zeros((n, v)), np.zeros((n, v), dtype=bool), 0.0
         bias_gradient = np.zeros(n)
@@ -91,7 +91,7 @@ def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
 def test_a_batch_has_all_positives_and_no_false_negatives() -> None:
     data = random_data(0)
     learner, train = learner_of(data, random_negatives=30), data.split("train")
-    queries = learner.asking.flip(0)
+    queries = learner.queries.flip(0)
     rows, candidates, targets = learner.batch(queries, torch.Generator().manual_seed(0))
     own = {(int(q), int(y)) for q, y in zip(train.query_of_pair(), train.candidates, strict=True)}
     pairs = list(zip(queries[rows].tolist(), candidates.tolist(), strict=True))
@@ -115,8 +115,8 @@ def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> No
     scores.scatter_(1, every.ids.where(near, n), expected.scores)
     ids = learner.near_misses.long()
     own = scores.gather(1, ids.where(ids >= 0, n))
-    found = TopK(ids[learner.asking], own[learner.asking])
-    assert_same_ranking(found, TopK(*(t[learner.asking] for t in expected)))
+    found = TopK(ids[learner.queries], own[learner.queries])
+    assert_same_ranking(found, TopK(*(t[learner.queries] for t in expected)))
 
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
@@ -149,7 +149,7 @@ def test_going_on_from_a_state_is_the_same_fit() -> None:
 
 
 def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 4)
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 4)
     monkeypatch.setattr(linear, "TICK", 0.0)
     data = random_data(3)
     pauses = [step for step in steps_of(data, epochs=1) if not step.whole]
@@ -171,17 +171,17 @@ def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.99])
 def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(4)
     assert data.query_texts is not None
     n = len(data.candidates)
     model = fitted(data, alpha=alpha, shortlist=6, epochs=3)
-    known = neighbours.from_tensors(model.tensors)
-    bags = dense(neighbours.bags_of(data.query_texts, known), len(known.idf))
+    index = neighbours.from_tensors(model.tensors)
+    bags = dense(neighbours.bags_of(data.query_texts, index), len(index.idf))
     near = neighbours.search_texts(
         replace(model, config={"neighbours": 20, "label_weight": 0.5}), data.query_texts, n, None
     )
-    weights = np.zeros((n, len(known.idf)))
+    weights = np.zeros((n, len(index.idf)))
     weights.reshape(-1)[model.tensors["weight_keys"].numpy()] = model.tensors["weights"].numpy()
     found = linear.search_texts(model, data.query_texts, n, None)
     for row, words in enumerate(words_of(data.query_texts)):
@@ -257,10 +257,10 @@ def test_alpha_is_chosen_on_validation(wanted: int, alpha: float) -> None:
     """Neighbours say 3/4 and 1/4, the classifiers 0 and 1: candidate 1 wins above alpha = 1/3."""
     data = data_of([[0]] * 5, [[], []], [(0, 0), (1, 0), (2, 0), (3, 1)])
     run = run_of(judge=TruthJudge(torch.tensor([4]), torch.tensor([wanted]), 2))
-    known = neighbours.index(data, run.device, bigrams=True)
+    index = neighbours.build_index(data, run.device, bigrams=True)
     none = torch.empty(0, dtype=torch.int64)
-    weights = Weights(none, none.float(), torch.tensor([-20.0, 20.0]), len(known.idf))
-    assert Choice(known, Config(), data, run).best(weights) == alpha
+    weights = SparseWeights(none, none.float(), torch.tensor([-20.0, 20.0]), len(index.idf))
+    assert AlphaChoice(index, Config(), data, run).best(weights) == alpha
 
 
 def test_a_given_alpha_is_kept_and_without_validation_it_is_one_half() -> None:

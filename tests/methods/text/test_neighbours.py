@@ -107,7 +107,7 @@ def cosine(a: Bag, b: Bag) -> float:
 def test_scores_are_the_written_formula(
     seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(seed)
     assert data.query_texts is not None
     reference, n = Reference(data, Config(**settings)), len(data.candidates)
