@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Drawn, Pool, Sampler
 
 N, SIZE = 30, 8
@@ -12,7 +12,7 @@ COUNTS = torch.arange(N) % 7  # some candidates nobody chose
 
 
 def make(name: str, n: int = N, size: int = SIZE) -> Sampler:
-    return SAMPLERS[name](Setting(COUNTS[:n], size, 5, "count", 0.2))
+    return SAMPLERS[name](SamplerContext(COUNTS[:n], size, 5, "count", 0.2))
 
 
 def batch_of(size: int, seed: int = 0, n: int = N) -> Batch:

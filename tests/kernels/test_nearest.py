@@ -23,7 +23,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 @pytest.fixture
 def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores, where all of them could be stored as fast."""
-    monkeypatch.setattr(kernels, "LEAST_SCORES", 1)
+    monkeypatch.setattr(kernels, "MIN_SCORES", 1)
 
 
 def whole(seed: int, b: int, n: int, d: int = 3) -> list[Tensor]:
@@ -201,9 +201,9 @@ def test_kernels_that_fail_their_trial_are_not_used(
     wrong: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place_of_kernels(monkeypatch, wrong)
-    trial = nearest_triton._is_right_on.__wrapped__  # not what was found before
+    trial = nearest_triton._passes_trial_on.__wrapped__  # without its cache
     if not wrong:
         assert trial(torch.device("cpu"), dtype, 64)
         return
-    with pytest.warns(UserWarning, match="search goes by blocks"):
+    with pytest.warns(UserWarning, match="search uses blocks of scores"):
         assert not trial(torch.device("cpu"), dtype, 64)

@@ -50,7 +50,7 @@ def test_gradients_are_those_of_finite_differences(seed: int, b: int, n: int) ->
 
 
 def test_more_queries_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "MOST_ROWS", 3)
+    monkeypatch.setattr(softmax, "MAX_ROWS", 3)
     inputs = vectors(0, 8, 11)
     found = with_gradients(log_sum_exp(*inputs, 100), inputs)
     expected = with_gradients(log_sum_exp_plain(*inputs), inputs)
@@ -171,7 +171,7 @@ def test_kernels_that_fail_their_trial_are_not_used(
 
     monkeypatch.setattr(softmax_triton, "log_sum_exp", stand_in)
     if not problem:
-        assert softmax_triton._is_right_on(torch.device("cpu"))
+        assert softmax_triton._passes_trial_on(torch.device("cpu"))
         return
-    with pytest.warns(UserWarning, match="softmax goes by blocks"):
-        assert not softmax_triton._is_right_on(torch.device("cpu"))
+    with pytest.warns(UserWarning, match="softmax uses blocks of scores"):
+        assert not softmax_triton._passes_trial_on(torch.device("cpu"))

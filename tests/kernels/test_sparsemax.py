@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.kernels import softmax, sparsemax
-from rankfold.kernels.sparsemax import KEPT, sparsemax_value, sparsemax_value_plain
+from rankfold.kernels.sparsemax import TOP_SCORES, sparsemax_value, sparsemax_value_plain
 
 
 def vectors(seed: int, b: int, n: int, scale: float = 1.0) -> list[Tensor]:
@@ -43,7 +43,7 @@ def test_the_reference_is_its_formula() -> None:
 @given(
     seed=st.integers(0, 10**6),
     b=st.integers(1, 7),
-    n=st.integers(1, 4 * KEPT),
+    n=st.integers(1, 4 * TOP_SCORES),
     scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 1e4]),
     block_bytes=st.sampled_from([1, 60, 500, None]),
 )
@@ -71,11 +71,11 @@ def test_float32_is_exact_to_its_digits(scale: float) -> None:
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.03, 1.0]))
 def test_gradients_are_those_of_finite_differences(seed: int, scale: float) -> None:
-    inputs = vectors(seed, 2, KEPT + 4, scale)
+    inputs = vectors(seed, 2, TOP_SCORES + 4, scale)
     assert torch.autograd.gradcheck(lambda p, q: sparsemax_value(p, q, 64), inputs, atol=1e-4)
 
 
-@pytest.mark.parametrize("n", [KEPT, KEPT + 1, 1000])
+@pytest.mark.parametrize("n", [TOP_SCORES, TOP_SCORES + 1, 1000])
 def test_equal_scores_share_alike_after_two_passes(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
     once = sparsemax._above
@@ -85,7 +85,7 @@ def test_equal_scores_share_alike_after_two_passes(n: int, monkeypatch: pytest.M
     value.sum().backward()
     torch.testing.assert_close(value, torch.full((3,), 2 - 1 / (2 * n) + 0.5))
     torch.testing.assert_close(q.grad, torch.full((n, 2), 3 / n))
-    assert len(passes) == (0 if n == KEPT else 2)
+    assert len(passes) == (0 if n == TOP_SCORES else 2)
 
 
 def test_huge_scores_share_as_exactly_as_small_ones() -> None:

@@ -47,7 +47,7 @@ def test_the_loops_find_what_was_chosen() -> None:
 
 def test_a_small_sieve_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs that share a cell of the sieve are told apart behind it."""
-    monkeypatch.setattr(module, "SIEVE", 4)
+    monkeypatch.setattr(module, "SIEVE_SIZE", 4)
     pairs, queries, ids = pairs_of(0.3, (8, 50)), torch.arange(8), torch.randint(50, (8, 40))
     assert torch.equal(hits(pairs, queries, ids), hits_by_loops(pairs, queries, ids))
 

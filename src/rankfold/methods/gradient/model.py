@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import SHORTEST, Scaled
+from rankfold.encoders.scaled import MIN_NORM, Scaled
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
-from rankfold.encoders.towers import Held, Tower, Towers
+from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.objectives.quadratic import sum_over_ranks
@@ -81,7 +81,7 @@ def make_encoder(
     if kind == "towers":
         features, held = (data.query_features, data.candidate_features), None
         if run.comm.size > 1:
-            held = Held(n_queries, own, run.comm)
+            held = RowRange(n_queries, own, run.comm)
         return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
     sizes = n_queries, rows.n_candidates
     made = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
@@ -154,7 +154,7 @@ def encode_candidates(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
     found = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":
-        found = nn.functional.normalize(found, dim=-1, eps=SHORTEST)
+        found = nn.functional.normalize(found, dim=-1, eps=MIN_NORM)
     biases = model.tensors["candidates"][:, found.shape[1] :]  # a new one has what others have
     return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
 

@@ -30,10 +30,10 @@ from rankfold.methods.gradient.model import (
 )
 from rankfold.methods.pair_weights import drawn_counts, training_rows
 from rankfold.objectives.quadratic import sum_over_ranks
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own
-from rankfold.samplers.popularity import Mode
+from rankfold.samplers.popularity import PopularityMode
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.types import (
@@ -87,7 +87,7 @@ class InBatchConfig(Comparing):
 class CorrectedConfig(InBatchConfig):
     """Corrected for how often a candidate is in a batch."""
 
-    popularity: Mode = "count"  # what that is taken to grow with
+    popularity: PopularityMode = "count"  # what that is taken to grow with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class AnyConfig(Comparing):
     correction: Resampled = "released"  # theirs; with sir the loss is shown, not followed
     draw: Draw = "systematic"  # of bir and xir
     negatives: int = 100  # of uniform, shared and popularity
-    popularity: Mode = "count"
+    popularity: PopularityMode = "count"
     cache_share: float = 0.2  # of xir
 
 
@@ -256,12 +256,12 @@ def fit(name: str, parts: Parts, data: Dataset, config: Any, run: Run) -> Iterat
     return train(task, config, run)
 
 
-def setting(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> Setting:
+def setting(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> SamplerContext:
     """What a sampler is told: of the settings, those that there are."""
     names = ("negatives", "popularity", "cache_share", "draw")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
-    return Setting(drawn_counts(rows, comm), batch_size, **given, comm=comm)
+    return SamplerContext(drawn_counts(rows, comm), batch_size, **given, comm=comm)
 
 
 def odds(rows: Interactions, negatives: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
