@@ -1,15 +1,15 @@
-"""What the text peers do alike: read a set, weigh its words, time a fit, leave pairs out, answer.
+"""The common part of the text peers: read a set, weight words, time a fit, exclude pairs, answer.
 
-A peer's ``fit.py`` calls ``main(fit)``; its one argument is a job as JSON: ``data`` (an .npz of
-``text_data.py``), ``split`` (``validation`` or ``test``: the one to predict, fitted on what comes
-before it), ``settings``, ``seed``, ``share`` (of the documents to fit on), ``asked`` (so many
-documents are predicted at most; null: all) and ``out``, a folder that gets ``documents.npy`` [n],
+A peer's ``fit.py`` calls ``main(fit)``. Its one argument is a job as JSON: ``data`` (an .npz of
+``quality/text_data.py``), ``split`` (``validation`` or ``test``: the one to predict, fitted on the
+splits before it), ``settings``, ``seed``, ``share`` (of the documents to fit on), ``asked`` (the
+largest number of documents to predict; null: all) and ``out``, a folder for ``documents.npy`` [n],
 ``ids.npy`` [n, 10] and the model. The answer is one JSON line: seconds, bytes, milliseconds (of a
 whole batch on one thread, divided by its documents).
 
-Of the settings, these are for the words: ``sublinear`` (1 + log of how often) and ``min_df``. Words
-and pairs of words are weighed by tf-idf, of the documents fitted on and, where the peer reads the
-text of labels, of that too.
+Two settings are for the words: ``sublinear`` (1 + log of the count) and ``min_df``. Words and word
+pairs are weighted by tf-idf over the documents fitted on and, if the peer reads label texts, over
+these as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
-from text_scores import leave_out
+
+from benchmarks.quality.text_scores import leave_out
 
 SPLITS = ("train", "validation", "test")
 KEPT = 10  # labels of each document in the answer

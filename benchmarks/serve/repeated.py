@@ -1,6 +1,6 @@
 """The cost of the second and later requests to a served model.
 
-    python benchmarks/serve/repeated.py --label before|after [--seconds 6] [--home DIR]
+    python -m benchmarks.serve.repeated --label before|after [--seconds 6] [--home DIR]
 
 Two models are built once in DIR. ``siamesexml`` has 300,000 words, 100,000 labels and width 256; it
 is fitted for zero epochs, so its vectors are random. ``cba`` has 20 numeric and 4 categorical
@@ -38,9 +38,10 @@ import torch
 from torch import Tensor, nn
 
 import rankfold as rf
+from benchmarks.paths import RESULTS, SCRATCH
 
-RESULTS = Path(__file__).parents[1] / "results" / "serve"
-HOME = Path(__file__).parents[1] / "scratch" / "serve_repeated"
+OUT = RESULTS / "serve"
+FOLDER = SCRATCH / "serve_repeated"
 WORDS, LABELS, WIDTH, K = 300_000, 100_000, 256, 10
 DOCUMENTS, TITLES, TITLE_WORDS = 2000, 400, 10  # 5 documents per title: its word pairs are tokens
 NUMBERS, CATEGORIES, LEVELS, GRADES, ROWS = 20, 4, 8, 5, 5000
@@ -54,7 +55,7 @@ def main() -> None:
     )
     parser.add_argument("--label", choices=("before", "after"), required=True)
     parser.add_argument("--seconds", type=float, default=6, help="per HTTP measurement")
-    parser.add_argument("--home", type=Path, default=HOME)
+    parser.add_argument("--home", type=Path, default=FOLDER)
     given = parser.parse_args()
     torch.set_num_threads(1)
     rng = random.Random(0)
@@ -77,8 +78,8 @@ def main() -> None:
             for n in CONNECTIONS
         }
     result["load_after"] = os.getloadavg()
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"repeated-{given.label}.json").write_text(json.dumps(result, indent=2) + "\n")
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"repeated-{given.label}.json").write_text(json.dumps(result, indent=2) + "\n")
     print_table(result)
 
 
@@ -112,7 +113,7 @@ def build_rows(folder: Path) -> None:
     rows = [random_row(rng) for _ in range(ROWS)]
     for row in rows:
         row["grade"] = min(GRADES - 1, max(0, int(row["n0"] + row["n1"] + rng.gauss(2, 0.5))))
-    data = rf.prepare(pl.DataFrame(rows), format="features", grade="grade")
+    data = rf.prepare(pl.DataFrame(rows), format="features", grade_column="grade")
     rf.fit("cba", data, epochs=2, out=folder)
 
 

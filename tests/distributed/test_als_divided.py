@@ -61,7 +61,8 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 def everything(comm: Comm, home: Path) -> dict[str, Any]:
     """What the tests ask of each rank."""
-    shards.CHUNK, shards.AT_ONCE, pairs.ENTRIES = 32, {"cpu": 50}, {"cpu": 1}  # several of each
+    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 50}  # several of each
+    pairs.BLOCK_ENTRIES = {"cpu": 1}
     stopped = begin if comm.size == 2 else go_on
     return {
         "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in names(FITS, comm.size)},

@@ -19,7 +19,7 @@ import rankfold as rf
 from rankfold.data import folder
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.methods.gradient.sampled import usable
+from rankfold.methods.gradient.comparison import usable
 from rankfold.samplers.in_batch import InBatch
 from rankfold.training import loop
 from rankfold.training.batches import PairBatches

@@ -219,7 +219,7 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     data = prepared(table())
     with pytest.raises(rf.UserError, match=r"`encoder` must be one of .*, got 'mine'"):
         rf.fit("ce", data, encoder="mine")
-    with pytest.raises(rf.UserError, match="encoder cannot be Mine") as caught:
+    with pytest.raises(rf.UserError, match="`encoder` must be text, got Mine") as caught:
         rf.fit("ce", data, encoder=Mine(3))
     assert "registered" in str(caught.value.hint)
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, _width, _drop, _rng: Mine(3))

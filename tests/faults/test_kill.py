@@ -27,6 +27,7 @@ import pytest
 import torch
 
 from rankfold.data import folder, prepare
+from rankfold.data.build.fingerprint import fingerprint
 from rankfold.models import ranker
 from rankfold.models.ranker import Ranker
 from rankfold.storage import folder as store
@@ -69,7 +70,7 @@ def make_ranker(version: int) -> Ranker:
 def same_data(found: Dataset, expected: Dataset) -> bool:
     """Whether two data sets are equal, compared by content and not by what they say of it."""
     parts = (found.train, found.validation, found.test)
-    content = folder.fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
+    content = fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
     return content == found.fingerprint == expected.fingerprint
 
 

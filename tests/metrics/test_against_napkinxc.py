@@ -1,6 +1,6 @@
 """Our propensity-scored values are those of napkinXC 0.7.2.
 
-They were written by ``benchmarks/metrics_against_napkinxc.py --write``, from napkinXC's
+They were written by ``benchmarks/checks/napkinxc.py --write``, from napkinXC's
 ``Jain_et_al_inverse_propensity``, ``psprecision_at_k`` and ``psndcg_at_k`` (``normalize=False`` for
 the raw ones). There queries without a positive count in the raw means; here they are left out.
 """

@@ -9,7 +9,7 @@ import torch
 from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, score_rows
 
 import rankfold as rf
-from rankfold.data.build.graded import NewRows
+from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models import ranker

@@ -209,7 +209,7 @@ def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> N
             "y": [number * 37 % 200 // 70 for number in range(200)],
         }
     )
-    how = {"format": "features", "grade": "y"}
+    how = {"format": "features", "grade_column": "y"}
     first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
     ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
     grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
@@ -248,7 +248,7 @@ def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -
     table = pl.DataFrame(
         {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
     )
-    first, second = (rf.prepare(table, format="features", grade="y", seed=s) for s in (0, 1))
+    first, second = (rf.prepare(table, format="features", grade_column="y", seed=s) for s in (0, 1))
     grader = rf.fit("ce", first, epochs=1)
     found = evaluate(grader, second, samples=0)
     assert found.trained_on is None
@@ -331,11 +331,11 @@ def test_columns_that_are_missing_are_told(
 
 def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Dataset) -> None:
     columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
-    told = [{"column": "dose", "why": "'x' (new.csv:17) is no number"}]
+    told = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
     other = replace(data, columns=columns, summary={"doubtful": told})
     with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
         evaluate(grader, other)
-    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is no number"
+    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is not a number"
 
 
 # ---------------------------------------------------------------------------------- refusals
@@ -390,8 +390,8 @@ def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None
 def test_the_benchmark_makes_the_folders_that_it_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    bench = importlib.import_module("graded_quality")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    bench = importlib.import_module("benchmarks.quality.ordinal")
     monkeypatch.setattr(bench, "FOLDERS", tmp_path / "scratch" / "data")
     monkeypatch.setattr(bench, "ARRAYS", tmp_path / "scratch" / "graded")
     bench.export("retinamnist", tmp_path)

@@ -1,12 +1,12 @@
-"""Fit implicit's ALS or BPR: a JSON job per line comes in, a JSON answer per line goes out.
+"""Fit implicit's ALS or BPR: one JSON job per line in, one JSON answer per line out.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/peers/implicit/fit.py < jobs
 
-A job has ``train`` (a CSR matrix as scipy saves it), ``width``, ``seed``, ``settings`` (``alpha``
-and ``regularization``; for BPR also ``learning_rate``, and no alpha), ``iterations``, ``model``
-(``als``, or ``bpr``, which has one column more for biases) and ``out``, a folder that gets
-``queries.npy`` and ``candidates.npy``. The answer has the seconds of the fit alone. One thread for
-BLAS is what the library itself asks for: it has threads of its own.
+A job has ``train`` (a CSR matrix saved by scipy), ``width``, ``seed``, ``settings`` (``alpha`` and
+``regularization``; for BPR ``learning_rate`` instead of alpha), ``iterations``, ``model`` (``als``,
+or ``bpr``, which has one more column for biases) and ``out``, a folder for ``queries.npy`` and
+``candidates.npy``. The answer has the seconds of the fit alone. The library itself recommends one
+thread for BLAS: it has its own threads.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Fit irspack's implicit ALS: a JSON job per line comes in, a JSON answer per line goes out.
+"""Fit irspack's implicit ALS: one JSON job per line in, one JSON answer per line out.
 
     python benchmarks/peers/irspack/fit.py < jobs
 
-A job has ``train`` (a CSR matrix as scipy saves it), ``width``, ``seed``, ``settings`` (``alpha0``
-and ``reg``), ``iterations`` (epochs, all of them run) and ``out``, a folder that gets
-``queries.npy`` and ``candidates.npy``. The answer has the seconds of the fit alone.
+A job has ``train`` (a CSR matrix saved by scipy), ``width``, ``seed``, ``settings`` (``alpha0`` and
+``reg``), ``iterations`` (epochs; all of them run) and ``out``, a folder for ``queries.npy`` and
+``candidates.npy``. The answer has the seconds of the fit alone.
 """
 
 import json

@@ -1,18 +1,18 @@
-"""Fit with LibAUC's losses of the partial AUC: a JSON job per line in, a JSON answer per line out.
+"""Fit LibAUC's partial-AUC losses: one JSON job per line in, one JSON answer per line out.
 
     PYTHONPATH=src python benchmarks/peers/libauc/fit.py < jobs
 
-A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA
-where there is one: their losses go there unasked) and ``out``, which gets the scores of the asked
-rows. The encoder, its start, the flips and the history of the learning rate are rankfold's; an
-output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``, the score is the sum of the
-sigmoids. Their optimiser goes with their loss: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or
-SOPA (CVaR, ``beta`` and ``eta``). As in their examples, the losses see sigmoids.
+A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings``, ``seed``, ``device`` (CUDA if
+there is one: their losses move there by themselves) and ``out``, a file for the scores of the asked
+rows. The encoder, its initial weights, the flips and the learning-rate schedule are rankfold's. One
+output per threshold is a task of LibAUC's ``MultiLabelpAUCLoss``; the score is the sum of the
+sigmoids. Each loss has its optimiser: ``mode`` SOPAs (KL, ``Lambda`` and ``gamma``) or SOPA (CVaR,
+``beta`` and ``eta``). As in their examples, the losses receive sigmoids.
 
 ``batches`` is ``tri`` for their TriSampler, half of a task's rows positive, or ``rows`` for a
-permutation, where a batch in which a task has one side alone leaves that task out (their losses
-refuse it). ``libauc.sampler`` imports torchvision for a check of a type that is not reached here:
-an empty module stands for it. The answer has the CPU seconds of the fit.
+permutation. There, a task with only positives or only negatives in a batch is skipped, since their
+losses refuse it. ``libauc.sampler`` imports torchvision for a type check that is not reached here:
+an empty module replaces it. The answer has the CPU seconds of the fit.
 """
 
 import json

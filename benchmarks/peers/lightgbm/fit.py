@@ -1,11 +1,11 @@
-"""Fit LightGBM on graded rows: a JSON job per line comes in, a JSON answer per line goes out.
+"""Fit LightGBM on graded rows: one JSON job per line in, one JSON answer per line out.
 
     python benchmarks/peers/lightgbm/fit.py < jobs
 
 A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings`` (parameters of LightGBM, and
-``trees``, the rounds), ``seed`` and ``out``, which gets the scores of the asked rows: the expected
-grade of a multiclass model. Categories are given as such, pictures as one number per pixel and
-channel. The answer has the CPU seconds of the fit, the making of its bins included.
+``trees``, the rounds), ``seed`` and ``out``, a file for the scores of the asked rows: the expected
+grade of a multiclass model. Categorical columns are declared as such; images become one number per
+pixel and channel. The answer has the CPU seconds of the fit, including the construction of bins.
 """
 
 import json

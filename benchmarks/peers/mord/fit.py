@@ -1,11 +1,11 @@
-"""Fit mord's ordinal logistic regression: a JSON job per line in, a JSON answer per line out.
+"""Fit mord's ordinal logistic regression: one JSON job per line in, one JSON answer per line out.
 
     python benchmarks/peers/mord/fit.py < jobs
 
 A job has ``data`` (arrays ``train_*`` and ``asked_*``), ``settings`` (``alpha``), ``seed``, which
-changes nothing, and ``out``, which gets the scores of the asked rows: the linear score, of which
-the expected grade is a rising function. Numbers and pixels have mean 0 and deviation 1, categories
-are one column per level. The answer has the CPU seconds of the fit, these columns included.
+has no effect, and ``out``, a file for the scores of the asked rows: the linear score; the expected
+grade increases with it. Numbers and pixels are standardised; categories are one-hot columns. The
+answer has the CPU seconds of the fit, including these columns.
 """
 
 import json

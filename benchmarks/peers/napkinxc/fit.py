@@ -1,8 +1,8 @@
-"""Fit napkinXC's probabilistic label tree: see ``peers/text_job.py`` for what goes in and out.
+"""Fit napkinXC's probabilistic label tree; ``peers/text_job.py`` defines jobs and answers.
 
-    PYTHONPATH=benchmarks:benchmarks/peers python benchmarks/peers/napkinxc/fit.py JOB
+    PYTHONPATH=. python benchmarks/peers/napkinxc/fit.py JOB
 
-It has no place for the text of labels. Its prediction is exact (uniform-cost search of the tree).
+It does not use label texts. Its prediction is exact (uniform-cost search of the tree).
 """
 
 from pathlib import Path
@@ -12,7 +12,8 @@ import numpy as np
 from napkinxc.models import PLT
 from numpy.typing import NDArray
 from scipy import sparse
-from text_job import THREADS, Known, Predict, main
+
+from benchmarks.peers.text_job import THREADS, Known, Predict, main
 
 
 def fit(known: Known, settings: dict[str, Any], seed: int, folder: Path) -> Predict:

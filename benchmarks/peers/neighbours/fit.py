@@ -1,6 +1,6 @@
-"""Labels of the nearest documents, and labels whose text is near: see ``peers/text_job.py``.
+"""Labels of the nearest documents, and labels with similar texts; see ``peers/text_job.py``.
 
-    PYTHONPATH=benchmarks:benchmarks/peers python benchmarks/peers/neighbours/fit.py JOB
+    PYTHONPATH=. python benchmarks/peers/neighbours/fit.py JOB
 
 With N the ``k`` documents whose words have the largest cosine with those of x::
 
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from text_job import Known, Predict, first, main
+
+from benchmarks.peers.text_job import Known, Predict, first, main
 
 BLOCK = 256
 

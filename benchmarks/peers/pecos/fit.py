@@ -1,11 +1,11 @@
-"""Fit PECOS' XR-Linear: see ``peers/text_job.py`` for what comes in and goes out.
+"""Fit PECOS' XR-Linear; ``peers/text_job.py`` defines jobs and answers.
 
-    PYTHONPATH=benchmarks:benchmarks/peers python benchmarks/peers/pecos/fit.py JOB
+    PYTHONPATH=. python benchmarks/peers/pecos/fit.py JOB
 
-A label's features are the normalised sum of its documents' words (PIFA); the tree comes from their
-hierarchical k-means. ``label_text`` says what the words of labels are used for: ``""`` nothing;
-``"tree"`` they stand beside PIFA in the k-means (``pifa_lf_concat``, the library's own way);
-``"documents"`` that, and each label's text is one more training document whose one label it is.
+A label's features are the normalised sum of its documents' words (PIFA); the tree comes from
+hierarchical k-means on them. ``label_text`` is the use of label texts: ``""`` none; ``"tree"``
+beside PIFA in the k-means (``pifa_lf_concat``, the library's own way); ``"documents"`` the same,
+and each label's text is one more training document with this label only.
 """
 
 from pathlib import Path
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
 from scipy import sparse
-from text_job import THREADS, Known, Predict, first, main
+
+from benchmarks.peers.text_job import THREADS, Known, Predict, first, main
 
 
 def fit(known: Known, settings: dict[str, Any], seed: int, folder: Path) -> Predict:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rankfold.data.build.folding import bare
+from rankfold.data.build.tokens import normalise
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -51,7 +51,7 @@ def read_vectors(path: str, data: Dataset, width: int) -> TokenVectors:
             if not wanted:
                 break
         elif not word.isascii():
-            token = wanted.get(bare(word.decode(errors="replace")).encode())
+            token = wanted.get(normalise(word.decode(errors="replace")).encode())
             if token is not None and token not in folded:
                 folded[token] = _vector(line, path, number, width)
     by_token = folded | exact

@@ -17,30 +17,27 @@ from torch import Tensor
 from rankfold.data.build.align import (
     arrange,
     arrange_texts,
+    changed_rows,
     merge,
-    news,
     own_pairs,
     renumber,
     rows_of,
 )
-from rankfold.data.build.features import Keyed, align, open_table
-from rankfold.data.build.side_features import dropped
+from rankfold.data.build.features import align
 from rankfold.data.build.tokens import tokenise
 from rankfold.data.folder import (
     TOKENIZER,
-    check_pairs,
     from_tensors,
-    is_sound,
     texts_of,
-    to_columns,
     to_table,
-    to_tensors,
     tokenizer_of,
     vocabulary,
 )
+from rankfold.data.integrity import check_content, texts_valid
 from rankfold.data.prepare import as_data
-from rankfold.data.read.documents import TextTable, as_texts, open_texts
-from rankfold.data.read.files import BadRows
+from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.reading import BadRows
+from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
 from rankfold.index.build import Saved
 from rankfold.methods import METHODS
@@ -67,10 +64,10 @@ from rankfold.types import (
     TopK,
     Vocabulary,
     from_pairs,
+    to_tensors,
 )
 
-PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
-PER_CANDIDATE = {"candidates", "fold_weights"}  # tensors with a row per candidate
+FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
 class Ranking(NamedTuple):
@@ -253,7 +250,7 @@ class Ranker:
         grown = self._arranged(merge(self.queries, data.queries.keys.filter(having)))
         rows = data.queries.find(grown.queries.keys)
         more = arrange(train, rows)
-        seen, changed = grown.seen.union(more), news(grown.seen, more)
+        seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
         hidden = grown.excluded
         if excluded is not None:
             theirs = arrange(excluded, rows)
@@ -365,7 +362,7 @@ class Ranker:
         """The same with the rows of ``queries``: new ones are empty, others are gone."""
         rows = self.queries.find(queries.keys)
         tensors = dict(self.model.tensors)
-        for name in PER_QUERY & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_query, FOLDED_IN}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
@@ -382,7 +379,7 @@ class Ranker:
         """The same with the rows of ``candidates``, ours among them; new ones have zeros."""
         rows, places = self.candidates.find(candidates.keys), candidates.find(self.candidates.keys)
         tensors, n = dict(self.model.tensors), len(candidates)
-        for name in PER_CANDIDATE & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_candidate}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(renumber(histories(self.model, len(places)), places, n))
@@ -397,7 +394,7 @@ class Ranker:
     def _excludes_own(self) -> bool:
         """Whether no query may get the candidate of its own key."""
         own = own_pairs(self.queries, self.candidates)
-        return self.excluded is not None and len(news(self.excluded, own)) == 0
+        return self.excluded is not None and len(changed_rows(self.excluded, own)) == 0
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing the model that is there."""
@@ -443,7 +440,7 @@ def check_grows(method: str) -> None:
 
 def _left_out(bad: BadRows) -> dict[str, Any]:
     """How many rows could not be used and, if there are any, why, and where the first are."""
-    told = {"dropped": dropped(bad)} if bad.counts else {}
+    told = {"dropped": bad.summary()} if bad.counts else {}
     return {"left_out": bad.total, **told}
 
 
@@ -461,7 +458,7 @@ def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns
             "this model was fitted without features of candidates",
             hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
         )
-    return encode, to_columns(model.notes["candidate_columns"])
+    return encode, Columns.from_json(model.notes["candidate_columns"])
 
 
 def _check_new(table: Keyed, candidates: Vocabulary) -> None:
@@ -511,7 +508,7 @@ def _in_candidates(
     data: Dataset, candidates: Vocabulary
 ) -> tuple[Interactions, Interactions | None]:
     """The training pairs and the excluded pairs of data, as far as their candidates are known."""
-    check_pairs(data)
+    check_content(data)
     rows, n = rows_of(candidates, data.candidates), len(candidates)
     train = renumber(data.split("train"), rows, n)
     if train.n_pairs == 0:
@@ -540,7 +537,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     elif method.fold_in is not None:
         vectors = method.fold_in(model, seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
-    tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
+    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
 
 
@@ -597,7 +594,7 @@ def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
     if kind_of(folder) != "texts":
         return {}
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
-    if texts is None or not is_sound(texts, n_tokens):
+    if texts is None or not texts_valid(texts, n_tokens):
         what = "has no texts of its queries" if texts is None else "its texts are no texts"
         raise store.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}

@@ -1,4 +1,4 @@
-"""Implicit-feedback factorisation: WRMF, iALS, PureSVD. Every pair of no grade counts as a zero."""
+"""Implicit-feedback factorisation: WRMF, iALS, PureSVD. A pair that was not chosen is a zero."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rankfold import config
-from rankfold.data.build.graded import hashes, joined
-from rankfold.data.folder import check_pairs
+from rankfold.data.build.graded import hashes, train_and_validation
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import connect, device_of, standing
 from rankfold.errors import UserError, enough_memory
@@ -29,7 +29,7 @@ from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
 from rankfold.models.grader import FITTED, Grader, load
-from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY, Ranker
+from rankfold.models.ranker import Ranker
 from rankfold.storage import folder
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint
@@ -109,7 +109,7 @@ class Job:
         data, train = self.data, self.data.train
         if isinstance(train, Graded):
             every = data if self.comm.size == 1 else as_data(self.given)
-            return replace(data, train=joined(every, self.comm), validation=None)
+            return replace(data, train=train_and_validation(every, self.comm), validation=None)
         return replace(data, train=train.union(data.split("validation")), validation=None)
 
     def identity(self) -> dict[str, Any]:
@@ -127,7 +127,9 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or pairs to train on as they are: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: the method's own settings and the fields of ``Fitting``.
+        options: settings of the method and fields of ``Fitting``. ``rankfold methods NAME`` lists
+            the settings with defaults, bounds and help; ``describe_settings(METHODS[name].config)``
+            of ``rankfold.config`` does in Python.
 
     Under torchrun all processes fit one model together. Rank 0 writes it and gets all of it, the
     others get the rows of their own queries; a model of graded rows is whole on all.
@@ -185,7 +187,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
             f"{name} ranks by the texts of queries, and the data has none",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
-    check_pairs(job.data)
+    check_content(job.data)
     _check_metric(job)
     job = replace(job, how=replace(how, metric=_metric(job)), is_chosen=_is_telling(job))
     if job.out is not None and comm.rank == 0:
@@ -327,7 +329,8 @@ def _run(
             if job.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
                 extra["over"] = torch.tensor(over)  # a refit is all that follows
-                now = Checkpoint(identity, history, {**step.state(), **extra}, step.divided)
+                state, per_query = {**step.state(), **extra}, job.method.per_query
+                now = Checkpoint(identity, history, state, step.divided, per_query)
                 checkpoint.save(checkpoint.path_of(job.out), now, job.comm)
                 saved = monotonic()
             if stop:
@@ -512,7 +515,7 @@ def _with_candidates(model: Model, job: Job) -> Model:
     whole = {
         name: _all_rows(tensor, job, on_all=True)
         for name, tensor in model.tensors.items()  # in an order that all ranks have
-        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
+        if name in job.method.per_candidate and len(tensor) < len(job.data.candidates)
     }
     tensors = {**model.tensors, **whole}
     if any(table.device != model.tensors[name].device for name, table in whole.items()):
@@ -527,8 +530,9 @@ def _collected(model: Model, job: Job) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        per_candidate = name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
-        if name in PER_QUERY or per_candidate:
+        divided = len(tensor) < len(job.data.candidates)
+        per_candidate = name in job.method.per_candidate and divided
+        if name in job.method.per_query or per_candidate:
             whole = _all_rows(tensor, job, on_all=per_candidate)
             tensors[name] = whole if per_candidate or job.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)

@@ -22,8 +22,6 @@ from rankfold.storage import folder as store
 from rankfold.training.history import History
 from rankfold.types import Comm, Model
 
-PER_QUERY = ("queries", "folded_in")  # tensors of a model with a row per query
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -36,6 +34,7 @@ class Checkpoint:
     history: History
     state: Mapping[str, Tensor]  # of the step, with its number and the generator's state
     divided: Collection[str] = ()  # names in it of tables that are divided among processes
+    per_query: Collection[str] = ("queries",)  # names of the model's tensors with a row per query
 
 
 def path_of(model: Path) -> Path:
@@ -80,13 +79,13 @@ def _of_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[str]:
 
     One of an earlier checkpoint may be whole, though the state has a share of it now.
     """
-    names = [name for name in (*PER_QUERY, *checkpoint.divided) if name in model.tensors]
+    names = [name for name in (*checkpoint.per_query, *checkpoint.divided) if name in model.tensors]
     return [name for name in dict.fromkeys(names) if not _is_whole(name, checkpoint, model, comm)]
 
 
 def _is_whole(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
     """Whether all processes have all rows of a table that is divided in the state."""
-    if comm.size == 1 or name in PER_QUERY or name not in checkpoint.state:
+    if comm.size == 1 or name in checkpoint.per_query or name not in checkpoint.state:
         return False
     lengths = [len(model.tensors[name]), len(checkpoint.state[name])]
     kept, divided = comm.sum(torch.tensor(lengths)).tolist()

@@ -10,6 +10,10 @@ This package and everything that trains imports only torch and numpy when it is 
 """
 
 from rankfold.types.data import (
+    SPLITS,
+    TEST,
+    TRAIN,
+    VALIDATION,
     Columns,
     Dataset,
     Features,
@@ -21,6 +25,8 @@ from rankfold.types.data import (
     SplitName,
     Texts,
     from_pairs,
+    silent,
+    to_tensors,
 )
 from rankfold.types.fitting import (
     Method,
@@ -43,13 +49,23 @@ from rankfold.types.parts import (
     Sampler,
     TopK,
 )
+from rankfold.types.spaces import (
+    Choices,
+    Range,
+    Space,
+)
 from rankfold.types.vocabulary import (
     Key,
     Vocabulary,
 )
 
 __all__ = [
+    "SPLITS",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
     "Batch",
+    "Choices",
     "Columns",
     "Comm",
     "Dataset",
@@ -70,13 +86,17 @@ __all__ = [
     "Picks",
     "Pool",
     "Progress",
+    "Range",
     "Run",
     "Sampler",
     "Side",
+    "Space",
     "SplitName",
     "Step",
     "Texts",
     "TopK",
     "Vocabulary",
     "from_pairs",
+    "silent",
+    "to_tensors",
 ]

@@ -16,19 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold import fit
-from rankfold.data import folder
+from rankfold.data import folder, integrity
 from rankfold.data.build import graded
-from rankfold.data.build.graded import Splitting, assign, read_rows
-from rankfold.data.build.grades import GradedRows, spelled
+from rankfold.data.build.graded import SplitOptions, assign
+from rankfold.data.build.grades import GradedRows, as_words
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
-from rankfold.data.read.files import LINE, Reading
 from rankfold.data.read.graded_rows import RawRows
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Graded, SplitName
 
 GRADES = ["low", "middle", "high"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
-FEATURES: dict[str, Any] = {"format": "features", "grade": "severity", "grades": GRADES}
+FEATURES: dict[str, Any] = {"format": "features", "grade_column": "severity", "grades": GRADES}
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def patients() -> pl.DataFrame:
 
 
 def prepared(table: Any, **options: Any) -> Dataset:
-    return prepare(table, query="id", **(FEATURES | options))
+    return prepare(table, query_column="id", **(FEATURES | options))
 
 
 def ages(data: Dataset) -> dict[str, list[float]]:
@@ -127,7 +128,9 @@ def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> No
         case "dat":
             head = "@relation r\n@attribute __line__ real\n@attribute y {0, 1}\n@data\n"
             path.write_text(head + table.write_csv(include_header=False))
-    data = prepare(path if path.exists() else table, format="features", grade="y", split=(1, 0, 0))
+    data = prepare(
+        path if path.exists() else table, format="features", grade_column="y", split=(1, 0, 0)
+    )
     assert data.columns == Columns(("__line__",), {})
     assert data.graded("train").numbers[:, 0].tolist() == table["__line__"].to_list()
 
@@ -135,13 +138,13 @@ def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> No
 def test_several_files_are_one_table(patients: pl.DataFrame, tmp_path: Path) -> None:
     patients[:11].write_csv(tmp_path / "a.csv")
     patients[11:].write_parquet(tmp_path / "b.parquet")
-    data = prepare(tmp_path / "a.csv", tmp_path / "b.parquet", query="id", **FEATURES)
+    data = prepare(tmp_path / "a.csv", tmp_path / "b.parquet", query_column="id", **FEATURES)
     assert data.fingerprint == prepared(patients).fingerprint
 
 
 def test_levels_are_those_of_train_alone(patients: pl.DataFrame) -> None:
     late = patients.with_columns(sex=pl.lit("x"))
-    data = prepare(train=patients, test=late, validation_share=0.0, query="id", **FEATURES)
+    data = prepare(train=patients, test=late, validation_share=0.0, query_column="id", **FEATURES)
     assert data.columns is not None
     assert data.columns.levels == {"sex": ("f", "m")}
     assert data.graded("test").categories.unique().tolist() == [-1]
@@ -169,15 +172,18 @@ def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
     assert why.keys() == {"same", "empty", "name", "days", "code"}
     assert "same value" in why["same"]
     assert "no value" in why["empty"]
-    assert "different values" in why["name"]
+    assert "distinct values" in why["name"]
     assert "Date" in why["days"]
-    assert why["code"] == "as asked"
+    assert why["code"] == "named by --drop-columns"
 
 
 def test_numbers_that_are_too_large_are_told(patients: pl.DataFrame) -> None:
     data = prepared(patients.with_columns(far=pl.Series([None, *[1e300] * 29])))
     (entry,) = data.summary["left_out"]
-    assert entry == {"column": "far", "why": "its numbers are too large: Float32 ends at 3.4e38"}
+    assert entry == {
+        "column": "far",
+        "why": "its numbers are too large: the largest Float32 is 3.4e38",
+    }
 
 
 @pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["1", "2", "3"])])
@@ -199,7 +205,7 @@ def test_codes_of_a_type_of_text_are_categories(
     with pytest.raises(UserError, match=r"'code' of the table holds Float64, .* with text"):
         read_rows(whole.with_columns(code=pl.lit(1.5)), data.columns)
     assert prepared(tmp_path / "t.csv").summary["numbers"] == 2  # a CSV has no types
-    both = prepare(train=tmp_path / "t.csv", test=table, query="id", **FEATURES)
+    both = prepare(train=tmp_path / "t.csv", test=table, query_column="id", **FEATURES)
     assert both.summary["numbers"] == 1
 
 
@@ -208,9 +214,9 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
     lines[40] = f"n. d.,{lines[40].partition(',')[2]}"
     for n, place in ((600, "doubtful"), (3000, "left_out")):  # 3,000 levels are too many
         (tmp_path / "t.csv").write_text("\n".join(["dose,mixed,y", *lines[:n]]))
-        data = prepare(tmp_path / "t.csv", format="features", grade="y")
+        data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
         why = {entry["column"]: entry["why"] for entry in data.summary[place]}
-        assert why["dose"].endswith("'n. d.' (t.csv:42) is no number")
+        assert why["dose"].endswith("'n. d.' (t.csv:42) is not a number")
         assert "no number" not in why.get("mixed", "")
         assert place == "left_out" or why.keys() == {"dose"}
 
@@ -218,8 +224,8 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
 def test_decimal_commas_are_told(tmp_path: Path) -> None:
     lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
     (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
-    data = prepare(tmp_path / "t.csv", format="features", grade="y")
-    why = "'0,0' (t.csv:2) is no number: decimals have a point, thousands no mark"
+    data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
+    why = "'0,0' (t.csv:2) is not a number: write decimals with a point"
     assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
 
 
@@ -235,7 +241,9 @@ def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame
 
 @pytest.mark.parametrize("values", [[2, 10, 1], ["2", "10", "1"], [2.0, 10.0, 1.0]], ids=str)
 def test_numbers_ascend(values: list[Any]) -> None:
-    data = prepare(pl.DataFrame({"x": range(30), "y": values * 10}), format="features", grade="y")
+    data = prepare(
+        pl.DataFrame({"x": range(30), "y": values * 10}), format="features", grade_column="y"
+    )
     assert data.summary["grade_names"] == ["1", "2", "10"]
     train = data.graded("train")
     expected = [[1, 2, 0][int(x) % 3] for x in train.numbers[:, 0]]
@@ -244,7 +252,7 @@ def test_numbers_ascend(values: list[Any]) -> None:
 
 def test_numbers_may_be_given_an_order_in_any_spelling() -> None:
     table = pl.DataFrame({"x": range(30), "y": ["1.0", "2", "3"] * 10})
-    data = prepare(table, format="features", grade="y", grades=[3, 2, 1])
+    data = prepare(table, format="features", grade_column="y", grades=[3, 2, 1])
     assert data.summary["grade_names"] == ["3", "2", "1"]
     assert data.graded("train").grades.tolist() == [
         2 - int(x) % 3 for x in data.graded("train").numbers[:, 0]
@@ -304,7 +312,7 @@ def test_shares_hold_for_each_grade(
 ) -> None:
     rows = graded_rows(counts)
     parts = (1 - sum(shares), *shares)
-    splits = assign(rows, Splitting(parts, 0.1, seed))
+    splits = assign(rows, SplitOptions(parts, 0.1, seed))
     assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
     for grade, n in enumerate(counts):
         found = np.bincount(splits[rows.grades == grade], minlength=3)
@@ -315,7 +323,7 @@ def test_shares_hold_for_each_grade(
                 assert abs(found[number] - parts[number] * n) <= 1
             else:
                 assert found[number] == 0
-    again = assign(rows, Splitting(parts, 0.1, seed))
+    again = assign(rows, SplitOptions(parts, 0.1, seed))
     assert (again == splits).all()
 
 
@@ -340,7 +348,7 @@ def test_given_files_stay_apart_and_validation_is_carved(
     patients[:24].write_csv(tmp_path / "a.csv")
     patients[24:].write_csv(tmp_path / "b.csv")
     files = {"train": tmp_path / "a.csv", "test": tmp_path / "b.csv"}
-    data = prepare(**files, query="id", validation_share=0.25, **FEATURES)
+    data = prepare(**files, query_column="id", validation_share=0.25, **FEATURES)
     found = ages(data)
     assert found["test"] == [20.5 + i for i in range(24, 30)]
     assert data.summary["validation"]["grades"] == [2, 2, 2]
@@ -387,9 +395,9 @@ def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
 )
 def test_damaged_rows_are_found(damage: Any, patients: pl.DataFrame) -> None:
     data = prepared(patients)
-    folder.check_pairs(data)
+    integrity.check_content(data)
     with pytest.raises(UserError, match="the test rows are damaged"):
-        folder.check_pairs(replace(data, test=damage(data.test)))
+        integrity.check_content(replace(data, test=damage(data.test)))
 
 
 def test_columns_that_do_not_fit_are_refused(patients: pl.DataFrame, tmp_path: Path) -> None:
@@ -467,7 +475,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert data.summary["images"] == [4, 4, 3]
     assert data.summary["grade_names"] == ["0", "1", "2"]
     assert data.summary["dropped"] == [
-        {"why": "a file that is no image", "rows": 1, "first": ["eyes/0/notes.txt"]}
+        {"why": "a file that is not an image", "rows": 1, "first": ["eyes/0/notes.txt"]}
     ]
     seen = []
     for name in SPLITS:
@@ -531,9 +539,9 @@ def test_images_of_32_bits_are_left_out_and_not_clipped(dtype: type, tmp_path: P
     Image.fromarray(np.full((4, 4), 1000, dtype=dtype)).save(home / "0" / "deep.tif")
     data = prepare(home, format="features")
     [gone] = data.summary["dropped"]
-    assert gone["why"].startswith("an image of 32 bits a pixel")
+    assert gone["why"].startswith("an image of 32 bits per pixel")
     assert gone["first"] == ["eyes/0/deep.tif"]
-    with pytest.raises(UserError, match="32 bits a pixel: convert it"):
+    with pytest.raises(UserError, match="32 bits per pixel: convert it"):
         prepare(home, format="features", strict=True)
 
 
@@ -559,8 +567,8 @@ def test_new_rows_are_read_by_the_columns_of_a_model(patients: pl.DataFrame) -> 
     assert rows.grades.tolist() == [-1, -1, -1]
     assert rows.images is None
     assert keys.to_list() == [0, 1, 2]
-    assert read_rows(new, columns, key="id").keys.to_list() == [7, 8, 9]
-    same = read_rows(patients, columns, grade="severity", grades=["low", "high"]).rows
+    assert read_rows(new, columns, key_column="id").keys.to_list() == [7, 8, 9]
+    same = read_rows(patients, columns, grade_column="severity", grades=["low", "high"]).rows
     assert same.grades.tolist() == [(0, -1, 1)[i % 3] for i in range(30)]
 
 
@@ -604,8 +612,8 @@ def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
     ("ages", "found", "hint"),
     [
         (["1", "NA", "n. d.", "4"], r"'n\. d\.' \(new\.csv:4\)", "correct this row, or leave"),
-        (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 rows like it, or leave"),
-        (["x", "y"], r"'x' \(new\.csv:2\)", "those that the model was fitted on"),
+        (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 similar rows, or leave"),
+        (["x", "y"], r"'x' \(new\.csv:2\)", "the types that the model was fitted with"),
     ],
 )
 def test_a_word_among_the_numbers_of_new_rows_is_told_with_its_place(
@@ -690,7 +698,7 @@ def test_one_new_image(tmp_path: Path) -> None:
     (home / "0" / "1.png").write_text("none")
     with pytest.raises(UserError, match=r"1\.png has no images") as caught:
         read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
-    assert caught.value.hint == "1 row with a file that is no image (0/1.png)"
+    assert caught.value.hint == "1 row with a file that is not an image (0/1.png)"
 
 
 def test_images_by_a_glob_have_the_keys_of_their_folder(
@@ -741,7 +749,7 @@ def test_a_bad_image_of_a_glob_is_a_bad_row(tmp_path: Path, reading: Reading) ->
     (home / "0" / "1.png").write_text("none")
     found = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1), reading=reading)
     assert len(found.rows) == 29
-    assert reading.bad.places == {"a file that is no image": ["eyes/0/1.png"]}
+    assert reading.bad.places == {"a file that is not an image": ["eyes/0/1.png"]}
 
 
 # ---------------------------------------------------------------------------------- bad input
@@ -753,78 +761,108 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
 @pytest.mark.parametrize(
     ("table", "options", "message", "hint"),
     [
-        (ROWS, {"grade": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
+        (ROWS, {"grade_column": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
         (ROWS, {}, "cannot tell where the grades", "--grade-column"),
-        (ROWS, {"grade": "y"}, "text, which has no order of its own: a,b,c", "--grades LOWEST"),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,q"},
+            {"grade_column": "y"},
+            "text, which has no order of its own: a,b,c",
+            "--grades LOWEST",
+        ),
+        (
+            ROWS,
+            {"grade_column": "y", "grades": "a,b,q"},
             "no row of the table has the grade 'q'",
             "a, b, c",
         ),
-        (ROWS, {"grade": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
-        (ROWS, {"grade": "y", "grades": "a"}, "one grade only: 'a'", "two or more"),
-        (ROWS.with_columns(y=1), {"grade": "y"}, "one grade only: '1'", "two or more"),
-        (ROWS.with_columns(y=None), {"grade": "y"}, "no grade in any row", "two or more"),
-        (ROWS[:0], {"grade": "y"}, "no usable rows", "right file"),
+        (ROWS, {"grade_column": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
+        (ROWS, {"grade_column": "y", "grades": "a"}, "one grade only: 'a'", "at least two"),
+        (ROWS.with_columns(y=1), {"grade_column": "y"}, "one grade only: '1'", "at least two"),
+        (ROWS.with_columns(y=None), {"grade_column": "y"}, "no grade in any row", "at least two"),
+        (ROWS[:0], {"grade_column": "y"}, "no usable rows", "right file"),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "drop_columns": "q"},
+            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "q"},
             "no column 'q' to drop",
             "x",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "drop_columns": "x"},
+            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "x"},
             "no column of features",
-            "x: as",
+            "x: named by",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "split": "last"},
+            {"grade_column": "y", "grades": "a,b,c", "split": "last"},
             "cannot be split by 'last'",
             "0.8",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
+            {"grade_column": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
             "not three shares that add up to 1",
             "write --split 0.8,0.1,0.1: shares of the rows of each grade",
         ),
-        (ROWS, {"grade": "y", "grades": "a,b,c", "kcore": 3}, "take no --kcore", "leave it out"),
-        (ROWS, {"grade": "y", "header": False}, "take no --no-header", "leave it out"),
-        (ROWS, {"grade": "y", "image_size": 0}, "the image size is 0", "pixels"),
         (
             ROWS,
-            {"grade": "y", "format": "table", "grades": "a"},
+            {"grade_column": "y", "grades": "a,b,c", "kcore": 3},
+            "take no --kcore",
+            "leave it out",
+        ),
+        (ROWS, {"grade_column": "y", "header": False}, "take no --no-header", "leave it out"),
+        (
+            ROWS,
+            {"grade_column": "y", "image_size": 0},
+            "`image_size` must be at least 1 and at most 4096, got 0",
+            "pixels",
+        ),
+        (
+            ROWS,
+            {"grade_column": "y", "format": "table", "grades": "a"},
             "pairs take no --grades",
             "features",
         ),
         (
             pl.DataFrame({"x": range(200), "y": np.arange(200) / 7}),
-            {"grade": "y"},
+            {"grade_column": "y"},
             "200 different values",
             "right column",
         ),
-        (np.zeros((3, 2)), {"grade": "y"}, "cannot read rows from ndarray", ".npz"),
+        (np.zeros((3, 2)), {"grade_column": "y"}, "cannot read rows from ndarray", ".npz"),
         ({"a": [1]}, {}, "no array of rows: it has a", "numbers"),
-        ({"X": [[1.0]], "y": [1, 2]}, {}, "unlike numbers of rows", "numbers"),
-        ({"X": [1.0], "y": [1]}, {}, r"of shape \(1,\), not \[n, F\]", "numbers"),
-        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict are", "numbers"),
+        ({"X": [[1.0]], "y": [1, 2]}, {}, "different row counts", "numbers"),
+        ({"X": [1.0], "y": [1]}, {}, r"has shape \(1,\), not \[n, F\]", "numbers"),
+        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict have type", "numbers"),
         ({"X": [[1.0]], "features": [[1.0]], "y": [1]}, {}, "both X and features", "same"),
-        ({"X": [[1.0]], "y": [1]}, {"grade": "z"}, "no array 'z'", "X, y"),
-        ({"X": [[1.0]], "y": [1]}, {"query": "z"}, "the dict has no column 'z'", "no columns"),
+        ({"X": [[1.0]], "y": [1]}, {"grade_column": "z"}, "no array 'z'", "X, y"),
+        (
+            {"X": [[1.0]], "y": [1]},
+            {"query_column": "z"},
+            "the dict has no column 'z'",
+            "no columns",
+        ),
         (
             {"images": np.zeros((2, 3, 9, 9), np.uint8), "y": [1, 2]},
             {},
-            "of shape",
-            "channels last",
+            "have shape",
+            "channels",
         ),
-        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "of type float64", "uint8"),
+        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "have type float64", "uint8"),
         ({"images": np.zeros((2, 9, 9), np.uint8)}, {}, "cannot tell where the grades", "none"),
-        ({"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 0 x 0 pixels", "of 1"),
-        ({"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 7 x 0 pixels", "of 1"),
-        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades alone"),
+        (
+            {"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2},
+            {},
+            "have 0 x 0 pixels",
+            "at least 1",
+        ),
+        (
+            {"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2},
+            {},
+            "have 7 x 0 pixels",
+            "at least 1",
+        ),
+        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades only"),
         (
             {
                 "train_images": np.zeros((2, 9, 9), np.uint8),
@@ -833,7 +871,7 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
                 "test_labels": [0, 1],
             },
             {},
-            "are of shape",
+            "have shape",
             "same height",
         ),
     ],
@@ -855,7 +893,7 @@ def test_what_cannot_be_prepared_is_told(
         (pl.Series([timedelta(1), timedelta(2)]), "Duration"),
         (pl.Series([{"a": 1}, {"a": 2}]), "Struct"),
         (pl.Series([complex(1), None], dtype=pl.Object), "complex"),
-        (pl.Series([b"\xff", b"\xfe"]), "bytes that are no text"),
+        (pl.Series([b"\xff", b"\xfe"]), "bytes that are not text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -863,10 +901,10 @@ def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None
     table = pl.DataFrame({"x": range(10), "y": pl.concat([values] * 5)})
     for grades in (None, ["1", "2"]):
         with pytest.raises(UserError, match=f"the grades in 'y' are {kind}") as caught:
-            prepare(table, format="features", grade="y", grades=grades)
+            prepare(table, format="features", grade_column="y", grades=grades)
         assert "numbers, text or dates" in caught.value.hint
     with pytest.raises(UserError, match=f"the grades in 'y' are {kind}"):
-        read_rows(table, Columns(("x",), {}), grade="y", grades=["1", "2"])
+        read_rows(table, Columns(("x",), {}), grade_column="y", grades=["1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -885,8 +923,8 @@ def test_arrays_that_are_no_grades_are_told(kind: str, tmp_path: Path) -> None:
 def test_types_that_do_not_go_together_are_told() -> None:
     plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
     for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
-        with pytest.raises(UserError, match=r"do not go together.*List") as caught:
-            prepare(train=plain, test=other, format="features", grade="y")
+        with pytest.raises(UserError, match=r"incompatible types.*List") as caught:
+            prepare(train=plain, test=other, format="features", grade_column="y")
         assert "numbers or text" in caught.value.hint
 
 
@@ -900,12 +938,12 @@ def test_an_image_of_one_pixel_can_be_fitted() -> None:
 
 
 def test_a_grade_without_rows_to_learn_from_is_told() -> None:
-    with pytest.raises(UserError, match="no row of the grade 'c' is for training"):
+    with pytest.raises(UserError, match="no row of the grade 'c' is in train"):
         prepare(
             train=ROWS.filter(pl.col("y") != "c"),
             test=ROWS,
             format="features",
-            grade="y",
+            grade_column="y",
             grades="a,b,c",
         )
 
@@ -914,16 +952,16 @@ def test_files_with_other_columns_are_told(tmp_path: Path) -> None:
     ROWS.write_csv(tmp_path / "a.csv")
     ROWS.rename({"x": "z"}).write_csv(tmp_path / "b.csv")
     with pytest.raises(UserError, match=r"b.csv has no column 'x', a.csv has one"):
-        prepare(tmp_path / "*.csv", format="features", grade="y", grades="a,b,c")
+        prepare(tmp_path / "*.csv", format="features", grade_column="y", grades="a,b,c")
 
 
 def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
     images = np.empty(2, dtype=object)
     images[:] = [np.zeros((2, 2), np.uint8), np.zeros((3, 3), np.uint8)]
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 1])
-    with pytest.raises(UserError, match=r"a.npz: it holds objects") as caught:
+    with pytest.raises(UserError, match=r"a.npz: it holds Python objects") as caught:
         prepare(tmp_path / "a.npz", format="features")
-    assert "one size" in str(caught.value.hint)
+    assert "resize them" in str(caught.value.hint)
     (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 and then nothing")
     (tmp_path / "c.npz").write_bytes(b"")
     (tmp_path / "d.csv").write_text("")
@@ -931,7 +969,7 @@ def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "e.npy").rename(tmp_path / "e.npz")
     for name in ("b.npz", "c.npz", "d.csv", "e.npz"):
         with pytest.raises(UserError, match=name):
-            prepare(tmp_path / name, format="features", grade="y")
+            prepare(tmp_path / name, format="features", grade_column="y")
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
@@ -952,10 +990,10 @@ def test_images_without_folders_have_no_grade(tmp_path: Path) -> None:
 
 def test_sources_refuse_what_they_know_themselves() -> None:
     for options in ({"split": "0.5,0.2,0.3"}, {"grades": "0,1"}):
-        with pytest.raises(UserError, match="of its own"):
+        with pytest.raises(UserError, match="official splits and grades"):
             prepare(source="retinamnist", **options)
     with pytest.raises(UserError, match="take no --grade-column"):
-        prepare(source="retinamnist", grade="y")
+        prepare(source="retinamnist", grade_column="y")
 
 
 def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -965,7 +1003,7 @@ def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPa
     found = graded.hashes(rows)
     assert found[0] == found[1]
     assert len(found.unique()) == 3
-    monkeypatch.setattr(graded, "HASHED_BYTES", 1)
+    monkeypatch.setattr(graded, "HASH_BLOCK_BYTES", 1)
     assert torch.equal(graded.hashes(rows), found)
     pixels[1, 1, 1, 0] = 1
     assert len(graded.hashes(rows).unique()) == 4
@@ -999,24 +1037,24 @@ def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
         table = pl.DataFrame(
             {"x": range(20 * n), "y": column.cast(pl.String) if kind == "text" else column}
         )
-        names = prepare(table, format="features", grade="y").summary["grade_names"]
+        names = prepare(table, format="features", grade_column="y").summary["grade_names"]
         assert list(map(float, names)) == sorted(map(float, values))
         if values.dtype.is_integer():
             assert list(map(int, names)) == values.to_list()
-        new = read_rows(table, Columns(("x",), {}), grade="y", grades=names).rows
-        assert new.grades.tolist() == [names.index(name) for name in spelled(column, None)]
+        new = read_rows(table, Columns(("x",), {}), grade_column="y", grades=names).rows
+        assert new.grades.tolist() == [names.index(name) for name in as_words(column, None)]
 
 
 def test_large_grades_may_be_given_an_order() -> None:
     table = pl.DataFrame({"x": range(30), "y": [2.0, 1e39, 2**63 + 2**20] * 10})
-    data = prepare(table, format="features", grade="y", grades=["1e39", 2**63 + 2**20, "2"])
+    data = prepare(table, format="features", grade_column="y", grades=["1e39", 2**63 + 2**20, "2"])
     assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
 
 
 def test_whole_numbers_with_zeros_behind_a_point_are_the_same_grades() -> None:
     words = ["9007199254740993", "9007199254740993.0", "9007199254740992.", "2"]
     table = pl.DataFrame({"x": range(40), "y": words * 10})
-    names = prepare(table, format="features", grade="y").summary["grade_names"]
+    names = prepare(table, format="features", grade_column="y").summary["grade_names"]
     assert names == ["2", "9007199254740992", "9007199254740993"]
 
 

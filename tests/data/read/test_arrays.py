@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankfold.data.build.graded import read_rows
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
 from rankfold.data.read import arrays
 from rankfold.errors import UserError
@@ -39,7 +39,7 @@ def test_grades_by_split_may_have_any_name(shape: tuple[int, ...], tmp_path: Pat
     rows = by_split(X=numbers, severity=lambda n: severity(n).reshape(shape), labels=shift)
     np.savez(tmp_path / "d.npz", **rows)
     for source in (rows, tmp_path / "d.npz"):
-        data = prepare(source, format="features", grade="severity")
+        data = prepare(source, format="features", grade_column="severity")
         for name, n in SIZES.items():
             part = data.graded(name)  # type: ignore[arg-type]
             assert part.grades.tolist() == severity(n).tolist()
@@ -50,7 +50,7 @@ def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
     rows = {"X": numbers(20), "y": severity(20), "labels": shift(20)}
     with pytest.raises(UserError, match="both y and labels"):
         prepare(rows, format="features")
-    data = prepare(rows, format="features", grade="labels", split=(1.0, 0.0, 0.0))
+    data = prepare(rows, format="features", grade_column="labels", split=(1.0, 0.0, 0.0))
     assert data.graded("train").grades.tolist() == shift(20).tolist()
 
 
@@ -68,7 +68,7 @@ def test_a_split_without_the_grade_is_told(
     rows = by_split(X=numbers, severity=severity) | change
     rows = {name: values for name, values in rows.items() if values is not None}
     with pytest.raises(UserError, match=message) as caught:
-        prepare(rows, format="features", grade=grade)
+        prepare(rows, format="features", grade_column=grade)
     assert caught.value.hint == f"it has {', '.join(sorted(rows))}"
 
 
@@ -87,10 +87,10 @@ def test_rows_that_are_there_twice_are_refused(
 ) -> None:
     rows = by_split(X=numbers, y=severity, severity=severity) | more
     with pytest.raises(UserError, match=message) as caught:
-        prepare(rows, format="features", grade=grade)
+        prepare(rows, format="features", grade_column=grade)
     assert caught.value.hint
     with pytest.raises(UserError, match="has both"):
-        read_rows(rows, Columns(("number_0",), {}), grade=grade)
+        read_rows(rows, Columns(("number_0",), {}), grade_column=grade)
 
 
 def test_what_is_no_array_of_rows_may_stand_beside() -> None:
@@ -103,7 +103,7 @@ def test_what_is_no_array_of_rows_may_stand_beside() -> None:
 
 
 WHOLE = {"X": numbers(9), "stage": severity(9), "site": shift(9)[:, None], "maps": np.zeros((9, 3))}
-NONE = "none of its arrays could be grades: add grades [n], with splits to each of them"
+NONE = "none of its arrays could be grades: add grades [n], one per split if there are splits"
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,12 @@ def test_arrays_that_could_be_grades_are_named(rows: dict[str, Any], hint: str) 
 def test_what_a_hint_names_can_be_used() -> None:
     for rows in (WHOLE, by_split(X=numbers, stage=severity)):
         split = arrays.by_split(rows, None, "it")
-        parts = [arrays.understand(part, None, "it") for _, part in split]
+        parts = [arrays.to_rows(part, None, "it") for _, part in split]
         for name in frozenset.intersection(*(part.others for part in parts)):
-            assert prepare(rows, format="features", grade=name).summary["grade_names"] == ["0", "1"]
+            assert prepare(rows, format="features", grade_column=name).summary["grade_names"] == [
+                "0",
+                "1",
+            ]
 
 
 # ---------------------------------------------------------------------------------- damage
@@ -184,7 +187,7 @@ def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
     text = (tmp_path / "X.npy").read_bytes().replace(b"(30, 2)", b"(20, 2)")
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
         archive.writestr("X.npy", text)
-    with pytest.raises(UserError, match=r"is damaged: there is more of X\.npy than its array"):
+    with pytest.raises(UserError, match=r"is damaged: X\.npy has bytes after its array"):
         arrays.load(tmp_path / "d.npz")
 
 

@@ -453,7 +453,7 @@ def test_a_method_that_fails_is_a_row(
         ("ease", {"settings": {"ease": {"rag": 1}}}, "there is no option 'rag'"),
         ("ease", {"settings": {"ease": {"seed": 1}}}, "there is no option 'seed'"),
         ("ease", {"settings": {"bpr": {"lr": 1}}}, "for 'bpr', which is not compared"),
-        ("ease", {"settings": {"ease": {"reg": "x"}}}, "reg cannot be 'x'"),
+        ("ease", {"settings": {"ease": {"reg": "x"}}}, "`reg` must be a number, got 'x'"),
         ("ease", {"sweep": {"batch_size": [1]}}, "no method that is compared has"),
         ("ease", {"sweep": {"reg": [1]}, "settings": {"ease": {"reg": 2}}}, "swept too"),
         ("ease", {"seeds": 0}, "seeds is 0"),

@@ -20,7 +20,6 @@ from written import random_data
 import rankfold as rf
 from rankfold import config
 from rankfold.methods import METHODS
-from rankfold.methods.spaces import Choices, Range
 from rankfold.storage.folder import held
 from rankfold.tasks.fit import plan
 from rankfold.tasks.tune import Tuned, tune
@@ -28,7 +27,18 @@ from rankfold.tasks.tune import plan as planning
 from rankfold.tasks.tune import trial as trying
 from rankfold.tasks.tune.plan import parse_budget
 from rankfold.training.history import History
-from rankfold.types import Columns, Dataset, Method, Model, Run, Step, Vocabulary, from_pairs
+from rankfold.types import (
+    Choices,
+    Columns,
+    Dataset,
+    Method,
+    Model,
+    Range,
+    Run,
+    Step,
+    Vocabulary,
+    from_pairs,
+)
 
 SMALL = {"width": 8, "sweeps": 3}
 LEVELS = Range(0.0, 1.0)
@@ -452,7 +462,7 @@ def test_trials_that_fail_for_one_reason_end_early(
         ({"space": {"depth": LEVELS}}, "there is no option 'depth'"),
         ({"fixed": {"depth": 3}}, "there is no option 'depth'"),
         ({"fixed": {"patience": 3}}, "there is no option 'patience'"),
-        ({"fixed": {"level": "high"}}, "level cannot be 'high'"),
+        ({"fixed": {"level": "high"}}, "`level` must be a number, got 'high'"),
         ({"metric": "accuracy"}, "accuracy"),
         ({"tries": 3}, "there is no option 'tries'"),
     ],

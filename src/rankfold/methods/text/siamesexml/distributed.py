@@ -51,7 +51,7 @@ def thinned_documents(
 
     All processes know the length of each document, to draw for the whole batch.
     """
-    lengths = corpus.comm.gather(corpus.documents.counts()[batches.asking].int())
+    lengths = corpus.comm.gather(corpus.documents.counts()[batches.active].int())
 
     def thinned(batch: Rows, rng: torch.Generator) -> Texts:
         own = None

@@ -1,0 +1,145 @@
+"""The fits of ``quality/texts.py`` with only torch and numpy: on a GPU, from arrays.
+
+    python -m benchmarks.scale.texts_gpu export FOLDER [--arrays FILE]
+    python -m benchmarks.quality.text_arrays METHOD --out FILE [--seeds 0 1 2] [--set NAME=VALUE]
+
+A text method is fitted on train, selects its mix by nDCG@5 on 10,000 validation queries drawn by
+the seed, is fitted on train and validation with that selection, and is scored on test by
+``text_scores`` with exact search. FILE also has the figures of the first fit; those of other
+methods are in ``scale/texts_gpu.py``. Seeds in FILE are skipped. ``refit`` in FILE records whether
+the second fit is done: a run interrupted between the two resumes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.quality.text_scores import count, scores, split_truth
+from benchmarks.scale import texts_gpu
+from benchmarks.scale.texts_gpu import ARRAYS, DEPTH, FULL, SPLITS, Judged, Place, Row, load
+from rankfold.methods import METHODS
+from rankfold.types import Dataset, Model
+
+ASKED = 10_000  # validation queries, as ``rankfold.fit`` has it
+Pairs = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("method", choices=[n for n, m in METHODS.items() if m.data_kind == "texts"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--arrays", type=Path, default=ARRAYS)
+    parser.add_argument("--name", default="yso-finna-en", help="of the data, for FILE")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="settings")
+    args = parser.parse_args()
+    place = Place(torch.device(args.device), FULL, args.arrays)
+    given = {key: json.loads(value) for key, value in (s.split("=", 1) for s in args.settings)}
+    for seed in args.seeds:
+        study(args.method, given, seed, place, args.out, args.name)
+
+
+def study(method: str, given: Row, seed: int, place: Place, out: Path, name: str) -> None:
+    """Both fits of one seed, each kept as soon as it is done."""
+    found = json.loads(out.read_text()) if out.exists() else {}
+    found = {"recipe": method, "data": name, "test": [], **found}
+    row = next((row for row in found["test"] if row["seed"] == seed), None)
+    if row is None:
+        row = {"seed": seed, "refit": False, "device": device_name(place)}
+        found["test"].append(row)
+    data, pairs = load(place.arrays)
+    if "train_alone" not in row:
+        first = fitted(method, given, seed, data, pairs, place)
+        row |= {"settings": first.pop("settings"), "mixes": first.pop("mixes")}
+        row["train_alone"] = first
+        keep(out, found)
+    if not row["refit"]:
+        both = data.split("train").union(data.split("validation"))
+        whole = replace(data, train=both, validation=None)
+        again = fitted(method, row["settings"], seed, whole, pairs, place)
+        row |= {key: again[key] for key in again if key not in ("settings", "mixes")}
+        row["refit"] = True
+        keep(out, found)
+
+
+def device_name(place: Place) -> str:
+    return torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
+
+
+def keep(out: Path, found: Row) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    last = found["test"][-1]
+    shown = last if last["refit"] else last["train_alone"]
+    print(last["seed"], "refit" if last["refit"] else "fit", json.dumps(shown), flush=True)
+
+
+def fitted(method: str, settings: Row, seed: int, data: Dataset, pairs: Pairs, place: Place) -> Row:
+    """Fit, and the figures on test; where there is validation, the mix is chosen there."""
+    if place.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    judged = None if data.validation is None else Sampled(data, seed)
+    run = replace(place.run(judged), rng=torch.Generator().manual_seed(seed))
+    began, ends = place.wait(), []
+    model: Model | None = None
+    for step in METHODS[method].fit(data, METHODS[method].config(**settings), run):
+        model = step.model
+        if step.whole:
+            ends.append(round(place.wait() - began, 1))
+            print(f"epoch {step.number}, loss {step.loss:.4f}, {ends[-1]} s", flush=True)
+    seconds = place.wait() - began
+    assert model is not None
+    return {
+        "settings": dict(model.config),
+        "mixes": model.notes.get("mixes", []),
+        "fit_s": round(seconds, 1),
+        "epochs_done_at_s": ends,
+        "peak_gib": place.peak(),
+        "model_bytes": sum(tensor.nbytes for tensor in model.tensors.values()),
+        **tested(method, model, data, pairs, place),
+    }
+
+
+@dataclass(frozen=True)
+class Sampled(Judged):
+    """Some of the validation queries."""
+
+    seed: int
+
+    @property
+    def queries(self) -> Tensor:
+        rows = super().queries
+        rng = torch.Generator().manual_seed(self.seed)
+        return rows[torch.randperm(len(rows), generator=rng)[:ASKED].sort().values]
+
+
+def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place) -> Row:
+    """As ``texts_gpu.tested``, and for methods that search by themselves."""
+    search = METHODS[method].search_texts
+    if search is None:
+        return texts_gpu.tested(model, data, pairs, place)
+    documents, truth = split_truth(pairs, SPLITS.index("test"))
+    rows, hidden, ids = torch.from_numpy(documents), data.seen("test"), []
+    assert data.query_texts is not None
+    began = place.wait()
+    for some in rows.split(2**12):
+        exclude = hidden.select(some).to(place.device)
+        ids.append(search(model, data.query_texts.select(some), DEPTH, exclude).ids.cpu())
+    seconds = place.wait() - began
+    found = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
+    return {**found, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
+
+
+if __name__ == "__main__":
+    main()

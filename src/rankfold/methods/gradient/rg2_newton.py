@@ -1,0 +1,119 @@
+"""RG2 on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from rankfold.config import Settings, setting
+from rankfold.encoders.tables import Tables
+from rankfold.encoders.towers import Towers
+from rankfold.methods.gradient.model import EncoderKind, encode_candidates, make_encoder, model_of
+from rankfold.methods.pair_weights import training_rows
+from rankfold.solvers.newton_cg import (
+    Iterate,
+    Limits,
+    Params,
+    State,
+    gauss_newton_product,
+    hessian_product,
+    newton_cg,
+    unflatten,
+)
+from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
+
+STATE = ("params", "gradient", "direction", "loss", "damping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Settings):
+    """Settings of ``rg2-newton``."""
+
+    width: int = setting(64, at_least=1, help="length of the vectors")
+    encoder: EncoderKind = setting(
+        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
+    )
+    reg: float = setting(
+        0.3, at_least=0, help="regularisation of all parameters, divided by the number of rows"
+    )
+    steps: int = setting(
+        30, at_least=1, help="largest number of Newton steps; validation stops earlier"
+    )
+    products: int = setting(
+        50, at_least=1, help="largest number of products with the curvature in a step"
+    )
+
+
+class AllVectors(nn.Module):
+    """An encoder as a function of its parameters: the vectors of all rows."""
+
+    def __init__(self, encoder: Tables | Towers) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        return self.encoder.of_queries(None), self.encoder.of_candidates(None)
+
+
+def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
+    """A step per Newton step. At the minimum, a last step that moves nothing.
+
+    Tables use the Hessian, which reaches the minimum sooner. Networks use its positive
+    semi-definite part (Gauss-Newton).
+    """
+    rows = training_rows(data, "none", run.device)
+    module = AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
+    state, number, loss = None, 0, 0.0
+    if run.resume is not None:
+        state = {name: run.resume[name].to(run.device) for name in STATE}
+        number, loss = int(run.resume["number"]), float(state["loss"])
+        module.load_state_dict(
+            unflatten(state["params"], dict(module.named_parameters())), strict=False
+        )
+    began = perf_counter()
+    for iterate in descent(module, rows, config, config.steps - number, state):
+        number, loss, state = number + 1, iterate.loss, iterate.state
+        module.load_state_dict(iterate.params, strict=False)
+        model = model_of("rg2-newton", config, module.encoder, data, rows)
+        final = number == config.steps
+        yield Step(number, loss, perf_counter() - began, model, state.copy, final)
+        began = perf_counter()
+    if number < config.steps:
+        model = model_of("rg2-newton", config, module.encoder, data, rows)
+        yield Step(number + 1, loss, perf_counter() - began, model, dict, final=True)
+
+
+def descent(
+    module: AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
+) -> Iterator[Iterate]:
+    """Newton steps from the module's current parameters."""
+
+    def encode(values: Params) -> tuple[Tensor, Tensor]:
+        vectors: tuple[Tensor, Tensor] = functional_call(module, values, ())
+        return vectors
+
+    return newton_cg(
+        encode,
+        {name: parameter.detach().clone() for name, parameter in module.named_parameters()},
+        rows,
+        config.reg / (rows.n_queries + rows.n_candidates),
+        steps=steps,
+        curvature=hessian_product if config.encoder == "tables" else gauss_newton_product,
+        limits=Limits(steps=config.products),
+        state=state,
+    )
+
+
+METHOD = Method(
+    summary="rg2 on vectors from any encoder, by Newton's method with conjugate gradients",
+    config=Config,
+    data_kind="interactions",
+    fit=fit,
+    encode_candidates=encode_candidates,
+    paper="rg2",
+    space={"reg": Range(0.003, 10.0, log=True)},
+)
