@@ -530,8 +530,8 @@ def _collected(model: Model, job: Job) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        divided = len(tensor) < len(job.data.candidates)
-        per_candidate = name in job.method.per_candidate and divided
+        per_candidate = name in job.method.per_candidate and len(tensor) < len(job.data.candidates)
+
         if name in job.method.per_query or per_candidate:
             whole = _all_rows(tensor, job, on_all=per_candidate)
             tensors[name] = whole if per_candidate or job.comm.rank == 0 else tensor
