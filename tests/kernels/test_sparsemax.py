@@ -36,8 +36,8 @@ def by_bisection(scores: list[float]) -> float:
 
 def test_the_reference_is_its_formula() -> None:
     p, q = (t.detach() for t in vectors(0, 5, 30))
-    found = sparsemax_value_plain(p, q).tolist()
-    assert found == pytest.approx([by_bisection(row) for row in (p @ q.T).tolist()])
+    result = sparsemax_value_plain(p, q).tolist()
+    assert result == pytest.approx([by_bisection(row) for row in (p @ q.T).tolist()])
 
 
 @given(
@@ -51,9 +51,9 @@ def test_equals_the_reference(
     seed: int, b: int, n: int, scale: float, block_bytes: int | None
 ) -> None:
     inputs = vectors(seed, b, n, scale)
-    found = with_gradients(sparsemax_value(*inputs, block_bytes), inputs)
+    result = with_gradients(sparsemax_value(*inputs, block_bytes), inputs)
     expected = with_gradients(sparsemax_value_plain(*inputs), inputs)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
@@ -63,9 +63,9 @@ def test_float32_is_exact_to_its_digits(scale: float) -> None:
     exact = vectors(1, 6, 20_000, scale)
     single = [t.detach().float().requires_grad_() for t in exact]
     exact = [t.detach().double().requires_grad_() for t in single]
-    found = sparsemax_value(*single)
+    result = sparsemax_value(*single)
     expected = sparsemax_value_plain(*exact)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-6, atol=2e-6)
 
 
 @settings(deadline=None, max_examples=15)
@@ -76,7 +76,9 @@ def test_gradients_are_those_of_finite_differences(seed: int, scale: float) -> N
 
 
 @pytest.mark.parametrize("n", [TOP_SCORES, TOP_SCORES + 1, 1000])
-def test_equal_scores_share_alike_after_two_passes(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_scores_have_equal_shares_after_two_passes(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passes = []
     once = sparsemax._above
     monkeypatch.setattr(sparsemax, "_above", lambda *given: passes.append(1) or once(*given))

@@ -26,9 +26,9 @@ def test_the_choices_of_the_batch_are_there_once() -> None:
 
 
 def test_a_large_pool_has_all_candidates() -> None:
-    found = pool_of(batch(), torch.full((40,), 0.1), 40, torch.Generator())
-    assert found.ids.tolist() == list(range(40))
-    assert torch.equal(found.log_q, torch.zeros(40))
+    result = pool_of(batch(), torch.full((40,), 0.1), 40, torch.Generator())
+    assert result.ids.tolist() == list(range(40))
+    assert torch.equal(result.log_q, torch.zeros(40))
 
 
 def test_log_q_is_how_often_a_candidate_is_a_rival() -> None:
@@ -58,6 +58,6 @@ def test_log_q_is_how_often_a_candidate_is_a_rival() -> None:
 
 def test_a_batch_of_one_query_is_finite() -> None:
     rows = from_pairs(torch.tensor([0]), torch.tensor([2]), None, (1, 5))
-    found = pool_of(rows, torch.full((5,), 0.5), 1, torch.Generator())
-    assert found.ids.tolist() == [2]
-    assert not bool(found.log_q.isnan().any())
+    result = pool_of(rows, torch.full((5,), 0.5), 1, torch.Generator())
+    assert result.ids.tolist() == [2]
+    assert not bool(result.log_q.isnan().any())

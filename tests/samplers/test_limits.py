@@ -93,7 +93,7 @@ def test_limit(name: str, counts: Tensor, rng: torch.Generator) -> None:
 
 
 def test_the_limits_differ(counts: Tensor) -> None:
-    found = list(limits(counts).values())
-    for i, a in enumerate(found):
-        for b in found[:i]:
+    result = list(limits(counts).values())
+    for i, a in enumerate(result):
+        for b in result[:i]:
             assert float((a - b).abs().sum()) / 2 > 0.08

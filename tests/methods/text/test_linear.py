@@ -37,11 +37,11 @@ def learner_of(data: Dataset, **settings: Any) -> Learner:
 
 def dense(bags: Texts, n_words: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     assert bags.weights is not None
-    found = np.zeros((len(bags), n_words))
+    result = np.zeros((len(bags), n_words))
     rows = torch.repeat_interleave(bags.counts()).tolist()
     for row, token, weight in zip(rows, bags.tokens.tolist(), bags.weights.tolist(), strict=True):
-        found[row, token] = weight
-    return found
+        result[row, token] = weight
+    return result
 
 
 # ---------------------------------------------------------------------------------- learning
@@ -49,7 +49,7 @@ def dense(bags: Texts, n_words: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
-    """Two batches, by loops over dense weights, of which those of other words stay 0."""
+    """Two batches, by loops over dense weights; weights of other words stay 0."""
     data = random_data(seed)
     learner = learner_of(data, reg=0.1, lr=0.3, negatives=3, random_negatives=2)
     train, bags = data.split("train"), dense(learner.bags, learner.weights.n_words)
@@ -100,7 +100,7 @@ def test_a_batch_has_all_positives_and_no_false_negatives() -> None:
     assert not own & {pair for pair, t in zip(pairs, targets.tolist(), strict=True) if t == 0}
 
 
-def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> None:
+def test_near_misses_are_the_highest_unchosen_neighbours() -> None:
     data = random_data(1)
     assert data.query_texts is not None
     learner, train = learner_of(data, negatives=4), data.split("train")
@@ -115,22 +115,22 @@ def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> No
     scores.scatter_(1, every.ids.where(near, n), expected.scores)
     ids = learner.near_misses.long()
     own = scores.gather(1, ids.where(ids >= 0, n))
-    found = TopK(ids[learner.queries], own[learner.queries])
-    assert_same_ranking(found, TopK(*(t[learner.queries] for t in expected)))
+    result = TopK(ids[learner.queries], own[learner.queries])
+    assert_same_ranking(result, TopK(*(t[learner.queries] for t in expected)))
 
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
-    """By the classifiers, which have nearly all of the score; before they learn, by chance."""
+    """With alpha near 1 the classifiers decide; before training they are no better than chance."""
     data, asked, topics = topics_data(0)
     model = fitted(data, alpha=0.99)
-    found = linear.search_texts(model, asked, 1, None)
-    assert float((found.ids[:, 0] == topics).float().mean()) > 0.97
+    result = linear.search_texts(model, asked, 1, None)
+    assert float((result.ids[:, 0] == topics).float().mean()) > 0.97
     blind = replace(model, tensors={**model.tensors, "weights": -model.tensors["weights"]})
-    found = linear.search_texts(blind, asked, 1, None)
-    assert float((found.ids[:, 0] == topics).float().mean()) < 0.2
+    result = linear.search_texts(blind, asked, 1, None)
+    assert float((result.ids[:, 0] == topics).float().mean()) < 0.2
 
 
-def test_going_on_from_a_state_is_the_same_fit() -> None:
+def test_a_resumed_fit_is_the_same_fit() -> None:
     data = random_data(2)
     whole = steps_of(data, epochs=4)
     assert [step.number for step in whole] == [1, 2, 3, 4]
@@ -183,7 +183,7 @@ def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.Monkey
     )
     weights = np.zeros((n, len(index.idf)))
     weights.reshape(-1)[model.tensors["weight_keys"].numpy()] = model.tensors["weights"].numpy()
-    found = linear.search_texts(model, data.query_texts, n, None)
+    result = linear.search_texts(model, data.query_texts, n, None)
     for row, words in enumerate(words_of(data.query_texts)):
         expected = [0.0] * n
         for place, (y, score) in enumerate(zip(*(x[row].tolist() for x in near), strict=True)):
@@ -192,10 +192,10 @@ def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.Monkey
             expected[y] = (1 - alpha) * score + alpha * listed / (1 + exp(-s))
             if not words:
                 expected[y] = score
-        scores = torch.tensor([expected[y] for y in found.ids[row].tolist()])
-        torch.testing.assert_close(found.scores[row], scores, atol=1e-5, rtol=1e-5)
-        assert sorted(found.ids[row].tolist()) == list(range(n))
-        falling = list(zip((-found.scores[row]).tolist(), found.ids[row].tolist(), strict=True))
+        scores = torch.tensor([expected[y] for y in result.ids[row].tolist()])
+        torch.testing.assert_close(result.scores[row], scores, atol=1e-5, rtol=1e-5)
+        assert sorted(result.ids[row].tolist()) == list(range(n))
+        falling = list(zip((-result.scores[row]).tolist(), result.ids[row].tolist(), strict=True))
         assert falling == sorted(falling)  # equal scores by ascending id
 
 
@@ -211,28 +211,28 @@ def test_fewer_results_are_the_first_of_more(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.99])
-def test_what_is_excluded_is_never_returned_and_pads_follow(alpha: float) -> None:
+def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> None:
     data = random_data(6)
     assert data.query_texts is not None
     n_queries, n = data.split("train").n_queries, len(data.candidates)
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
     model = fitted(data, alpha=alpha)
-    found = linear.search_texts(model, data.query_texts, n + 9, exclude)
+    result = linear.search_texts(model, data.query_texts, n + 9, exclude)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
-        ids = found.ids[row].tolist()
+        ids = result.ids[row].tolist()
         assert set(ids[: len(allowed)]) == allowed
         assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((found.scores[row, len(allowed) :] == -torch.inf).all())
+        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    found = linear.search_texts(fitted(data), asked, 3, None)
-    assert found.ids.tolist() == [[2, 1, 0]] * 2
-    assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+    result = linear.search_texts(fitted(data), asked, 3, None)
+    assert result.ids.tolist() == [[2, 1, 0]] * 2
+    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
 
 def test_one_query_one_candidate() -> None:
@@ -244,7 +244,7 @@ def test_one_query_one_candidate() -> None:
     assert linear.search_texts(model, none, 5, None).ids.shape == (0, 1)
 
 
-def test_texts_without_a_word_do_no_harm() -> None:
+def test_texts_without_words_are_harmless() -> None:
     data = data_of([[], []], [[], []], [(0, 1), (1, 1)], n_tokens=3)
     assert data.query_texts is not None
     model = fitted(data)
