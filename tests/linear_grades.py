@@ -63,5 +63,5 @@ def grader_of(data: Dataset, /, **notes: object) -> Grader:
     scores = score_rows(Model("linear", {}, {"weights": weights}), rows)
     tensors = {"weights": weights, "operating_scores": scores, "operating_grades": rows.grades}
     tensors[FITTED] = hashes(data.graded("train")).unique()
-    all_notes = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0, **notes}
-    return Grader(Model("linear", {}, tensors, all_notes), data.candidates, data.columns)
+    fixed = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0}
+    return Grader(Model("linear", {}, tensors, {**fixed, **notes}), data.candidates, data.columns)
