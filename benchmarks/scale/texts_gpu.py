@@ -42,15 +42,15 @@ from benchmarks.quality.text_scores import count, scores, split_truth
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import Inverted
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import start_module
-from rankfold.methods.text.siamesexml.mix import encode_texts
+from rankfold.methods.text.siamesexml.mix import open_model
 from rankfold.methods.text.siamesexml.modules import (
     Siamese,
     Stage,
@@ -278,8 +278,10 @@ def tested(
         Exact(model.tensors["candidates"], BUDGET),
         data.seen("test"),
     )
+    encode = open_model(model).texts
+    assert encode is not None
     for some in rows.split(2**14):
-        vectors = encode_texts(model, data.query_texts.select(some), "query")
+        vectors = encode(data.query_texts.select(some), "query")
         ids.append(index.search(vectors, DEPTH, hidden.select(some).to(place.device)).ids.cpu())
     seconds = place.wait() - began
     found = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
@@ -573,7 +575,7 @@ def inverted(place: Place) -> Row:
     rng = torch.Generator(place.device).manual_seed(6)
     tuning, asked = labels.documents(draw_pairs(2 * size, n, rng)).chunk(2)
     began = place.wait()
-    index = Approximate(vectors, BUDGET, queries=tuning)
+    index = Inverted(vectors, BUDGET, queries=tuning)
     built = place.wait() - began
     index.search(asked[:32], K)
     began = place.wait()

@@ -80,7 +80,7 @@ def test_search_without_history_says_that_it_shows_the_popular(
 ) -> None:
     done = rankfold("search", model, "--history", "", "-k", "30", "--json")
     assert done.code == 0
-    assert done.err == "no history: these are the most popular\n"
+    assert done.err == "the history is empty: these are the most popular candidates\n"
     found = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
     table = pl.read_csv(model.with_name("ratings.csv"))
     assert found == sorted(found)
@@ -103,7 +103,7 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     expected = json.loads(rankfold(*asked).out)["results"]
     done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
     assert done.code == 0
-    assert "is there: it is added to, not fitted again" in done.err
+    assert "exists: pairs are added, it is not fitted again" in done.err
     assert "new queries: 1;" in done.err
     assert "pairs left out: 1 (candidates: 1), unknown to the model" in done.err
     found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
@@ -191,7 +191,7 @@ def test_fit_ends_in_time(rankfold: Command, model: Path, tmp_path: Path) -> Non
         found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
         assert len(found["notes"]["history"]) == steps
     done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
-    assert (done.code, "seconds is -1" in done.err) == (2, True)
+    assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
 
 
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
         (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@5"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
-        (("search", "model"), "takes one question", "--query"),
+        (("search", "model"), "takes one input", "--query"),
         (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
         (("fit", "rg2-plain", "data", "--out", "m", "--add", "nowhere"), "no folder", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "data", "--add", "data"), "is a data", "info"),
@@ -307,7 +307,7 @@ def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: 
     assert rankfold("fit", "popularity", model.with_name("data"), "--out", tmp_path / "p").code == 0
     done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
     assert done.code == 2
-    assert "knows no likeness" in done.err
+    assert "cannot find similar candidates" in done.err
 
 
 def test_the_path_of_a_fit_can_be_drawn(rankfold: Command, model: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rankfold.metrics import Propensity, parse_propensity
 from rankfold.tasks.evaluate import DEFAULT_METRICS
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
-from rankfold.tasks.fit import Fitting
+from rankfold.tasks.options import FitOptions
 from rankfold.tasks.predict import GradedPrediction, Prediction
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
@@ -28,7 +28,7 @@ def test_prepare() -> None:
 
 
 def test_fit() -> None:
-    own = {field.name: field.default for field in fields(Fitting)}
+    own = {field.name: field.default for field in fields(FitOptions)}
     options = shown(fit.command)
     shared = own.keys() & options.keys() - {"out"}
     assert shared >= {"seed", "device", "resume", "refit", "metric", "patience", "seconds"}

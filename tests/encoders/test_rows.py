@@ -197,7 +197,7 @@ def test_auto_reads_both_images_and_columns(tmp_path: object) -> None:
 
 def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None:
     for name in ("convolution+no", "auto+mlp", "mlp+", ""):
-        with pytest.raises(rf.UserError, match="`encoder` must be one of"):
+        with pytest.raises(rf.UserError, match=r"`encoder` must be one of"):
             rf.fit("ce", prepared(pictures_and_columns()), encoder=name)
     with pytest.raises(rf.UserError, match="mlp needs columns"):
         find_encoder("convolution+mlp", RowShape.of(pictures(), None))

@@ -9,8 +9,8 @@ import torch
 from rankings import assert_same_keys
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 
 PAIRS = (
     ["ann", "ann", "bob", "bob", "cid", "cid", "dot"],
@@ -64,9 +64,9 @@ def test_a_candidate_is_not_like_itself(ranker: rf.Ranker) -> None:
     [
         ({"queries": ["anna"]}, "unknown query 'anna'"),
         ({"history": ["teaa"]}, "unknown candidate 'teaa'"),
-        ({}, "search was given nothing"),
-        ({"queries": ["ann"], "history": ["tea"]}, "search was given queries and history"),
-        ({"queries": ["ann"], "k": 0}, "k is 0"),
+        ({}, "got none"),
+        ({"queries": ["ann"], "history": ["tea"]}, "got queries and history"),
+        ({"queries": ["ann"], "k": 0}, "`k` must be at least 1, got 0"),
     ],
 )
 def test_bad_questions_are_refused(
@@ -118,9 +118,9 @@ def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
 def test_a_forged_folder_is_refused(ranker: rf.Ranker, tmp_path: Path, lacking: str) -> None:
     """Checksums that are right do not make a folder a model."""
     ranker.save(tmp_path / "model")
-    folder = store.open_folder(tmp_path / "model")
+    folder = storage.read(tmp_path / "model")
     meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files", lacking)}
-    store.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
+    storage.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(tmp_path / "forged")
 

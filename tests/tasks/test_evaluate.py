@@ -211,7 +211,7 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
     ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
     row = int(result.rows[0])
     hidden = data.seen("test").select(torch.tensor([row]))
-    ids = ranker.top_k(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, hidden).ids[0].tolist()
     expected = sum(ranks[i] for i in ids) / len(ids)
     assert result.per_query["popularity@3"][0] == pytest.approx(expected)
 
@@ -300,7 +300,7 @@ def test_propensities_default_to_the_papers_and_are_told_only_where_used() -> No
     plain = rf.evaluate(ranker, data, metrics="ndcg@3", propensity=(1.0, 1.0))
     assert plain.propensity is None
     assert "propensity" not in plain.to_json()
-    with pytest.raises(UserError, match="the propensity's A is 1 and B 0"):
+    with pytest.raises(UserError, match="got A = 1, B = 0"):
         rf.evaluate(ranker, data, propensity=(1.0, 0.0))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.types import Comm, Interactions
 
@@ -103,11 +103,6 @@ def _of_candidates(
         sums += torch.cat([(q * b[some, None]).T, b[None, some], ones[None]]) @ q
         penalty += reg[some] @ (q**2).sum(dim=1)
     return sums[:width], sums[width], sums[width + 1], penalty
-
-
-def sum_over_ranks(number: float | Tensor, comm: Comm) -> float:
-    """The sum of a number over all processes."""
-    return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
 
 
 def _of_pairs(

@@ -17,19 +17,22 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.index.build import SIMILAR
 from rankfold.methods import METHODS
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import takes_texts
+from rankfold.models.search import SearchSpec
+from rankfold.models.searcher import ranks_by_text
 from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
-from rankfold.serve.search import Question, answer
-from rankfold.storage import folder as store
-from rankfold.training.history import validated
+from rankfold.serve.search import answer
+from rankfold.training.history import validation_score
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLL = 1.0  # seconds between two looks at the folders
@@ -198,14 +201,14 @@ def named(arguments: Sequence[str]) -> dict[str, Path]:
                 f"two models are named {name!r}", hint=f"name one of them: NAME={argument}"
             )
         found[name] = Path(folder)
-        store.read(found[name], "model")  # what it lacks is told before anything long is done
+        storage.read(found[name], "model")  # what it lacks is told before anything long is done
     return found
 
 
 def stamp_of(folder: Path) -> Stamp | None:
     """Differs when the folder was written; None where it is not there."""
     try:
-        found = (folder / store.MANIFEST).stat()
+        found = (folder / storage.MANIFEST).stat()
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -214,9 +217,9 @@ def stamp_of(folder: Path) -> Stamp | None:
 def opened(name: str, folder: Path, limits: Limits) -> Served:
     """A model that has answered once: what is read or made when first needed is there."""
     model = load(folder)
-    manifest = store.read(folder, "model").manifest
+    manifest = storage.read(folder, "model").manifest
     asks = _asks(model)
-    written = datetime.fromtimestamp((folder / store.MANIFEST).stat().st_mtime, UTC)
+    written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
@@ -242,12 +245,12 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
 def _warm(ranker: Ranker) -> None:
     first = ranker.queries.keys.head(1).to_list()
     if first:
-        for found in answer(ranker, [Question("queries", first, 1)]):
-            if isinstance(found, Exception):
-                raise found
+        for document in answer(ranker, [SearchSpec("queries", first, 1)]):
+            if isinstance(document, Exception):
+                raise document
     _ = ranker.candidates.texts
-    if ranker.saved is not None and "likeness" in ranker.saved:
-        _ = ranker.searcher.likeness  # its file may be gone when somebody asks
+    if ranker.saved is not None and SIMILAR in ranker.saved:
+        _ = ranker.searcher.similar  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:
@@ -258,8 +261,8 @@ def _asks(model: Ranker | Grader) -> tuple[str, ...]:
     reads = model.tokenizer is not None and (model.texts is None or model.texts.weights is None)
     able = {
         "queries": True,
-        "history": method.fold_in is not None or method.search is not None,
-        "text": takes_texts(model.model) and reads,
+        "history": "histories" in method.answers,
+        "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }
     return tuple(name for name, can in able.items() if can)
@@ -293,7 +296,7 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
     """What was kept of how good it is: its score on validation."""
-    score = validated(notes)
+    score = validation_score(notes)
     if score is None or "metric" not in notes:
         return {}
     return {f"{notes['metric']}, validation": score}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import give_back_memory
+from rankfold.distributed.memory import return_freed_memory
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
@@ -44,7 +44,7 @@ def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
 
 def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
     """Candidates divided by row, with groups that fit the memory of the run."""
-    give_back_memory()
+    return_freed_memory()
     most = min(run.memory_budget, run.candidate_memory)
     return Shards(rows, run.comm, most // (4 * width * COPIES))
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, standing
+from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.types import Batch, Comm, Interactions, Own
 
 
@@ -67,7 +67,7 @@ class Share(NamedTuple):
 
 def share_of(count: int, comm: Comm) -> Share:
     """The share of a process with so many examples, numbered process by process."""
-    first, total = standing(count, comm)
+    first, total = row_offset(count, comm)
     return Share(first, first + count, total)
 
 

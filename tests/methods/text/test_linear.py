@@ -9,7 +9,7 @@ import pytest
 import torch
 from rankings import assert_same_ranking
 from torch import Tensor
-from written import TruthJudge, data_of, random_data, run_of, topics_data, words_of
+from written import TruthJudge, data_of, random_data, run_of, search, topics_data, words_of
 
 from rankfold.errors import UserError
 from rankfold.methods.text import linear, neighbours
@@ -107,7 +107,7 @@ def test_near_misses_are_the_highest_unchosen_neighbours() -> None:
     (step,) = neighbours.fit(data, neighbours.Config(), run_of())
     assert step.model is not None
     n = len(data.candidates)
-    every = neighbours.search_texts(step.model, data.query_texts, n, train)
+    every = search(step.model, data.query_texts, n, train)
     known = torch.tensor([len(words) > 0 for words in words_of(data.query_texts)])[:, None]
     near = (every.scores > 0) & known
     expected = TopK(every.ids.where(near, -1), every.scores.where(near, -torch.inf))
@@ -123,10 +123,10 @@ def test_texts_of_a_topic_get_its_candidate() -> None:
     """With alpha near 1 the classifiers decide; before training they are no better than chance."""
     data, asked, topics = topics_data(0)
     model = fitted(data, alpha=0.99)
-    result = linear.search_texts(model, asked, 1, None)
+    result = search(model, asked, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) > 0.97
     blind = replace(model, tensors={**model.tensors, "weights": -model.tensors["weights"]})
-    result = linear.search_texts(blind, asked, 1, None)
+    result = search(blind, asked, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) < 0.2
 
 
@@ -178,12 +178,11 @@ def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.Monkey
     model = fitted(data, alpha=alpha, shortlist=6, epochs=3)
     index = neighbours.from_tensors(model.tensors)
     bags = dense(neighbours.bags_of(data.query_texts, index), len(index.idf))
-    near = neighbours.search_texts(
-        replace(model, config={"neighbours": 20, "label_weight": 0.5}), data.query_texts, n, None
-    )
+    config = neighbours.Config(neighbours=20, label_weight=0.5)
+    near = neighbours.search(index, config, data.query_texts, n, None)
     weights = np.zeros((n, len(index.idf)))
     weights.reshape(-1)[model.tensors["weight_keys"].numpy()] = model.tensors["weights"].numpy()
-    result = linear.search_texts(model, data.query_texts, n, None)
+    result = search(model, data.query_texts, n, None)
     for row, words in enumerate(words_of(data.query_texts)):
         expected = [0.0] * n
         for place, (y, score) in enumerate(zip(*(x[row].tolist() for x in near), strict=True)):
@@ -204,8 +203,8 @@ def test_fewer_results_are_the_first_of_more(alpha: float) -> None:
     data = random_data(5)
     assert data.query_texts is not None
     model = fitted(data, alpha=alpha, shortlist=3)
-    more = linear.search_texts(model, data.query_texts, 50, None)
-    few = linear.search_texts(model, data.query_texts, 5, None)
+    more = search(model, data.query_texts, 50, None)
+    few = search(model, data.query_texts, 5, None)
     assert more.ids.shape[1] == len(data.candidates)
     assert_same_ranking(few, more)
 
@@ -218,7 +217,7 @@ def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> N
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
     model = fitted(data, alpha=alpha)
-    result = linear.search_texts(model, data.query_texts, n + 9, exclude)
+    result = search(model, data.query_texts, n + 9, exclude)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
         ids = result.ids[row].tolist()
@@ -230,7 +229,7 @@ def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> N
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    result = linear.search_texts(fitted(data), asked, 3, None)
+    result = search(fitted(data), asked, 3, None)
     assert result.ids.tolist() == [[2, 1, 0]] * 2
     assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
@@ -239,9 +238,9 @@ def test_one_query_one_candidate() -> None:
     data = data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
     model = fitted(data)
-    assert linear.search_texts(model, data.query_texts, 5, None).ids.tolist() == [[0]]
+    assert search(model, data.query_texts, 5, None).ids.tolist() == [[0]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert linear.search_texts(model, none, 5, None).ids.shape == (0, 1)
+    assert search(model, none, 5, None).ids.shape == (0, 1)
 
 
 def test_texts_without_words_are_harmless() -> None:
@@ -249,7 +248,7 @@ def test_texts_without_words_are_harmless() -> None:
     assert data.query_texts is not None
     model = fitted(data)
     assert len(model.tensors["weights"]) == 0
-    assert linear.search_texts(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
+    assert search(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
 
 
 @pytest.mark.parametrize(("wanted", "alpha"), [(0, 0.0), (1, 0.5)])

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.closed_form.spectral import Factors, factors, to_tensors
-from rankfold.objectives.quadratic import Objective, sum_over_ranks, value
+from rankfold.objectives.quadratic import Objective, value
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Target, decompose, expected_share
 from rankfold.types import Interactions, Model, Run, Step

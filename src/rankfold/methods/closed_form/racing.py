@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import standing
-from rankfold.objectives.quadratic import sum_over_ranks
+from rankfold.distributed.collectives import row_offset, sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
 
@@ -42,7 +41,7 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
         rest = rest[~torch.isin(rest, queries)]
         seen, first = judge.hidden(queries), 0
         if shards is not None:  # every process ranks the queries of all processes
-            seen, (first, _) = shards.seen(seen), standing(len(queries), comm)
+            seen, (first, _) = shards.seen(seen), row_offset(len(queries), comm)
         yield Stage(queries, seen, slice(first, first + len(queries)))
 
 
@@ -84,6 +83,6 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 def _evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:
     """The share of this process in about n queries, evenly spread over all processes."""
-    before, total = standing(len(queries), comm)
+    before, total = row_offset(len(queries), comm)
     step = max(1, total // n)
     return queries[(step // 2 - before) % step :: step]

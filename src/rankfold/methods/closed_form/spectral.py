@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.solvers.shards import Shards
 from rankfold.types import Interactions
 

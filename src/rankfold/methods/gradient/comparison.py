@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
 from rankfold.encoders.sharded_table import TableShard
@@ -23,14 +23,13 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
 )
 from rankfold.methods.pair_weights import drawn_counts, training_rows
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own
@@ -261,7 +260,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         distributed=True,
         **{"space": SPACE, **declared},
     )

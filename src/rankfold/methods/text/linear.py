@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import log
 from time import perf_counter
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from rankfold.types import (
     Judge,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Step,
@@ -112,7 +114,21 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         began = perf_counter()
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    index = nearby.from_tensors(model.tensors)
+    keys, values, bias = (model.tensors[name] for name in ("weight_keys", "weights", "bias"))
+    weights = SparseWeights(keys, values, bias, len(index.idf))
+    return Opened(search_texts=partial(search, index, weights, Config(**model.config)))
+
+
+def search(
+    index: TextIndex,
+    weights: SparseWeights,
+    config: Config,
+    texts: Texts,
+    k: int,
+    exclude: Interactions | None,
+) -> TopK:
     """The k candidates with the largest scores.
 
     With near(x, y) the score of ``text-neighbours``, w_y and b_y the weights of a candidate, x the
@@ -124,9 +140,6 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     So no candidate outside of L comes before one inside. A text that shares no word with any other
     gets the most popular candidates, with their counts as scores.
     """
-    index, config = nearby.from_tensors(model.tensors), Config(**model.config)
-    keys, values, bias = (model.tensors[name] for name in ("weight_keys", "weights", "bias"))
-    weights = SparseWeights(keys, values, bias, len(index.idf))
     assert config.alpha is not None
     bags = nearby.bags_of(texts.to(index.idf.device), index)
     depth, results = max(k, config.shortlist), []
@@ -144,7 +157,9 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     space={
         **nearby.SPACE,
         "lr": Range(0.1, 1.5, log=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Space,
@@ -84,7 +86,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    index, config = from_tensors(model.tensors), Config(**model.config)
+    return Opened(search_texts=partial(search, index, config))
+
+
+def search(
+    index: TextIndex, config: Config, texts: Texts, k: int, exclude: Interactions | None
+) -> TopK:
     """The k candidates with the largest scores.
 
     With tf-idf vectors of words and pairs of adjacent words, and D the ``neighbours`` training
@@ -96,14 +105,13 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     A text that shares no word with any other (all its scores are 0) gets the most popular
     candidates, with their counts as scores.
     """
-    index = from_tensors(model.tensors)
+    assert config.label_weight is not None
     bags = bags_of(texts.to(index.idf.device), index)
-    neighbours, weight = model.config["neighbours"], model.config["label_weight"]
     results = []
     for start, stop in query_blocks(len(bags), index):
         block = bags.select(torch.arange(start, stop, device=index.idf.device))
-        near, similarity = score_parts(index, block, neighbours)
-        scores = near.add_(similarity, alpha=weight)
+        near, similarity = score_parts(index, block, config.neighbours)
+        scores = near.add_(similarity, alpha=config.label_weight)
         fill_with_popular(scores, index)
         results.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
     return stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
@@ -119,7 +127,9 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     space=SPACE,
 )
 

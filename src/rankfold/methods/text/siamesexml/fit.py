@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
@@ -27,9 +28,9 @@ from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
     choose_mix,
-    encode_texts,
     make_encoder,
     mixture,
+    open_model,
     saved_encoders,
 )
 from rankfold.methods.text.siamesexml.modules import (
@@ -39,7 +40,6 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
@@ -283,7 +283,8 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         config,
         "texts",
         begin,
-        encode_texts=encode_texts,
+        open=open_model,
+        answers=("texts",),
         paper="siamesexml",
         self_tuning=True,
         distributed=True,

@@ -1,0 +1,41 @@
+"""Rows of a request are read as a table of them is."""
+
+import math
+
+import polars as pl
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from linear_grades import COLUMNS
+
+from rankfold.data.build.new_rows import read_rows
+from rankfold.data.build.records import read_records
+
+NUMBERS = (
+    st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63)
+)
+WORDS = st.none() | st.sampled_from(["a", "b", "", "A", "c", "é"]) | st.text(max_size=3)
+ROWS = st.lists(
+    st.fixed_dictionaries({}, optional={"age": NUMBERS, "dose": NUMBERS, "site": WORDS}),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(ROWS)
+def test_rows_are_read_as_a_table_is(rows: list[dict[str, object]]) -> None:
+    table = pl.DataFrame(
+        {
+            "age": [None if row.get("age") is None else float(row["age"]) for row in rows],  # type: ignore[arg-type]
+            "dose": [None if row.get("dose") is None else float(row["dose"]) for row in rows],  # type: ignore[arg-type]
+            "site": [row.get("site") for row in rows],
+        },
+        schema={"age": pl.Float64, "dose": pl.Float64, "site": pl.String},
+    )
+    expected = read_rows(table, COLUMNS).rows
+    found = read_records(rows, COLUMNS).rows  # type: ignore[arg-type]
+    assert torch.equal(found.numbers.nan_to_num(math.pi), expected.numbers.nan_to_num(math.pi))
+    assert found.numbers.dtype == expected.numbers.dtype
+    assert torch.equal(found.categories, expected.categories)
+    assert found.categories.dtype == expected.categories.dtype
+    assert torch.equal(found.grades, expected.grades)
