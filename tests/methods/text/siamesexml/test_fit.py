@@ -30,7 +30,7 @@ from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.methods.text.siamesexml import mining, mix, modules
-from rankfold.methods.text.siamesexml.config import SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import best
@@ -674,22 +674,6 @@ def test_padding_and_repeats() -> None:
     assert result.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("width", 0),
-        ("lr", 0.0),
-        ("thinning", 1.5),
-        ("classifier_share", -0.1),
-        ("encoder_epochs", -1),
-        ("classifier_batch_size", 0),
-    ],
-)
-def test_settings_out_of_bounds_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(Exception, match=name):
-        SiameseConfig(**{name: value})
-
-
 def test_the_method_weighs_the_tokens() -> None:
     """Texts encoded later have the weights of training."""
     data = topics()
@@ -818,18 +802,3 @@ def test_an_interrupted_refit_is_resumed(name: str, stop: Any, tmp_path: Path) -
     mixes = whole_fit.model.notes["mixes"]  # of the first fit: the second had nothing to choose
     assert len(mixes) > 1
     assert resumed.model.notes["mixes"] == mixes
-
-
-def test_open_settings_follow_the_number_of_documents() -> None:
-    few = fill_defaults(SiameseConfig(), 1000)
-    assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
-    many = fill_defaults(SiameseConfig(), 250_000)
-    assert (many.batch_size, many.pairs_from) == (976, 2)
-    most = fill_defaults(SiameseConfig(), 10_000_000)
-    assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
-
-
-@pytest.mark.parametrize("n_documents", [1000, 1_000_000])
-def test_given_settings_are_kept(n_documents: int) -> None:
-    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
-    assert fill_defaults(given, n_documents) == given
