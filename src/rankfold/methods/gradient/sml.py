@@ -17,7 +17,7 @@ from rankfold.methods.gradient.comparison import (
     UniformConfig,
     against,
     encode,
-    sampler_setting,
+    sampler_context,
     usable,
 )
 from rankfold.methods.gradient.model import (
@@ -134,7 +134,7 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     ball = UnitBall(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
