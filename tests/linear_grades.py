@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rankfold.data.build.graded import hashes
 from rankfold.models.grader import FITTED, Grader
-from rankfold.types import Columns, Dataset, Graded, Method, Model, Run, Step, Vocabulary
+from rankfold.types import Columns, Dataset, Graded, Method, Model, Opened, Run, Step, Vocabulary
 
 NAMES = ["none", "mild", "severe"]
 COLUMNS = Columns(("age", "dose"), {"site": ("a", "b")})
@@ -27,7 +28,11 @@ def score_rows(model: Model, rows: Graded) -> Tensor:
     return rows.numbers.double() @ model.tensors["weights"] + rows.categories[:, 0]
 
 
-LINEAR = Method("A weighted sum.", Config, "graded", fit, score_rows=score_rows)
+def open_model(model: Model) -> Opened:
+    return Opened(rows=partial(score_rows, model))
+
+
+LINEAR = Method("A weighted sum.", Config, "graded", fit, open_model, answers=("rows",))
 
 
 def random_rows(seed: int, n: int = 200) -> Graded:

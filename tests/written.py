@@ -9,7 +9,18 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
-from rankfold.types import Dataset, Interactions, Judge, Run, Texts, Vocabulary, from_pairs
+from rankfold.methods import METHODS
+from rankfold.types import (
+    Dataset,
+    Interactions,
+    Judge,
+    Model,
+    Run,
+    Texts,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
 
 UNLABELLED, UNWRITTEN = 3, 4  # in random data: a query without pairs, a candidate without text
 
@@ -44,6 +55,13 @@ def data_of(
         candidate_texts=texts_of(candidates),
         n_tokens=n_tokens or known,
     )
+
+
+def search(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+    """The lists of a model that brings its own search over texts."""
+    opened = METHODS[model.method].open(model)
+    assert opened.search_texts is not None
+    return opened.search_texts(texts, k, exclude)
 
 
 def random_data(seed: int, m: int = 40, n: int = 12, n_tokens: int = 15) -> Dataset:

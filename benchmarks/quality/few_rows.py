@@ -80,13 +80,12 @@ def fitted(job: Job) -> list[list[float]]:
     for step in method.fit(data, config, run):
         if not step.whole:
             continue
-        assert method.score_rows is not None
         assert step.model is not None
-        score = judged(method.score_rows(step.model, validation), validation, data, (metric,))[0]
+        scores = method.open(step.model).rows
+        assert scores is not None
+        score = judged(scores(validation), validation, data, (metric,))[0]
         if score > best or step.final:
-            last = judged(
-                method.score_rows(step.model, data.graded("test")), data.graded("test"), data
-            )
+            last = judged(scores(data.graded("test")), data.graded("test"), data)
             best, chosen = (score, last) if score > best else (best, chosen)
     return [chosen, last]
 

@@ -46,7 +46,6 @@ from rankfold.index.hnsw import Hnsw, build_hnsw
 from rankfold.index.inverted import LANES, Inverted
 from rankfold.index.lists import GROUP_SLACK, promises, with_room
 from rankfold.index.measure import SAMPLE_QUERIES
-from rankfold.methods import METHODS
 from rankfold.types import Index
 
 FILES = {"inverted": "texts.json", "hnsw": "texts-hnsw.json"}
@@ -254,9 +253,9 @@ def learnt(model: str, data: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     rows = found.split("test").counts().nonzero().flatten()
     rows = rows[torch.randperm(len(rows), generator=rng)[: 2 * QUERIES]]
     assert found.query_texts is not None
-    encode = METHODS[ranker.model.method].encode_texts
+    encode = ranker.searcher.opened.texts
     assert encode is not None
-    documents = encode(ranker.model, found.query_texts.select(rows), "query").float()
+    documents = encode(found.query_texts.select(rows), "query").float()
     order = torch.randperm(len(labels), generator=rng)
     for n in [n for n in FEW if n < len(labels)] + [len(labels)]:
         yield labels[order[:n]], documents[:QUERIES], documents[QUERIES:]

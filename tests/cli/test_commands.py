@@ -80,7 +80,7 @@ def test_search_without_history_says_that_it_shows_the_popular(
 ) -> None:
     done = rankfold("search", model, "--history", "", "-k", "30", "--json")
     assert done.code == 0
-    assert done.err == "no history: these are the most popular\n"
+    assert done.err == "the history is empty: these are the most popular candidates\n"
     found = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
     table = pl.read_csv(model.with_name("ratings.csv"))
     assert found == sorted(found)
@@ -228,7 +228,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
         (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@5"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
-        (("search", "model"), "takes one question", "--query"),
+        (("search", "model"), "takes one input", "--query"),
         (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
         (("fit", "rg2-plain", "data", "--out", "m", "--add", "nowhere"), "no folder", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "data", "--add", "data"), "is a data", "info"),
@@ -307,7 +307,7 @@ def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: 
     assert rankfold("fit", "popularity", model.with_name("data"), "--out", tmp_path / "p").code == 0
     done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
     assert done.code == 2
-    assert "knows no likeness" in done.err
+    assert "cannot find similar candidates" in done.err
 
 
 def test_the_path_of_a_fit_can_be_drawn(rankfold: Command, model: Path, tmp_path: Path) -> None:

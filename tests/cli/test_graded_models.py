@@ -96,7 +96,7 @@ def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) 
         assert f"{low:.4f} to {high:.4f}" in lines[name]
         for value in found["thresholds"].get(name, []):
             assert f"{value:.4f}" in lines[name]
-    assert "by the cuts of the model, made on validation" in done.err
+    assert "by the cuts of the model, found on validation" in done.err
     assert "will be higher" not in done.err
 
 
@@ -117,13 +117,13 @@ def test_too_few_rows_for_a_rate_are_warned_of(rankfold: Command, graded: Path) 
     none, mild = (int((grades < k).sum()) for k in (1, 2))
     done = rankfold(*words, "--fpr", 0.001)
     told = " ".join(done.err.split())
-    assert "a false-positive rate of 0.001, which takes 1,000 below a grade" in told
+    assert "a false-positive rate of 0.001: it needs 1,000 below a grade" in told
     assert f"{none} below mild, {mild} below severe" in told
     assert none < 125 <= mild
     told = " ".join(rankfold(*words, "--fpr", 0.008).err.split())
-    assert f"takes 125 below a grade; there are {none} below mild: the rate" in told
+    assert f"needs 125 below a grade, and there are {none} below mild; the rate" in told
     assert "too few" not in rankfold(*words, "--fpr", 0.02).err
-    assert "takes 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
+    assert "needs 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
     assert rankfold(*words, "--fpr", 0.001, "--quiet").err == ""
     assert rankfold(*words, "--fpr", 0.001, "--json").err == ""
 
@@ -196,7 +196,7 @@ def test_predict_tells_of_values_that_are_new(rankfold: Command, graded: Path) -
     odd[4][place] = ""  # missing is nothing new
     (graded / "odd.csv").write_text("\n".join(map(",".join, odd)) + "\n")
     words = ("predict", graded / "model", graded / "odd.csv", "--out", graded / "x.parquet")
-    told = "3 of 200 values of site are new to the model: they count as missing"
+    told = "3 of 200 values of site are new to the model and count as missing"
     assert told in " ".join(rankfold(*words).err.split())
     assert told in json.loads(rankfold(*words, "--json").out)["cautions"]
 
@@ -213,7 +213,7 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
     )
     rankfold("fit", "ce", tmp_path / "d", "--out", tmp_path / "m", "--set", "epochs=1")
     words = ("evaluate", tmp_path / "m", tmp_path / "d", "--bootstrap", 0)
-    told = "20 of 40 values of site are new to the model: they count as missing"
+    told = "20 of 40 values of site are new to the model and count as missing"
     assert told in " ".join(rankfold(*words).err.split())
     assert json.loads(rankfold(*words, "--json").out)["cautions"] == [told]
     assert "cautions" not in json.loads(rankfold(*words, "--json", "--split", "validation").out)
@@ -227,21 +227,29 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
     ("words", "message", "hint"),
     [
         (("search", "model", "--query", "1"), "linear, which grades rows", "predict"),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "3"), "k was given", "-k"),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "0"), "k was given", "-k"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "-k", "3"),
+            "`k` is for models that rank",
+            "-k",
+        ),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "-k", "0"),
+            "`k` is for models that rank",
+            "-k",
+        ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--include-seen"),
-            "include_seen was given",
+            "`include_seen` is for models that rank",
             "--include-seen",
         ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--text-column", "site"),
-            "text was given, but the model grades rows by their columns: it takes no texts",
+            "`text_column` is for models that rank, but this one grades rows",
             "leave --text-column out",
         ),
         (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "not 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
-        (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
+        (("predict", "model", "new.csv", "--out", "x.csv"), "must end in .parquet", "x.parquet"),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "auto"),
             "no vectors",
@@ -283,14 +291,14 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     words = ("predict", model, tmp_path / "who.csv", "--out", tmp_path / "l.parquet")
     done = rankfold(*words, "--fpr", 0.01)
     assert done.code == 2
-    assert "fpr was given, but the model ranks candidates" in done.err
+    assert "`fpr` is for models that grade, but this one ranks candidates" in done.err
     assert "leave --fpr out" in done.err
     for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
         assert f"{name} is for graded rows" in done.err
         assert f"leave --{option} out" in done.err
-    assert rankfold(*words, "-k", 0).err.startswith("error: k is 0")
+    assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 
 
 def test_a_feature_may_name_the_rows(rankfold: Command, graded: Path) -> None:
@@ -378,4 +386,4 @@ def test_a_model_without_cuts_cannot_predict(rankfold: Command, graded: Path) ->
     replace(grader, model=replace(grader.model, tensors=weights)).save(graded / "bare")
     done = rankfold("predict", graded / "bare", graded / "new.csv", "--out", graded / "x.parquet")
     assert done.code == 2
-    assert "no rows to choose cuts from" in done.err
+    assert "no rows to find cuts from" in done.err

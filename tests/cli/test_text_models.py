@@ -120,7 +120,7 @@ def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     assert done.code == 0, done.err
     told = " ".join(done.err.split())
     assert "2 candidates added, 5 in all" in told
-    assert "the model knows no word of 1: they score 0 for any text" in told
+    assert "1 have no word that the model knows: they score 0 for any text" in told
     found = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
     assert json.loads(found.out)["results"][0]["candidate"] == "t9"
     told = " ".join(rankfold("info", work / "model").err.split())
@@ -158,13 +158,13 @@ def test_methods_say_what_they_take(rankfold: Command) -> None:
     [
         (("search", "model", "--history", "t1"), "words ranks by text, not by history", "--text"),
         (("search", "pairs", "--text", "tea"), "popularity does not rank by text", "words"),
-        (("search", "model", "--text", "a", "--query", "1"), "takes one question", "--text"),
+        (("search", "model", "--text", "a", "--query", "1"), "takes one input", "--text"),
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
         (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
         (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),
-        (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot take in pairs", "text"),
-        (("extend", "own", "tags.csv"), "overlap makes no vectors from texts", "fit it again"),
+        (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
+        (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
         (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
         (("forget", "own", "1"), "overlap keeps the words of its queries", "fit again"),
     ],

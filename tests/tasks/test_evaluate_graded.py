@@ -295,7 +295,7 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     assert found.categories.dtype == torch.int32
     other = replace(data, columns=theirs, train=test, validation=test, test=test)
     told = evaluate(grader, other, samples=0).cautions
-    assert told == ["20 of 200 values of site are new to the model: they count as missing"]
+    assert told == ["20 of 200 values of site are new to the model and count as missing"]
 
 
 def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
@@ -303,7 +303,7 @@ def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
     assert not evaluate(grader, data, samples=0).cautions
     assert "cautions" not in evaluate(grader, data, samples=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
-    told = "7 of 200 values of site are new to the model: they count as missing"
+    told = "7 of 200 values of site are new to the model and count as missing"
     assert evaluate(grader, lost, samples=0).to_json()["cautions"][0] == told
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})

@@ -96,8 +96,8 @@ def command(
         options[name] = options[name] or None
     from rankfold.data.prepare import prepare
 
-    with progress(quiet=quiet or json) as tell:
-        data = prepare(*(inputs or []), out=out, progress=tell, **options)
+    with progress(quiet=quiet or json) as report:
+        data = prepare(*(inputs or []), out=out, progress=report, **options)
     if json:
         print_json({"data": str(out), "summary": dict(data.summary)})
     else:

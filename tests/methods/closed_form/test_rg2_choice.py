@@ -1,4 +1,4 @@
-"""What rg2 chooses on validation, what it does without, and that a stopped fit goes on alike."""
+"""rg2 selects its settings on validation, uses defaults without it, and resumes bit by bit."""
 
 from dataclasses import replace
 from itertools import product
@@ -35,9 +35,9 @@ def without_validation(data: Dataset) -> Dataset:
 
 
 def fold_in(model: Model, data: Dataset) -> torch.Tensor:
-    fold = METHODS["rg2"].fold_in
+    fold = METHODS["rg2"].open(model).histories
     assert fold is not None
-    return fold(model, data.split("train"))
+    return fold(data.split("train"))
 
 
 # ---------------------------------------------------------------------------- on validation
@@ -86,7 +86,7 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
         ((0.4, 0.4, 0.4, 0.4), [2, 3, 1]),
     ],
 )
-def test_the_line_of_exponents_is_climbed_from_its_middle(
+def test_exponents_are_searched_uphill_from_the_middle(
     data: Dataset, scores: tuple[float, ...], order: list[int]
 ) -> None:
     run = Run(torch.Generator(), torch.device("cpu"), SingleProcess())
@@ -105,7 +105,7 @@ def test_path_is_scored_on_a_sample_of_the_validation_queries(data: Dataset) -> 
     assert errors[0] > 2 * errors[1] > 0
 
 
-def test_what_comes_close_is_scored_on_other_queries_too(data: Dataset) -> None:
+def test_close_points_are_scored_on_further_queries(data: Dataset) -> None:
     few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
     errors = sorted(entry["error"] for entry in few)
     assert errors[-1] > 1.5 * errors[0]  # of 10 queries and of 80
@@ -124,7 +124,7 @@ def test_what_comes_close_is_scored_on_other_queries_too(data: Dataset) -> None:
     ],
     ids=lambda given: ",".join(given),
 )
-def test_what_is_given_is_kept_and_the_rest_chosen(data: Dataset, given: dict[str, Any]) -> None:
+def test_given_settings_stay_and_the_rest_is_selected(data: Dataset, given: dict[str, Any]) -> None:
     model = rf.fit("rg2", data, **OPTIONS, **given).model
     for name, value in given.items():
         assert model.config[name] == value
@@ -140,7 +140,7 @@ def test_what_is_given_is_kept_and_the_rest_chosen(data: Dataset, given: dict[st
         ({"candidate_exponent": 0.6}, "query_exponent"),
     ],
 )
-def test_an_exponent_beside_the_grid_goes_with_the_default_of_the_other(
+def test_exponent_off_the_grid_uses_the_default_of_the_other(
     data: Dataset, given: dict[str, float], other: str
 ) -> None:
     model = rf.fit("rg2", data, **OPTIONS, **given).model
@@ -164,7 +164,7 @@ def test_without_validation_the_defaults_are_used_and_named(data: Dataset) -> No
     assert "path" not in model.notes  # there was nothing to choose between
 
 
-def test_without_validation_what_is_given_stays(data: Dataset) -> None:
+def test_without_validation_given_settings_stay(data: Dataset) -> None:
     given = {"query_exponent": -0.5, "rank": 3, "threshold": 0.0}
     model = rf.fit("rg2", without_validation(data), width=8, **given).model
     assert {name: model.config[name] for name in given} == given
@@ -248,7 +248,7 @@ def test_fold_in_gives_the_trained_rows(weights: str) -> None:
 
 
 class Stop(Exception):
-    """Stands for a kill."""
+    """Stops a fit as a kill would."""
 
 
 def resumed(data: Dataset, out: Path, n: int, options: dict[str, Any]) -> Model:
@@ -284,7 +284,7 @@ def test_resumed_after_any_step_is_bit_identical(
             assert torch.equal(model.tensors[name], tensor)
 
 
-def test_resumed_chooses_alike_where_exponents_are_tied(tmp_path: Path) -> None:
+def test_resumed_fit_selects_the_same_of_tied_exponents(tmp_path: Path) -> None:
     """Every choice of exponents ranks the only candidate left of a query's colour first."""
     size = 40
     board = torch.tensor([[(q + c) % 2 == 0 for c in range(size)] for q in range(size)])
@@ -309,7 +309,7 @@ def test_resumed_chooses_alike_where_exponents_are_tied(tmp_path: Path) -> None:
             assert torch.equal(model.tensors[name], tensor)
 
 
-def test_the_score_that_is_told_is_that_of_the_chosen_point(data: Dataset) -> None:
+def test_noted_score_is_that_of_the_selected_point(data: Dataset) -> None:
     """Others may have a higher one, on fewer queries."""
     notes = (model := rf.fit("rg2", data, path_queries=9, **OPTIONS).model).notes
     (mine,) = [entry for entry in notes["path"] if point(entry) == point(model.config)]
@@ -317,7 +317,7 @@ def test_the_score_that_is_told_is_that_of_the_chosen_point(data: Dataset) -> No
     assert validation_score(notes) == mine["score"]
 
 
-def test_a_validation_split_without_pairs_is_none(data: Dataset) -> None:
+def test_validation_split_without_pairs_counts_as_none(data: Dataset) -> None:
     none = torch.zeros(0, dtype=torch.int64)
     rows = data.split("train")
     empty = from_pairs(none, none, None, (rows.n_queries, rows.n_candidates))

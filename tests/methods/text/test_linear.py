@@ -9,7 +9,7 @@ import pytest
 import torch
 from rankings import assert_same_ranking
 from torch import Tensor
-from written import TruthJudge, data_of, random_data, run_of, topics_data, words_of
+from written import TruthJudge, data_of, random_data, run_of, search, topics_data, words_of
 
 from rankfold.errors import UserError
 from rankfold.methods.text import linear, neighbours
@@ -107,7 +107,7 @@ def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> No
     (step,) = neighbours.fit(data, neighbours.Config(), run_of())
     assert step.model is not None
     n = len(data.candidates)
-    every = neighbours.search_texts(step.model, data.query_texts, n, train)
+    every = search(step.model, data.query_texts, n, train)
     known = torch.tensor([len(words) > 0 for words in words_of(data.query_texts)])[:, None]
     near = (every.scores > 0) & known
     expected = TopK(every.ids.where(near, -1), every.scores.where(near, -torch.inf))
@@ -123,10 +123,10 @@ def test_texts_of_a_topic_get_its_candidate() -> None:
     """By the classifiers, which have nearly all of the score; before they learn, by chance."""
     data, asked, topics = topics_data(0)
     model = fitted(data, alpha=0.99)
-    found = linear.search_texts(model, asked, 1, None)
+    found = search(model, asked, 1, None)
     assert float((found.ids[:, 0] == topics).float().mean()) > 0.97
     blind = replace(model, tensors={**model.tensors, "weights": -model.tensors["weights"]})
-    found = linear.search_texts(blind, asked, 1, None)
+    found = search(blind, asked, 1, None)
     assert float((found.ids[:, 0] == topics).float().mean()) < 0.2
 
 
@@ -178,12 +178,11 @@ def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.Monkey
     model = fitted(data, alpha=alpha, shortlist=6, epochs=3)
     known = neighbours.from_tensors(model.tensors)
     bags = dense(neighbours.bags_of(data.query_texts, known), len(known.idf))
-    near = neighbours.search_texts(
-        replace(model, config={"neighbours": 20, "label_weight": 0.5}), data.query_texts, n, None
-    )
+    config = neighbours.Config(neighbours=20, label_weight=0.5)
+    near = neighbours.search(known, config, data.query_texts, n, None)
     weights = np.zeros((n, len(known.idf)))
     weights.reshape(-1)[model.tensors["weight_keys"].numpy()] = model.tensors["weights"].numpy()
-    found = linear.search_texts(model, data.query_texts, n, None)
+    found = search(model, data.query_texts, n, None)
     for row, words in enumerate(words_of(data.query_texts)):
         expected = [0.0] * n
         for place, (y, score) in enumerate(zip(*(x[row].tolist() for x in near), strict=True)):
@@ -204,8 +203,8 @@ def test_fewer_results_are_the_first_of_more(alpha: float) -> None:
     data = random_data(5)
     assert data.query_texts is not None
     model = fitted(data, alpha=alpha, shortlist=3)
-    more = linear.search_texts(model, data.query_texts, 50, None)
-    few = linear.search_texts(model, data.query_texts, 5, None)
+    more = search(model, data.query_texts, 50, None)
+    few = search(model, data.query_texts, 5, None)
     assert more.ids.shape[1] == len(data.candidates)
     assert_same_ranking(few, more)
 
@@ -218,7 +217,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow(alpha: float) -> Non
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
     model = fitted(data, alpha=alpha)
-    found = linear.search_texts(model, data.query_texts, n + 9, exclude)
+    found = search(model, data.query_texts, n + 9, exclude)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
         ids = found.ids[row].tolist()
@@ -230,7 +229,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow(alpha: float) -> Non
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    found = linear.search_texts(fitted(data), asked, 3, None)
+    found = search(fitted(data), asked, 3, None)
     assert found.ids.tolist() == [[2, 1, 0]] * 2
     assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
@@ -239,9 +238,9 @@ def test_one_query_one_candidate() -> None:
     data = data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
     model = fitted(data)
-    assert linear.search_texts(model, data.query_texts, 5, None).ids.tolist() == [[0]]
+    assert search(model, data.query_texts, 5, None).ids.tolist() == [[0]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert linear.search_texts(model, none, 5, None).ids.shape == (0, 1)
+    assert search(model, none, 5, None).ids.shape == (0, 1)
 
 
 def test_texts_without_a_word_do_no_harm() -> None:
@@ -249,7 +248,7 @@ def test_texts_without_a_word_do_no_harm() -> None:
     assert data.query_texts is not None
     model = fitted(data)
     assert len(model.tensors["weights"]) == 0
-    assert linear.search_texts(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
+    assert search(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
 
 
 @pytest.mark.parametrize(("wanted", "alpha"), [(0, 0.0), (1, 0.5)])

@@ -16,6 +16,7 @@ from written import (
     data_of,
     random_data,
     run_of,
+    search,
     topics_data,
     words_of,
 )
@@ -111,7 +112,7 @@ def test_scores_are_the_written_formula(
     data = random_data(seed)
     assert data.query_texts is not None
     reference, n = Reference(data, Config(**settings)), len(data.candidates)
-    found = neighbours.search_texts(fitted(data, **settings), data.query_texts, n, None)
+    found = search(fitted(data, **settings), data.query_texts, n, None)
     assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
     compared = 0
     for row, words in enumerate(words_of(data.query_texts)):
@@ -129,18 +130,18 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_data(1)
     assert data.query_texts is not None
     model = fitted(data)
-    whole = neighbours.search_texts(model, data.query_texts, 12, data.split("train"))
+    whole = search(model, data.query_texts, 12, data.split("train"))
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 1)  # a query at a time
-    again = neighbours.search_texts(model, data.query_texts, 5, data.split("train"))
+    again = search(model, data.query_texts, 5, data.split("train"))
     assert_same_ranking(again, whole)
 
 
 def test_order_of_words_counts_only_with_bigrams() -> None:
     data = data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
     asked = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
-    with_pairs = neighbours.search_texts(fitted(data), asked, 2, None)
+    with_pairs = search(fitted(data), asked, 2, None)
     assert with_pairs.ids.tolist() == [[1, 0]]
-    without = neighbours.search_texts(fitted(data, bigrams=False), asked, 2, None)
+    without = search(fitted(data, bigrams=False), asked, 2, None)
     assert without.ids.tolist() == [[0, 1]]  # equal scores by ascending id
     assert without.scores[0, 0] == without.scores[0, 1]
 
@@ -157,7 +158,7 @@ def test_bags_are_taken_as_they_are() -> None:
     bags = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), weights)
     data = replace(data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
     asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
-    found = neighbours.search_texts(fitted(data), asked, 2, None)
+    found = search(fitted(data), asked, 2, None)
     assert found.ids.tolist() == [[1, 0]]
     torch.testing.assert_close(found.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
 
@@ -171,7 +172,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
     n_queries, n = data.split("train").n_queries, len(data.candidates)
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
-    found = neighbours.search_texts(fitted(data), data.query_texts, n + 9, exclude)
+    found = search(fitted(data), data.query_texts, n + 9, exclude)
     assert found.ids.shape == (n_queries, n)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
@@ -184,7 +185,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    found = neighbours.search_texts(fitted(data), asked, 3, None)
+    found = search(fitted(data), asked, 3, None)
     assert found.ids.tolist() == [[2, 1, 0]] * 2
     assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
@@ -193,16 +194,16 @@ def test_unknown_words_do_not_change_scores() -> None:
     data = data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
     model = fitted(data)
     asked = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
-    scores = neighbours.search_texts(model, asked, 2, None).scores
+    scores = search(model, asked, 2, None).scores
     torch.testing.assert_close(scores[0], scores[1])
 
 
 def test_queries_without_pairs_are_no_neighbours_and_do_not_weigh_words() -> None:
     texts, pairs = [[0, 1], [1, 2]], [(0, 0), (1, 1)]
     asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
-    without = neighbours.search_texts(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
+    without = search(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
     more = data_of([*texts, [0, 1]], [[]] * 2, pairs)
-    found = neighbours.search_texts(fitted(more), asked, 2, None)
+    found = search(fitted(more), asked, 2, None)
     assert_same_ranking(found, without)
 
 
@@ -213,7 +214,7 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
     train = data.split("train")
     asking = train.counts().nonzero().flatten()
     written = asking[data.query_texts.counts()[asking] > 1]
-    found = neighbours.search_texts(model, data.query_texts.select(written), 1, None)
+    found = search(model, data.query_texts.select(written), 1, None)
     best = found.ids[:, 0].tolist()
     hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
     assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, but for a twin
@@ -222,11 +223,11 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
 def test_one_query_one_candidate() -> None:
     data = data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
-    found = neighbours.search_texts(fitted(data), data.query_texts, 5, None)
+    found = search(fitted(data), data.query_texts, 5, None)
     assert found.ids.tolist() == [[0]]
     assert found.scores.tolist() == [[1.0]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert neighbours.search_texts(fitted(data), none, 5, None).ids.shape == (0, 1)
+    assert search(fitted(data), none, 5, None).ids.shape == (0, 1)
 
 
 def test_data_without_texts_is_refused() -> None:
@@ -265,5 +266,5 @@ def test_without_validation_the_label_weight_is_the_default() -> None:
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
     data, asked, topics = topics_data(0)
-    found = neighbours.search_texts(fitted(data), asked, 1, None)
+    found = search(fitted(data), asked, 1, None)
     assert float((found.ids[:, 0] == topics).float().mean()) > 0.9

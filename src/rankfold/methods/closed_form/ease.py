@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -17,7 +18,7 @@ from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Range, Run, Step, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Range, Run, Step, TopK
 
 QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
 
@@ -59,9 +60,12 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search(model: Model, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    return Opened(search_histories=partial(search, model.tensors["weights"]))
+
+
+def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
     """The k best candidates for each history: the sum of the weights of what it chose."""
-    weights = model.tensors["weights"]
     found = [
         _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
         for a, b in blocks(rows, QUERY_BLOCK, PAIR_BLOCK)
@@ -90,7 +94,9 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    search=search,
+    open=open_model,
+    answers=("histories",),
+    own_search=True,
     paper="steck2019",
     space={"reg": Range(10.0, 3000.0, log=True)},
 )

@@ -23,8 +23,8 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -260,7 +260,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         distributed=True,
         **{"space": SPACE, **declared},
     )

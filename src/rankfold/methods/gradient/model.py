@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,12 +16,11 @@ from rankfold.encoders.scaled import SHORTEST, Scaled
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
-from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
-from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
+from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Opened, Run
 
 ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
@@ -156,6 +156,18 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return tables
 
 
+def open_model(model: Model) -> Opened:
+    """A model that was fitted with features encodes new candidates.
+
+    Their tower is built by ``extend``, not for a search.
+    """
+    return Opened(features=partial(encode_candidates, model) if has_tower(model) else None)
+
+
+def has_tower(model: Model) -> bool:
+    return any(name.startswith(TOWER) for name in model.tensors)
+
+
 def encode_candidates(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
     found = tower_vectors(model, features)
@@ -169,11 +181,6 @@ def encode_candidates(model: Model, features: Features) -> Tensor:
 def tower_vectors(model: Model, features: Features) -> Tensor:
     """What the candidates' tower makes of new rows; [n, D]."""
     kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
-    if not kept:
-        raise UserError(
-            "this model knows no features of candidates",
-            hint="prepare the data with --candidate-features and fit with --set encoder=towers",
-        )
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
     return tower.of_new(features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
+    has_tower,
     model_of,
     sides_of,
     tower_vectors,
@@ -38,6 +40,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Pool,
     Range,
     Run,
@@ -156,6 +159,10 @@ def exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interaction
     return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
+
+
 def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
     found = within(tower_vectors(model, features))
@@ -176,7 +183,8 @@ METHOD = Method(
     SmlConfig,
     "interactions",
     fit,
-    encode_candidates=encode_new,
+    open=open_model,
+    answers=("features",),
     paper="li2020",
     distributed=True,
     space={

@@ -19,8 +19,8 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -72,7 +72,8 @@ METHOD = Method(
     UniformConfig,
     "interactions",
     fit,
-    encode_candidates=encode_candidates,
+    open=open_model,
+    answers=("features",),
     paper="zhuo2022",
     distributed=True,
     space={**SPACE, "negatives": Range(3, 50, log=True, whole=True)},

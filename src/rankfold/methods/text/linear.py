@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import log
 from time import perf_counter
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from rankfold.types import (
     Judge,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Step,
@@ -119,7 +121,20 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         began = perf_counter()
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    known, tensors = nearby.from_tensors(model.tensors), model.tensors
+    weights = Weights(tensors["weight_keys"], tensors["weights"], tensors["bias"], len(known.idf))
+    return Opened(search_texts=partial(search, known, weights, Config(**model.config)))
+
+
+def search(
+    known: Known,
+    weights: Weights,
+    config: Config,
+    texts: Texts,
+    k: int,
+    exclude: Interactions | None,
+) -> TopK:
     """The k candidates with the largest scores.
 
     With near(x, y) the score of ``text-neighbours``, w_y and b_y the weights of a candidate, x the
@@ -131,9 +146,6 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     So no candidate outside of L comes before one inside. A text that shares no word with any other
     gets the most popular candidates, their counts as scores.
     """
-    known, config = nearby.from_tensors(model.tensors), Config(**model.config)
-    tensors = model.tensors
-    weights = Weights(tensors["weight_keys"], tensors["weights"], tensors["bias"], len(known.idf))
     assert config.alpha is not None
     bags = nearby.bags_of(texts.to(known.idf.device), known)
     depth, found = max(k, config.shortlist), []
@@ -151,7 +163,9 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     space={
         **nearby.SPACE,
         "lr": Range(0.1, 1.5, log=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Space,
@@ -88,7 +90,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    known, config = from_tensors(model.tensors), Config(**model.config)
+    return Opened(search_texts=partial(search, known, config))
+
+
+def search(
+    known: Known, config: Config, texts: Texts, k: int, exclude: Interactions | None
+) -> TopK:
     """The k candidates with the largest scores.
 
     With tf-idf vectors of words and pairs of adjacent words, and D the ``neighbours`` training
@@ -100,14 +109,13 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     A text that shares no word with any other (all its scores are 0) gets the most popular
     candidates, their counts as scores.
     """
-    known = from_tensors(model.tensors)
+    assert config.label_weight is not None
     bags = bags_of(texts.to(known.idf.device), known)
-    neighbours, weight = model.config["neighbours"], model.config["label_weight"]
     found = []
     for start, stop in query_blocks(len(bags), known):
         block = bags.select(torch.arange(start, stop, device=known.idf.device))
-        near, alike = parts(known, block, neighbours)
-        scores = near.add_(alike, alpha=weight)
+        near, alike = parts(known, block, config.neighbours)
+        scores = near.add_(alike, alpha=config.label_weight)
         or_popular(scores, known)
         found.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
     return stacked(found, min(k, known.chosen.n_candidates), known.idf.device)
@@ -123,7 +131,9 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     space=SPACE,
 )
 

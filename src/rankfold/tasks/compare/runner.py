@@ -17,7 +17,8 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.metrics import Propensity
-from rankfold.models.grader import OPERATING, Grader, load
+from rankfold.models.grader import OPERATING, Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rankfold.errors import UserError
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.training import checkpoint

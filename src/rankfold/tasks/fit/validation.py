@@ -76,11 +76,18 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
 
 
 def _graded_validator(plan: FitPlan, rows: Graded) -> Validate:
-    score, spec = plan.method.score_rows, parse_graded(plan.metric)
-    assert score is not None
+    spec = parse_graded(plan.metric)
     grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
 
     def validate(model: Model) -> float:
-        return graded_mean(plan.comm.gather(score(model, rows)), grades, n_grades, spec)
+        scores = plan.comm.gather(score_rows(plan, model, rows))
+        return graded_mean(scores, grades, n_grades, spec)
 
     return validate
+
+
+def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
+    """One score per graded row, by a model of the plan's method; [n]."""
+    score = plan.method.open(model).rows
+    assert score is not None
+    return score(rows)

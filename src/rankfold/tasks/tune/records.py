@@ -8,7 +8,8 @@ import json
 from dataclasses import fields, replace
 
 from rankfold import storage
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of

@@ -33,6 +33,7 @@ from rankfold.methods.text.siamesexml import mining, mix, modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import best
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
 from rankfold.types import (
@@ -40,6 +41,7 @@ from rankfold.types import (
     Interactions,
     Model,
     Run,
+    Side,
     Step,
     Texts,
     TopK,
@@ -99,11 +101,17 @@ def model_of(found: list[Step]) -> Model:
     return found[-1].model
 
 
+def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
+    encode = mix.open_model(model).texts
+    assert encode is not None
+    return encode(texts, side)
+
+
 def found_for(model: Model, texts: Texts, k: int) -> Tensor:
-    search = METHODS[model.method].search_texts
-    if search is not None:
-        return search(model, texts, k, None).ids
-    vectors = mix.encode_texts(model, texts, "query")
+    opened = METHODS[model.method].open(model)
+    if opened.search_texts is not None:
+        return opened.search_texts(texts, k, None).ids
+    vectors = encode_texts(model, texts, "query")
     return Exact(model.tensors["candidates"]).search(vectors, k).ids
 
 
@@ -168,8 +176,8 @@ def test_a_new_candidate_is_what_its_text_says() -> None:
     settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
     assert data.candidate_texts is not None
-    new = mix.encode_texts(model, data.candidate_texts, "candidate")
-    vectors = mix.encode_texts(model, data.candidate_texts, "query")
+    new = encode_texts(model, data.candidate_texts, "candidate")
+    vectors = encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
     assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
@@ -199,7 +207,7 @@ def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
     for key, tensor in without.tensors.items():
         found = by_it.tensors[key]
         assert torch.equal(tensor, found[:, :-1] if key == "candidates" else found)
-    plain, more = (mix.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    plain, more = (encode_texts(m, data.query_texts, "query") for m in (without, by_it))
     counts = data.split("train").candidate_counts()
     scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
@@ -210,8 +218,8 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert data.query_texts is not None
     model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
     config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
-    vectors = mix.encode_texts(replace(model, config=config), data.query_texts, "query")
-    assert torch.equal(vectors, mix.encode_texts(model, data.query_texts, "query"))
+    vectors = encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, encode_texts(model, data.query_texts, "query"))
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
@@ -222,8 +230,8 @@ def test_a_model_from_before_encoders_had_names_still_answers() -> None:
         model = model_of(steps("siamesexml", data, run(), **SHORT, encoder=encoder))
         config = {key: value for key, value in model.config.items() if key != "encoder"}
         older = replace(model, config={**config, "residual": encoder == "residual"})
-        found = mix.encode_texts(older, data.query_texts, "query")
-        assert torch.equal(found, mix.encode_texts(model, data.query_texts, "query"))
+        found = encode_texts(older, data.query_texts, "query")
+        assert torch.equal(found, encode_texts(model, data.query_texts, "query"))
 
 
 class Widest(nn.Module):
@@ -288,7 +296,7 @@ def test_an_encoder_of_ones_own_reads_words_in_their_order(
     orders = ([5, 2, 3], [5, 3, 2, 2], [2, 5, 3], [2, 2])
     tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
     texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
-    found = mix.encode_texts(model, texts, "query")
+    found = encode_texts(model, texts, "query")
     torch.testing.assert_close(found[0], found[1])
     torch.testing.assert_close(found[2], found[3])
     assert not torch.equal(found[0], found[2])
@@ -337,7 +345,7 @@ def test_an_encoder_of_ones_own_is_left_what_is_its_own(
     assert float(model.tensors["0.large"]) == 1e6
     assert made[2].seen == {(True, True), (True, False), (False, False)}
     before = torch.get_rng_state()
-    mix.encode_texts(model, data.query_texts, "query")
+    encode_texts(model, data.query_texts, "query")
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)  # what others draw does not matter
     again = model_of(steps("siamesexml-paper", data, run(), **settings))
@@ -436,7 +444,7 @@ def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> 
     for hidden in (data.split("train"), own):
         scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
     rows = torch.arange(DOCUMENTS)
-    found = ranker.top_k(rows, LABELS, ranker.hidden(rows, include_seen=False))
+    found = best(ranker, "queries", rows, LABELS)
     expected = scores.sort(dim=1, descending=True).values
     torch.testing.assert_close(found.scores, expected)
     left = found.ids.clamp(min=0)
@@ -548,7 +556,7 @@ def test_members_scores_are_averaged() -> None:
     assert data.query_texts is not None
     settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
     three = model_of(steps("siamesexml", data, run(), members=3, **settings))
-    vectors = mix.encode_texts(three, data.query_texts, "query")
+    vectors = encode_texts(three, data.query_texts, "query")
     scores = vectors @ three.tensors["candidates"].T
     each = [
         vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
@@ -692,7 +700,7 @@ def test_weighing_is_done_by_the_method() -> None:
         model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator()
     )
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
-    torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
+    torch.testing.assert_close(encode_texts(model, data.query_texts, "query"), expected)
 
 
 KILLED = [("siamesexml", 0, 0), ("siamesexml", 0, 1), ("siamesexml", 0, 2)]

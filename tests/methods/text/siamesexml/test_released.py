@@ -13,6 +13,7 @@ from rankings import assert_same_ranking, sorted_by
 from torch import Tensor
 from torch.nn.functional import gelu
 from written import TruthJudge, random_data, run_of
+from written import search as search_texts
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh
@@ -353,7 +354,7 @@ def test_scores_are_the_written_formula(
     data = random_data(9)
     model = fitted(data, **settings)
     assert data.query_texts is not None
-    found = search.search_texts(model, data.query_texts, 50, None)
+    found = search_texts(model, data.query_texts, 50, None)
     n = len(data.candidates)
     assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
     assert bool((found.scores.diff(dim=1) <= 0).all())
@@ -367,14 +368,14 @@ def test_only_the_shortlist_is_ranked() -> None:
     model, short = (fitted(data, shortlist=size) for size in (50, 4))
     model = replace(model, tensors=short.tensors)
     assert data.query_texts is not None
-    few = search.search_texts(short, data.query_texts, 4, None)
-    every = search.search_texts(model, data.query_texts, 50, None)
+    few = search_texts(short, data.query_texts, 4, None)
+    every = search_texts(model, data.query_texts, 50, None)
     assert few.ids.shape == (len(data.queries), 4)
     # in the order of all, without those that are off the list
     listed = (every.ids.unsqueeze(2) == few.ids.unsqueeze(1)).any(dim=2)
     assert_same_ranking(few, sorted_by(every.scores.where(listed, -torch.inf), every.ids))
     assert not torch.equal(few.ids, every.ids[:, :4])
-    longer = search.search_texts(short, data.query_texts, 7, None)  # than the shortlist
+    longer = search_texts(short, data.query_texts, 7, None)  # than the shortlist
     assert bool((longer.ids >= 0).all())
 
 
@@ -395,7 +396,7 @@ def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
     hidden = torch.rand(40, n, generator=rng_of()) < 0.6
     places = hidden.nonzero()
     exclude = from_pairs(places[:, 0], places[:, 1], None, (40, n))
-    found = search.search_texts(fitted(data), data.query_texts, n, exclude)
+    found = search_texts(fitted(data), data.query_texts, n, exclude)
     for row in range(40):
         allowed = set((~hidden[row]).nonzero().flatten().tolist())
         ids = found.ids[row].tolist()
@@ -424,7 +425,7 @@ def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatc
     for beta in recipe.BETAS:
         model = fitted(data, beta=beta)
         assert data.query_texts is not None
-        firsts.append(search.search_texts(model, data.query_texts, 1, None).ids[:, 0])
+        firsts.append(search_texts(model, data.query_texts, 1, None).ids[:, 0])
     differ = (firsts[0] != firsts[2]).nonzero().flatten()
     assert len(differ) > 0
     judge = TruthJudge(differ, firsts[place][differ], 12)
