@@ -31,7 +31,10 @@ from rankfold.types import Dataset, Graded, Run
 
 JUDGED = ("tpr@fpr=0.01", "tpr@fpr=0.05", "tpr@fpr=0.1", "pauc@fpr=0.1", "auc")
 TENTH = 10  # of the rows are a fit's own validation: one of so many parts
-ENOUGH, WIDEST = 10, 0.1  # of the usual metric: rankfold.tasks.fit, which needs more than torch
+ENOUGH, WIDEST = (
+    10,
+    0.1,
+)  # of the default metric: rankfold.tasks.fit.plan, which needs more than torch
 Job = tuple[str, int, str, dict[str, Any], str, int]
 
 

@@ -1,4 +1,4 @@
-"""What --help says is what the library does: defaults shown by the command line are its own."""
+"""The defaults of the command line are those of the library."""
 
 from dataclasses import fields
 from inspect import signature
@@ -9,11 +9,8 @@ from rankfold.metrics import Propensity, parse_propensity
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
 from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
-from rankfold.tasks.fit import Fitting
-from rankfold.tasks.predict import GradedPrediction, Prediction
-
-COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
-COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}
+from rankfold.tasks.options import FitOptions
+from rankfold.tasks.predict import GradeOptions, RankOptions
 
 
 def shown(command: object) -> dict[str, object]:
@@ -28,7 +25,7 @@ def test_prepare() -> None:
 
 
 def test_fit() -> None:
-    own = {field.name: field.default for field in fields(Fitting)}
+    own = {field.name: field.default for field in fields(FitOptions)}
     options = shown(fit.command)
     shared = own.keys() & options.keys() - {"out"}
     assert shared >= {"seed", "device", "resume", "refit", "metric", "patience", "seconds"}
@@ -36,19 +33,19 @@ def test_fit() -> None:
 
 
 def test_predict() -> None:
-    kinds = (Prediction, GradedPrediction)
+    kinds = (RankOptions, GradeOptions)
     own = {field.name: field.default for kind in kinds for field in fields(kind)}
-    options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
-    assert (own.pop("k"), own.pop("fpr")) == (predict.K, predict.FPR)
-    assert options["k"] is options["fpr"] is None  # so that what was given is told apart
+    options = shown(predict.command)
+    assert (own.pop("k"), own.pop("fpr")) == (predict.DEFAULT_K, predict.DEFAULT_FPR)
+    assert options["k"] is options["fpr"] is None  # None: not given
     assert {name: options[name] for name in own} == own
 
 
 def test_evaluate() -> None:
     assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
     assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
-    assert tuple(evaluate.DEFAULT.split(",")) == DEFAULT_METRICS
-    assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
-    assert Certainty().samples == evaluate.SAMPLES
-    assert parse_propensity(evaluate.PROPENSITY) == Propensity()
-    assert shown(evaluate.command)["propensity"] is None  # so that what was given is told apart
+    assert tuple(evaluate.RANKING_METRICS.split(",")) == DEFAULT_METRICS
+    assert tuple(evaluate.GRADED_METRICS.split(",")) == GRADED_DEFAULTS
+    assert Certainty().samples == evaluate.DEFAULT_SAMPLES
+    assert parse_propensity(evaluate.DEFAULT_PROPENSITY) == Propensity()
+    assert shown(evaluate.command)["propensity"] is None  # None: not given

@@ -348,7 +348,7 @@ def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Datas
         ({"metrics": []}, "`metrics` is empty"),
         ({"split": "train"}, "`split` must be validation or test, got 'train'"),
         ({"samples": -1}, "`samples` must be at least 0, got -1"),
-        ({"confidence": 1.0}, "`confidence` must be between 0 and 1, got 1"),
+        ({"confidence": 1.0}, "`confidence` must be above 0 and below 1, got 1.0"),
         ({"sampels": 5}, "there is no option 'sampels'"),
         ({"strata": True}, "`strata` is for models that rank"),
         ({"index": "auto"}, "`index` is for models that rank"),

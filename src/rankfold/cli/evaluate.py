@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Json, Model, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +24,8 @@ DEFAULT_PROPENSITY = "0.55,1.5"
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    model: Model,
+    data: Data,
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     metrics: Annotated[
@@ -65,7 +65,7 @@ def command(
     index: Annotated[
         str, typer.Option(metavar="NAME", help="The index that searches vectors; see `search`.")
     ] = "exact",
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure a model: rank all candidates for every query of a split, or grade its rows."""

@@ -5,18 +5,19 @@ from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.options import Json, Model, Quiet
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DIR")],
     form: Annotated[
         str, typer.Option("--format", help="parquet, or npy with a table of keys.")
     ] = "parquet",
     index: Annotated[bool, typer.Option(help="Also write index.faiss over the candidates.")] = True,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write the vectors of queries and candidates, and an index that faiss opens."""

@@ -1,17 +1,17 @@
 """``rankfold extend``: add candidates to a model, by their features or texts."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json
+from rankfold.cli.console import console, print_json
 from rankfold.cli.info import describe_dropped
+from rankfold.cli.options import Json, Model, Quiet
 from rankfold.errors import pluralize
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     table: Annotated[
         str,
         typer.Argument(
@@ -31,7 +31,7 @@ def command(
     text_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="The column of texts.")
     ] = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Add candidates that no query has chosen yet, by their features or texts."""

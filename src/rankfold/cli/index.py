@@ -1,16 +1,16 @@
 """``rankfold index``: build an index of the candidates and keep it in the model's folder."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.options import Json, Model, Quiet, Seed
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     kind: Annotated[
         str,
@@ -26,8 +26,8 @@ def command(
     similar: Annotated[
         bool, typer.Option(help="Also build an index of similar candidates, by cosine.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
-    json: AsJson = False,
+    seed: Seed = 0,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Build an index of a model's candidates and measure its recall."""

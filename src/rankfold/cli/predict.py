@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
 from rankfold.errors import pluralize
 
 DEFAULT_K = 10
@@ -17,11 +18,11 @@ DEFAULT_FPR = 0.01
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Tables of query keys or, for a model that ranks by text, of texts; also files "
             "with one text per line. For a model that grades, one file of rows.",
         ),
@@ -49,14 +50,12 @@ def command(
     with_text: Annotated[
         bool, typer.Option("--with-text", help="Also write the texts of the candidates.")
     ] = False,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also return what the query chose before.")
-    ] = False,
+    include_seen: IncludeSeen = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown queries and bad rows.")
     ] = False,
     index: Index = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Rank candidates for every query of a file, or grade its rows.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table
+from rankfold.cli.console import console, print_json, print_table
 from rankfold.cli.index import describe_index
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     query: Annotated[str | None, typer.Option(help="A known query.", metavar="KEY")] = None,
     history: Annotated[
@@ -35,9 +35,7 @@ def command(
         str | None, typer.Option(help="Find candidates similar to this one.", metavar="KEY")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="The number of results.")] = 10,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also return what the query chose before.")
-    ] = False,
+    include_seen: IncludeSeen = False,
     exclude: Annotated[
         list[str] | None,
         typer.Option(help="Do not return this candidate; may be repeated.", metavar="KEY"),
@@ -47,7 +45,7 @@ def command(
         typer.Option(help="Return only this candidate; may be repeated.", metavar="KEY"),
     ] = None,
     index: Index = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show the best candidates for a query, a history, a text or a candidate."""

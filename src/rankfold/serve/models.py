@@ -32,7 +32,7 @@ from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.search import answer
-from rankfold.training.history import validated
+from rankfold.training.history import validation_score
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLL_SECONDS = 1.0  # between two checks of the folders
@@ -299,7 +299,7 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
     """The score on validation."""
-    score = validated(notes)
+    score = validation_score(notes)
     if score is None or "metric" not in notes:
         return {}
     return {f"{notes['metric']}, validation": score}

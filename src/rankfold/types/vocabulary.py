@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Key = int | str
 MAX_SINGLE_LOOKUPS = 32  # up to so many keys are looked up one by one
 NEIGHBOURS = 200  # keys on either side that are compared with an unknown key
-MAX_SAME_PREFIX = 2000  # keys of the same first letters, likewise
+MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
 
 
 class Vocabulary:
