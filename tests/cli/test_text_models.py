@@ -162,7 +162,7 @@ def test_methods_show_their_data_kind(rankfold: Command) -> None:
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
         (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
-        (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),
+        (("fit", "words", "table", "--out", "m"), "the data has no texts", "--format texts"),
         (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
         (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
         (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
