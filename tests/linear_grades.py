@@ -1,4 +1,4 @@
-"""A method for graded rows that is sure to work: the score is a weighted sum of the numbers."""
+"""A simple method for graded rows: the score is a weighted sum of the numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ LINEAR = Method("A weighted sum.", Config, "graded", fit, open_model, answers=("
 
 
 def random_rows(seed: int, n: int = 200) -> Graded:
-    """Rows whose sum of numbers tells of their grade."""
+    """Rows whose sum of numbers predicts their grade."""
     rng = torch.Generator().manual_seed(seed)
     numbers = torch.randn(n, 2, generator=rng)
     noisy = numbers.sum(dim=1) + torch.randn(n, generator=rng)
@@ -68,5 +68,5 @@ def grader_of(data: Dataset, /, **notes: object) -> Grader:
     scores = score_rows(Model("linear", {}, {"weights": weights}), rows)
     tensors = {"weights": weights, "operating_scores": scores, "operating_grades": rows.grades}
     tensors[FITTED] = hashes(data.graded("train")).unique()
-    told = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0, **notes}
-    return Grader(Model("linear", {}, tensors, told), data.candidates, data.columns)
+    fixed = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0}
+    return Grader(Model("linear", {}, tensors, {**fixed, **notes}), data.candidates, data.columns)

@@ -45,23 +45,23 @@ def test_search_sums_the_weights_of_the_history(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ease, "QUERY_BLOCK", 7)  # several blocks
-    model = rf.fit("ease", data, reg=5.0).model
+    weights = rf.fit("ease", data, reg=5.0).model.tensors["weights"]
     rows = data.split("train")
-    expected = dense(rows) @ model.tensors["weights"].double()
-    found = ease.search(model, rows, 60, None)
+    expected = dense(rows) @ weights.double()
+    ranked = ease.search(weights, rows, 60, None)
     torch.testing.assert_close(
-        found.scores.double(), expected.gather(1, found.ids), atol=1e-5, rtol=0
+        ranked.scores.double(), expected.gather(1, ranked.ids), atol=1e-5, rtol=0
     )
-    assert torch.equal(found.ids.sort(dim=1).values, torch.arange(60).expand(120, -1))
+    assert torch.equal(ranked.ids.sort(dim=1).values, torch.arange(60).expand(120, -1))
     best = expected.masked_fill(dense(rows) > 0, -torch.inf).max(dim=1).values
-    unseen = ease.search(model, rows, 1, rows)
+    unseen = ease.search(weights, rows, 1, rows)
     torch.testing.assert_close(unseen.scores[:, 0].double(), best, atol=1e-5, rtol=0)
 
 
 def test_search_without_histories_is_empty(data: Dataset) -> None:
-    model = rf.fit("ease", data).model
+    weights = rf.fit("ease", data).model.tensors["weights"]
     none = Interactions(torch.zeros(1).long(), torch.empty(0).int(), None, 60)
-    assert ease.search(model, none, 5, None).ids.shape == (0, 5)
+    assert ease.search(weights, none, 5, None).ids.shape == (0, 5)
 
 
 def test_too_many_candidates_are_refused_with_a_hint(data: Dataset) -> None:

@@ -15,7 +15,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import Combination, Comparison, odds
 from rankfold.methods.gradient.in_batch import InBatchConfig
 from rankfold.methods.gradient.resampled import CachedConfig
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Columns, Features, Interactions
 
 PAIRS = Interactions(torch.tensor([0, 2, 3, 5]), torch.tensor([0, 1, 1, 0, 2]).int(), None, 4)
@@ -26,9 +26,9 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def setting(**changes: object) -> Setting:
+def setting(**changes: object) -> SamplerContext:
     values = {"negatives": 3, "popularity": "count", "cache_share": 0.2, **changes}
-    return Setting(counts=PAIRS.candidate_counts(), batch_size=4, **values)  # type: ignore[arg-type]
+    return SamplerContext(counts=PAIRS.candidate_counts(), batch_size=4, **values)  # type: ignore[arg-type]
 
 
 def comparison(parts: Combination, config: object) -> tuple[Comparison, torch.Tensor]:

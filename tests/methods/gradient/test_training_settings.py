@@ -10,7 +10,7 @@ from planted import split_groups
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.methods.gradient.comparison import odds, sampler_setting
+from rankfold.methods.gradient.comparison import odds, sampler_context
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Interactions, Run, Step
 
@@ -98,11 +98,11 @@ def test_grades_determine_how_often_a_candidate_is_drawn() -> None:
     grades = torch.tensor([1.0, 9.0])
     rows = Interactions(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), grades, 2)
     config = METHODS["ssl-pop"].config()
-    assert sampler_setting(rows, config).counts.tolist() == pytest.approx([0.2, 1.8])
+    assert sampler_context(rows, config).counts.tolist() == pytest.approx([0.2, 1.8])
     log_odds = odds(rows, 1)
     assert float(log_odds[1] - log_odds[0]) == pytest.approx(torch.tensor(1.8 / 0.5).log().item())
     plain = replace(rows, grades=None)
-    assert sampler_setting(plain, config).counts.tolist() == [1, 1]
+    assert sampler_context(plain, config).counts.tolist() == [1, 1]
 
 
 def test_seeds_differ_by_run_and_purpose() -> None:

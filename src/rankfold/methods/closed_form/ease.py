@@ -66,13 +66,13 @@ def open_model(model: Model) -> Opened:
 
 def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
     """The k best candidates for each history: the sum of the weights of what it chose."""
-    found = [
+    parts = [
         _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
         for a, b in blocks(rows, QUERY_BLOCK, PAIR_BLOCK)
     ]
     width = min(k, rows.n_candidates)
     none = TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
-    ids, scores = zip(*(found or [none]), strict=True)
+    ids, scores = zip(*(parts or [none]), strict=True)
     return TopK(torch.cat(ids), torch.cat(scores))
 
 

@@ -122,9 +122,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    found = from_tensors(model.tensors)
-    rows = weighed(rows.to(found.candidates.device), model.config["weights"])
-    return _fold(found, rows, model.config["query_exponent"])
+    solution = from_tensors(model.tensors)
+    rows = weighed(rows.to(solution.candidates.device), model.config["weights"])
+    return _fold(solution, rows, model.config["query_exponent"])
 
 
 def describe(model: Model) -> str | None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import SHORTEST, Scaled
+from rankfold.encoders.scaled import MIN_NORM, Scaled
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
-from rankfold.encoders.towers import Held, Tower, Towers
+from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
@@ -87,7 +87,7 @@ def make_encoder(
     if kind == "towers":
         features, held = (data.query_features, data.candidate_features), None
         if run.comm.size > 1:
-            held = Held(n_queries, own, run.comm)
+            held = RowRange(n_queries, own, run.comm)
         return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
     sizes = n_queries, rows.n_candidates
     encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
@@ -169,12 +169,12 @@ def has_tower(model: Model) -> bool:
 
 
 def encode_candidates(model: Model, features: Features) -> Tensor:
-    """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
-    found = tower_vectors(model, features)
+    """Vectors of candidates that are new to the model, from their features; [n, D]."""
+    vectors = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":
-        found = nn.functional.normalize(found, dim=-1, eps=SHORTEST)
-    biases = model.tensors["candidates"][:, found.shape[1] :]  # a new one has what others have
-    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
+        vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
+    biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
+    return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
 
 
 @torch.no_grad()

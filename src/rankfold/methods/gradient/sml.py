@@ -17,7 +17,7 @@ from rankfold.methods.gradient.comparison import (
     UniformConfig,
     against,
     encode,
-    sampler_setting,
+    sampler_context,
     usable,
 )
 from rankfold.methods.gradient.model import (
@@ -134,7 +134,7 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     ball = UnitBall(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
@@ -165,8 +165,8 @@ def open_model(model: Model) -> Opened:
 
 def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
-    found = within(tower_vectors(model, features))
-    return torch.cat([found, -squares(found)[:, None]], dim=1)
+    inside = within(tower_vectors(model, features))
+    return torch.cat([inside, -squares(inside)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:

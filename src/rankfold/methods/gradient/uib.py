@@ -14,7 +14,7 @@ from rankfold.methods.gradient.comparison import (
     UniformConfig,
     against,
     encode,
-    sampler_setting,
+    sampler_context,
     score_pool,
     usable,
 )
@@ -44,7 +44,7 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
     nn.init.zeros_(boundary.weight)
     sides = sides_of(encoder)
-    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler, shard_of(encoder))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:

@@ -45,9 +45,10 @@ class GradedConfig(Training):
         None, at_least=1, help="rows per batch; none: 32 to 256, by the number of rows"
     )
     lr: float = 0.002
-    optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="the optimiser")
+    optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="optimiser of all weights")
+
     weight_decay: float = 1e-4
-    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "cosine"
+    schedule: str = "cosine"
     warmup: float = 1.0
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
@@ -62,7 +63,6 @@ class GradedConfig(Training):
     )
 
     def __post_init__(self) -> None:
-        super(GradedConfig, self).__post_init__()
         check(self)
         check_name(self.encoder)
 

@@ -32,8 +32,9 @@ def gather_model(model: Model, plan: FitPlan) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        divided = len(tensor) < len(plan.data.candidates)
-        per_candidate = name in plan.method.per_candidate and divided
+        per_candidate = name in plan.method.per_candidate
+        per_candidate = per_candidate and len(tensor) < len(plan.data.candidates)
+
         if name in plan.method.per_query or per_candidate:
             table = _all_rows(tensor, plan, on_all=per_candidate)
             tensors[name] = table if per_candidate or plan.comm.rank == 0 else tensor
