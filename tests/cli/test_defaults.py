@@ -6,9 +6,9 @@ from inspect import signature
 from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.options import Preparation
 from rankfold.metrics import Propensity, parse_propensity
-from rankfold.tasks.evaluate import DEFAULT_METRICS
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
+from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
 from rankfold.tasks.options import FitOptions
 from rankfold.tasks.predict import GradeOptions, RankOptions
 

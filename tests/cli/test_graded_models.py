@@ -139,7 +139,9 @@ def test_rows_from_training_warn(rankfold: Command, graded: Path) -> None:
     grader = grader_of(data)
     kept = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
     replace(grader, model=replace(grader.model, tensors=kept)).save(graded / "model")
-    assert "it is not known whether" in " ".join(rankfold(*words).err.split())
+    assert "whether the model was fitted on some of these rows is unknown" in " ".join(
+        rankfold(*words).err.split()
+    )
 
 
 def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:
@@ -257,9 +259,13 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
         ),
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
         (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "got 7", ".01"),
-        (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
-        (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
-        (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
+        (("evaluate", "model", "data", "--strata"), "`strata` is for", "--strata"),
+        (("evaluate", "model", "data", "--index", "auto"), "`index` is for", "--index"),
+        (
+            ("evaluate", "model", "data", "--propensity", ".55,1.5"),
+            "`propensity` is",
+            "--propensity",
+        ),
         (
             ("evaluate", "model", "data", "--bootstrap", "-3"),
             "at least 0, got -3",
@@ -296,7 +302,7 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
-        assert f"{name} is for graded rows" in done.err
+        assert f"`{name}` is for models that grade" in done.err
         assert f"leave --{option} out" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 

@@ -161,7 +161,7 @@ def test_methods_show_their_data_kind(rankfold: Command) -> None:
         (("search", "model", "--text", "a", "--query", "1"), "takes one input", "--text"),
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
-        (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
+        (("evaluate", "model", "fewer"), "different tokens", "prepare"),
         (("fit", "words", "table", "--out", "m"), "the data has no texts", "--format texts"),
         (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
         (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),

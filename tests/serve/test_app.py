@@ -182,7 +182,7 @@ def test_the_first_model_answers_without_its_name(client: Client) -> None:
         ("notes", "search", {"history": ["t0"]}, 400, "ranks by text, not by history"),
         ("patients", "search", {"queries": [1]}, 400, "grades rows"),
         ("shop", "grade", {"rows": [{"age": 1}]}, 400, "ranks candidates"),
-        ("nobody", "search", {"queries": [1]}, 404, "there is no model 'nobody'"),
+        ("nobody", "search", {"queries": [1]}, 404, "unknown model 'nobody'"),
         ("shop", "search", {}, 400, "got none"),
         ("shop", "search", {"queries": [1], "history": []}, 400, "got queries and history"),
         ("shop", "search", {"queries": [1], "size": 3}, 400, "size"),

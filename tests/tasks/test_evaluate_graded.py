@@ -109,7 +109,7 @@ def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
 def test_samples_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     how = Certainty(samples=11, seed=1)
     whole = list(_resampled(50, 3, how))
-    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK", 50 * 3 * 2)
+    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK_COUNTS", 50 * 3 * 2)
     parts = list(_resampled(50, 3, how))
     assert (len(whole), len(parts)) == (1, 6)
     assert torch.equal(torch.cat(parts), whole[0])
@@ -252,7 +252,7 @@ def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -
     grader = rf.fit("ce", first, epochs=1)
     found = evaluate(grader, second, samples=0)
     assert found.trained_on is None
-    assert "not known whether the model was fitted on some of these rows: key" in found.cautions[-1]
+    assert "is unknown: train lacks values of key" in found.cautions[-1]
     assert evaluate(grader, first, samples=0).trained_on == 0
 
 
@@ -345,13 +345,13 @@ def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Datas
     ("how", "message"),
     [
         ({"metrics": ["ndcg@10"]}, "graded rows have no metric 'ndcg'"),
-        ({"metrics": []}, "no metric was asked for"),
-        ({"split": "train"}, "cannot evaluate on 'train'"),
+        ({"metrics": []}, "`metrics` is empty"),
+        ({"split": "train"}, "`split` must be validation or test, got 'train'"),
         ({"samples": -1}, "`samples` must be at least 0, got -1"),
         ({"confidence": 1.0}, "`confidence` must be above 0 and below 1, got 1.0"),
         ({"sampels": 5}, "there is no option 'sampels'"),
-        ({"strata": True}, "strata is for models that rank"),
-        ({"index": "auto"}, "index is for models that rank"),
+        ({"strata": True}, "`strata` is for models that rank"),
+        ({"index": "auto"}, "`index` is for models that rank"),
     ],
 )
 def test_wrong_turns_are_told(
@@ -377,7 +377,7 @@ def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None
         rf.evaluate(grader, pairs)
     with pytest.raises(UserError, match="this data holds graded rows"):
         rf.evaluate(ranker, data)
-    with pytest.raises(UserError, match="samples is for graded rows, and popularity ranks"):
+    with pytest.raises(UserError, match="`samples` is for models that grade, but popularity ranks"):
         rf.evaluate(ranker, pairs, samples=10)
 
 

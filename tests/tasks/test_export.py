@@ -114,9 +114,9 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(UserError, match="no vectors"):
         export(fitted("ease"), tmp_path / "out")
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         export(fitted(width=8), tmp_path / "there")
-    with pytest.raises(UserError, match="no form 'csv'"):
+    with pytest.raises(UserError, match="got 'csv'"):
         export(fitted(width=8), tmp_path / "out", form="csv")
     with pytest.raises(UserError, match="no folder"):
         export(fitted(width=8), tmp_path / "nowhere" / "out")
