@@ -148,14 +148,14 @@ def test_cards_list_the_accepted_inputs(client: Client) -> None:
         client.get(f"/models/{name}/card").json() for name in ("shop", "notes", "patients")
     )
     assert client.get("/card").json() == shop  # the first
-    assert shop["asks"] == ["queries", "history", "candidates"]
+    assert shop["accepts"] == ["queries", "history", "candidates"]
     assert (shop["method"], shop["data_kind"]) == ("rg2-plain", "interactions")
     assert (shop["sizes"]["queries"], shop["sizes"]["candidates"]) == (120, 60)
     assert shop["config"]["width"] == 8
     assert shop["index"]["kind"] == "exact"
     assert re.match(r"\d{4}-\d\d-\d\dT", shop["written"])
-    assert notes["asks"] == ["queries", "text", "candidates"]
-    assert patients["asks"] == ["rows"]
+    assert notes["accepts"] == ["queries", "text", "candidates"]
+    assert patients["accepts"] == ["rows"]
     assert patients["grades"] == ["none", "mild", "severe"]
     assert patients["columns"] == [
         {"name": "age", "type": "number"},
