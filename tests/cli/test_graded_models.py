@@ -55,7 +55,7 @@ def test_evaluate_json_is_one_document(rankfold: Command, graded: Path) -> None:
         str(graded / "model"),
         graded / "data",
         metrics=["tpr@fpr=.1", "order"],
-        samples=50,
+        bootstrap=50,
         seed=3,
         calibration=5,
     )
@@ -85,7 +85,7 @@ def test_an_undefined_interval_is_null(rankfold: Command, graded: Path) -> None:
 def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) -> None:
     done = rankfold("evaluate", graded / "model", graded / "data", "--bootstrap", 20)
     assert (done.code, done.out) == (0, "")
-    results = rf.evaluate(str(graded / "model"), graded / "data", samples=20).to_json()
+    results = rf.evaluate(str(graded / "model"), graded / "data", bootstrap=20).to_json()
     lines = {line.split()[1]: line for line in done.err.splitlines() if len(line.split()) > 4}
     assert "> none" in done.err
     assert "> mild" in done.err
@@ -147,7 +147,7 @@ def test_rows_from_training_warn(rankfold: Command, graded: Path) -> None:
 def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:
     words = ("evaluate", graded / "model", graded / "data", "--bootstrap", 0)
     done = rankfold(*words, "--calibration", 4)
-    results = rf.evaluate(str(graded / "model"), graded / "data", samples=0, calibration=4)
+    results = rf.evaluate(str(graded / "model"), graded / "data", bootstrap=0, calibration=4)
     assert "the share of rows above each grade, by score" in done.err
     lines = [line.replace("│", " ").split() for line in done.err.splitlines()]
     for first, second in zip(*results.calibration, strict=True):
@@ -299,10 +299,10 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     assert done.code == 2
     assert "`fpr` is for models that grade, but this one ranks candidates" in done.err
     assert "leave --fpr out" in done.err
-    for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
+    for option in ("bootstrap", "calibration", "seed"):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
-        assert f"`{name}` is for models that grade" in done.err
+        assert f"`{option}` is for models that grade" in done.err
         assert f"leave --{option} out" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 
