@@ -46,6 +46,6 @@ def test_evaluate() -> None:
     assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
     assert tuple(evaluate.RANKING_METRICS.split(",")) == DEFAULT_METRICS
     assert tuple(evaluate.GRADED_METRICS.split(",")) == GRADED_DEFAULTS
-    assert Certainty().samples == evaluate.DEFAULT_SAMPLES
+    assert Certainty().bootstrap == evaluate.DEFAULT_SAMPLES
     assert parse_propensity(evaluate.DEFAULT_PROPENSITY) == Propensity()
     assert shown(evaluate.command)["propensity"] is None  # None: not given

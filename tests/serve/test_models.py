@@ -90,7 +90,7 @@ def test_a_model_of_another_kind_may_take_its_place(
     shutil.rmtree(shop)
     shutil.copytree(folders["patients"], shop)
     client.models.look()
-    assert client.get("/card").json()["asks"] == ["rows"]
+    assert client.get("/card").json()["accepts"] == ["rows"]
     assert client.post("/grade", {"rows": [{"age": 1, "dose": 0}]}).status_code == 200
     assert client.post("/search", {"queries": [1]}).status_code == 400
 
@@ -159,4 +159,4 @@ def test_a_card_in_a_line(client: Client) -> None:
     assert served is not None
     line = line_of(served.card)
     assert line.startswith("shop: rg2-plain; 120 queries, 60 candidates")
-    assert line.endswith("asks: queries, history, candidates")
+    assert line.endswith("accepts queries, history, candidates")

@@ -75,7 +75,7 @@ def command(
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
-    options = {"samples": bootstrap, "calibration": calibration, "seed": seed}
+    options = {"bootstrap": bootstrap, "calibration": calibration, "seed": seed}
     given = None if propensity is None else parse_propensity(propensity)
     with progress(quiet=quiet or json) as tell:
         result = evaluate(

@@ -57,7 +57,7 @@ class Served:
     """A loaded model and its card."""
 
     model: Ranker | Grader
-    asks: tuple[str, ...]
+    accepts: tuple[str, ...]
     card: Mapping[str, Any]
     document: bytes  # the card as JSON
 
@@ -220,13 +220,13 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
     """A model that has answered once, so that lazy parts are loaded, and its card."""
     model = load(folder)
     manifest = storage.read(folder, "model").manifest
-    asks = _asks(model)
+    accepts = _accepted_inputs(model)
     written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
         "data_kind": METHODS[model.model.method].data_kind,
-        "asks": asks,
+        "accepts": accepts,
         "config": dict(model.model.config),
         "sizes": _sizes(model),
         "metrics": _metrics(model.model.notes),
@@ -242,7 +242,7 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
     else:
         _ = model.opened
         card |= {"grades": model.names, "columns": _columns(model)}
-    return Served(model, asks, card, to_json(card, inf_nan_mode="null"))
+    return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
 
 
 def _warm(ranker: Ranker) -> None:
@@ -256,7 +256,7 @@ def _warm(ranker: Ranker) -> None:
         _ = ranker.searcher.similar  # its file may be gone later
 
 
-def _asks(model: Ranker | Grader) -> tuple[str, ...]:
+def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
     """The inputs that it accepts."""
     if isinstance(model, Grader):
         return ("rows",) if model.columns is not None else ()
@@ -310,4 +310,5 @@ def line_of(card: Mapping[str, Any]) -> str:
     sizes = ", ".join(f"{n:,} {what}" for what, n in card["sizes"].items())
     index = (card["index"] or {}).get("kind")
     searched = f"; index: {index}" if index else ""
-    return f"{card['name']}: {card['method']}; {sizes}{searched}; asks: {', '.join(card['asks'])}"
+    accepts = ", ".join(card["accepts"])
+    return f"{card['name']}: {card['method']}; {sizes}{searched}; accepts {accepts}"

@@ -24,8 +24,6 @@ from rankfold.tasks.evaluate_graded import (
 from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS, Evaluation, evaluate_ranking
 from rankfold.types import Dataset, Progress, SplitName, silent
 
-OPTIONS = {"samples": "--bootstrap", "calibration": "--calibration", "seed": "--seed"}
-
 
 def evaluate(
     model: Ranker | Grader | str | Path,
@@ -84,7 +82,7 @@ def evaluate(
         option = next(iter(graded))
         raise UserError(
             f"`{option}` is for models that grade, but {model.model.method} ranks candidates",
-            hint=f"leave {OPTIONS.get(option, option)} out",
+            hint=f"leave --{option} out",
         )
     return evaluate_ranking(
         model,

@@ -42,16 +42,16 @@ BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
 class Certainty(Settings):
     """The intervals and calibration curves of ``evaluate_graded``."""
 
-    samples: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
+    bootstrap: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
     seed: int = setting(0, at_least=0, help="seed of the bootstrap")
     confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
     calibration: int = setting(0, at_least=0, help="bins of the calibration curves; 0: no curves")
 
     def __post_init__(self) -> None:
         check(self)
-        if self.samples == 1:
+        if self.bootstrap == 1:
             raise UserError(
-                "`samples` must be 0 or at least 2, got 1", hint="one sample has no interval"
+                "`bootstrap` must be 0 or at least 2, got 1", hint="one sample has no interval"
             )
 
 
@@ -305,7 +305,7 @@ def _bootstrap(
     progress: Progress,
 ) -> dict[str, Tensor]:
     """The mean of each metric over thresholds in every sample; [samples]."""
-    if certainty.samples == 0:
+    if certainty.bootstrap == 0:
         return {}
     ordered, places = scores.sort(descending=True)
     ends, grades = run_ends(ordered), grades[places]
@@ -317,7 +317,7 @@ def _bootstrap(
         for spec, values in zip(specs, values_of(passed, specs), strict=True):
             means[str(spec)].append(values.nanmean(dim=0))
         done += len(counts)
-        progress("resampling", done / certainty.samples)
+        progress("resampling", done / certainty.bootstrap)
     return {name: torch.cat(parts) for name, parts in means.items()}
 
 
@@ -325,8 +325,8 @@ def _resampled(n: int, n_grades: int, certainty: Certainty) -> Iterator[Tensor]:
     """How often each of n rows is in each sample, block by block; [b, n]."""
     rng = torch.Generator().manual_seed(certainty.seed)
     step = max(1, BLOCK_COUNTS // (n * n_grades))
-    for start in range(0, certainty.samples, step):
-        size = min(step, certainty.samples - start)
+    for start in range(0, certainty.bootstrap, step):
+        size = min(step, certainty.bootstrap - start)
         drawn = torch.randint(n, (size, n), generator=rng)
         drawn += torch.arange(size)[:, None] * n
         yield torch.bincount(drawn.flatten(), minlength=size * n).view(size, n)

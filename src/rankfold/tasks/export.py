@@ -42,7 +42,7 @@ def export(
     ranker: Ranker,
     out: str | Path,
     *,
-    form: str = "parquet",
+    format: str = "parquet",
     index: bool = True,
     progress: Progress = silent,
 ) -> dict[str, Any]:
@@ -51,17 +51,17 @@ def export(
     Args:
         ranker: a model whose scores are inner products.
         out: a folder that does not exist yet; it appears when complete.
-        form: a name in ``FORMS``: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``,
-            an array per side and a table of its keys.
+        format: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``, an array per side
+            and a table of its keys.
         index: also write ``index.faiss``, over the candidates.
         progress: called after each block.
 
     Returns:
         The contents of ``about.json`` in the folder.
     """
-    if form not in FORMS:
+    if format not in FORMATS:
         raise UserError(
-            f"`form` must be one of {', '.join(FORMS)}, got {form!r}", hint="default: parquet"
+            f"`format` must be one of {', '.join(FORMATS)}, got {format!r}", hint="default: parquet"
         )
     sides = _sides(ranker)
     about: dict[str, Any] = {
@@ -71,7 +71,7 @@ def export(
     }
     with _appearing(Path(out)) as folder:
         for side, vectors in sides.items():
-            files = FORMS[form](folder, PLURALS[side], vectors, progress)
+            files = FORMATS[format](folder, PLURALS[side], vectors, progress)
             about[PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
         if index:
             progress("writing index.faiss", 0.0)
@@ -128,7 +128,7 @@ def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) ->
     return [file, keys]
 
 
-FORMS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
+FORMATS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
     "parquet": _write_table,
     "npy": _write_arrays,
 }

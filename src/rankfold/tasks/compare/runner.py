@@ -208,7 +208,7 @@ def _test_ranker(
 def _test_grader(
     plan: ComparePlan, grader: Grader, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    certainty = Certainty(samples=0, calibration=CALIBRATION_BINS)
+    certainty = Certainty(bootstrap=0, calibration=CALIBRATION_BINS)
     result = evaluate_graded(
         grader,
         plan.data,
