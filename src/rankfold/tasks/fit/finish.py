@@ -14,7 +14,6 @@ from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.gather import gather_model
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.fit.steps import make_run
-from rankfold.tasks.fit.validation import score_rows
 from rankfold.training import checkpoint
 from rankfold.training.history import History
 from rankfold.types import Dataset, Model, SplitName, Vocabulary
@@ -54,9 +53,10 @@ def _make_grader(plan: FitPlan, model: Model) -> Grader:
     """A grader with the scores that set its cuts: those of unseen rows, if there are any."""
     unseen = plan.data.validation is not None and not model.notes["refit"]
     split: SplitName = "validation" if unseen else "train"
-    rows, comm = plan.data.graded(split), plan.comm
+    rows, score, comm = plan.data.graded(split), plan.method.open(model).rows, plan.comm
+    assert score is not None
     tensors = {
-        "operating_scores": comm.gather(score_rows(plan, model, rows)),
+        "operating_scores": comm.gather(score(rows)),
         "operating_grades": comm.gather(rows.grades),
         FITTED: _fitted_rows(plan, model),
     }

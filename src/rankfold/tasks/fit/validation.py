@@ -80,14 +80,8 @@ def _graded_validator(plan: FitPlan, rows: Graded) -> Validate:
     grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
 
     def validate(model: Model) -> float:
-        scores = plan.comm.gather(score_rows(plan, model, rows))
-        return graded_mean(scores, grades, n_grades, spec)
+        score_rows = plan.method.open(model).rows
+        assert score_rows is not None
+        return graded_mean(plan.comm.gather(score_rows(rows)), grades, n_grades, spec)
 
     return validate
-
-
-def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
-    """One score per graded row, by a model of the plan's method; [n]."""
-    score = plan.method.open(model).rows
-    assert score is not None
-    return score(rows)
