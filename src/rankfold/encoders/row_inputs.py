@@ -50,11 +50,11 @@ class RowShape:
 
     def check(self, rows: Graded) -> None:
         """Raise a UserError for rows of another shape."""
-        other = RowShape.of(rows, None)
-        same = other.image == self.image and other.numbers == self.numbers
-        if not same or len(other.levels) != len(self.levels):
+        image = None if rows.images is None else tuple(rows.images.shape[1:])
+        columns = rows.numbers.shape[1], rows.categories.shape[1]
+        if image != self.image or columns != (self.numbers, len(self.levels)):
             raise UserError(
-                f"the model was fitted on rows with {self}, got {other}",
+                f"the model was fitted on rows with {self}, got {RowShape.of(rows, None)}",
                 hint="give the columns and images that the model was fitted on",
             )
 

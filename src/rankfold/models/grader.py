@@ -43,7 +43,7 @@ class Grader:
     grades: Vocabulary  # numbered from the lowest; names as texts
     columns: Columns | None = None  # None: a row is an image
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the grades, lowest first."""
         return names_of(self.grades)
@@ -179,12 +179,12 @@ class Grader:
     def frame(self, new: NewRows, fpr: float) -> pl.DataFrame:
         """The scores and grades of new rows, as a table."""
         scores = self.score(new.rows)
-        names = pl.Series(self.names, dtype=pl.String)
+        grades = [self.names[place] for place in self.grade(scores, fpr).tolist()]
         return pl.DataFrame(
             {
                 "query": new.keys,
                 "score": pl.Series(scores.double().numpy(), dtype=pl.Float64),
-                "grade": names.gather(self.grade(scores, fpr).numpy()),
+                "grade": pl.Series(grades, dtype=pl.String),
             }
         )
 

@@ -7,6 +7,7 @@ one text is text. Columns of other types (lists, dates, bytes) and empty columns
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from rankfold.types import Columns, Features, Vocabulary
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
 BOOLEANS = {"false": "0", "true": "1"}
 DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
+FEW_ROWS = 32  # up to so many words are looked up one by one: a polars query is slow
 DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 
@@ -98,7 +100,8 @@ def unknown(values: pl.DataFrame, columns: Columns, categories: Tensor) -> dict[
     ``categories`` [n, C] is the result of ``fill`` for the values.
     """
     counts = {}
-    for place, name in enumerate(columns.levels):
+    for place in torch.nonzero((categories < 0).any(dim=0)).flatten().tolist():
+        name = list(columns.levels)[place]
         text = to_text(values[name])
         assert text is not None  # ``fill`` refuses other columns
         present = torch.from_numpy(text.is_not_null().to_numpy(writable=True))
@@ -200,15 +203,19 @@ def to_text(column: pl.Series) -> pl.Series | None:
 
 
 def _where(good: pl.Series, values: pl.Series) -> pl.Series:
-    """The values, null where ``good`` is false."""
-    return pl.select(pl.when(good).then(values)).to_series()
+    """The values, null where ``good`` is false; it may be null only where they are."""
+    return values if good.all() else pl.select(pl.when(good).then(values)).to_series()
 
 
 def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
-    numbers = to_numbers(_column(values, name, table))
+    """The numbers of a column; NaN where missing or infinite. Typed ones need no polars query."""
+    column = _column(values, name, table)
+    typed = column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
+    numbers = column.cast(pl.Float32) if typed else to_numbers(column)
     if numbers is None:
         raise _wrong_type(values, name, table, "numbers")
-    return torch.from_numpy(numbers.fill_null(float("nan")).to_numpy(writable=True))
+    array = torch.from_numpy(numbers.to_numpy(writable=True))
+    return array.masked_fill(array.isinf(), torch.nan)
 
 
 def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:
@@ -217,8 +224,16 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
         raise _wrong_type(values, name, table, "text")
     if values[name].dtype not in TEXT_TYPES:
         words = words.replace(_spellings(levels))
+    if len(words) <= FEW_ROWS:
+        return torch.tensor([place_of(levels, word) for word in words], dtype=torch.int32)
     known = pl.Series(levels, dtype=pl.String)
     return Vocabulary(len(known), lambda: known).find(words).to(torch.int32)
+
+
+def place_of(levels: Sequence[str], word: str | None) -> int:
+    """The place of a word among the levels, which ascend; -1 if it is missing or unknown."""
+    place = bisect_left(levels, word) if word else len(levels)
+    return place if place < len(levels) and levels[place] == word else -1
 
 
 def _spellings(levels: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import nan
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import polars as pl
 import torch
 
+from rankfold.data.build.features import place_of
 from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
@@ -35,7 +35,7 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     numbers = torch.tensor(values, dtype=torch.float64).reshape(shape).float()
     numbers[numbers.isinf()] = torch.nan  # too large for float32
     places = [
-        [_place(levels, row.get(name)) for name, levels in columns.levels.items()]
+        [place_of(levels, row.get(name)) for name, levels in columns.levels.items()]
         for row in records
     ]
     shape = (len(records), len(columns.levels))
@@ -62,14 +62,6 @@ def check_records(records: Sequence[Record], columns: Columns) -> None:
 
 def _number(value: Any) -> float:
     return nan if value is None else float(value)
-
-
-def _place(levels: Sequence[str], word: Any) -> int:
-    """The place of a word among the levels, which ascend; -1 if it is missing or unknown."""
-    if not word:
-        return -1
-    place = bisect_left(levels, word)
-    return place if place < len(levels) and levels[place] == word else -1
 
 
 def _unknown(

@@ -47,7 +47,8 @@ class GradingModule(nn.Module):
 
         If the rows are part of a batch, ``own`` says which.
         """
-        self.encoder.train(rng is not None)  # for dropout and batch norms of a custom encoder
+        if self.encoder.training != (rng is not None):  # for a custom encoder; `train` is slow
+            self.encoder.train(rng is not None)
         inputs = self.scaling(rows)._replace(own=own)
         if rng is not None and inputs.images is not None:
             inputs = inputs._replace(images=random_flips(inputs.images, self.axes, rng, own))

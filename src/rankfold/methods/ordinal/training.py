@@ -201,11 +201,12 @@ def score_rows(
     shape.check(rows)
     if len(rows) == 0:
         return torch.zeros(0, dtype=torch.float64)
-    device, scores = next(module.parameters()).device, []
-    for some in torch.arange(len(rows)).split(block_rows(shape)):
-        padded = torch.cat([some, some[-1:].expand(-len(some) % ROW_MULTIPLE)])
+    device, scores, step = module.scaling.mean.device, [], block_rows(shape)
+    for start in range(0, len(rows), step):
+        end = min(start + step, len(rows))
+        padded = torch.arange(start, end + (start - end) % ROW_MULTIPLE).clamp(max=end - 1)
         outputs = module.head(module.vectors(rows.select(padded).to(device)))
-        scores.append(score(outputs)[: len(some)])
+        scores.append(score(outputs)[: end - start])
     return torch.cat(scores).cpu()
 
 
