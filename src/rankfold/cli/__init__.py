@@ -30,7 +30,7 @@ from rankfold.cli import (
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
-PANELS = {
+_PANELS = {
     "Get started": {"demo": demo, "methods": methods},
     "Learn a model": {
         "prepare": prepare,
@@ -50,7 +50,7 @@ PANELS = {
     "Change a model": {"extend": extend, "forget": forget},
     "Inspect a folder": {"info": info, "verify": verify},
 }
-COMMANDS = {name: module for commands in PANELS.values() for name, module in commands.items()}
+COMMANDS = {name: module for commands in _PANELS.values() for name, module in commands.items()}
 
 
 class Commands(TyperGroup):
@@ -71,7 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in PANELS.items():
+for panel, commands in _PANELS.items():
     for name, module in commands.items():
         app.command(name, rich_help_panel=panel)(module.command)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-DEFAULT = defaults(CompareOptions)
+_DEFAULT = defaults(CompareOptions)
 
 
 def command(
@@ -33,16 +33,16 @@ def command(
         ),
     ],
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
-    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = DEFAULT.trials,
+    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = _DEFAULT.trials,
     budget: Annotated[
         str | None, option(CompareOptions, "budget", metavar="TIME")
-    ] = DEFAULT.budget,
-    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = DEFAULT.seeds,
+    ] = _DEFAULT.budget,
+    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = _DEFAULT.seeds,
     metrics: Annotated[
         str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
-    ] = DEFAULT.metrics,
-    metric: Annotated[str | None, option(CompareOptions, "metric")] = DEFAULT.metric,
-    refit: Annotated[bool, option(CompareOptions, "refit")] = DEFAULT.refit,
+    ] = _DEFAULT.metrics,
+    metric: Annotated[str | None, option(CompareOptions, "metric")] = _DEFAULT.metric,
+    refit: Annotated[bool, option(CompareOptions, "refit")] = _DEFAULT.refit,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +53,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, option(CompareOptions, "device")] = DEFAULT.device,
+    device: Annotated[str, option(CompareOptions, "device")] = _DEFAULT.device,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -14,7 +14,7 @@ from rankfold.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-LINE_INTERVAL = 10  # seconds between two lines about the same work
+_LINE_INTERVAL = 10  # seconds between two lines about the same work
 
 ProgressCallback = Callable[[str, float], None]
 
@@ -91,7 +91,7 @@ def _lines() -> ProgressCallback:
     def report(what: str, share: float) -> None:
         nonlocal current, last
         now = time.monotonic()
-        if _stage(what) != _stage(current) or now - last > LINE_INTERVAL:
+        if _stage(what) != _stage(current) or now - last > _LINE_INTERVAL:
             done = f" {share:.0%}" if share > 0 else ""
             sys.stderr.write(f"{what}{done}\n")
             last = now

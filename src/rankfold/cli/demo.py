@@ -16,8 +16,8 @@ from rankfold.cli.options import Quiet
 if TYPE_CHECKING:
     from rich.console import Console
 
-PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
-METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
+_PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
+_METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
 COMPARED: dict[str, dict[str, Any]] = {  # small settings: all of it takes about a minute
     "popularity": {},
     "puresvd": {"width": 32},
@@ -49,15 +49,15 @@ def command(
     with progress(quiet=quiet) as tell:
         report = reporter(tell, "ndcg@10")
         model = fit("rg2", data, out=out / "rg2", report=report, validation_queries=3000)
-        result = evaluate(model, data, metrics=METRICS, progress=tell)
+        result = evaluate(model, data, metrics=_METRICS, progress=tell)
     say.rule("rg2 on held-out relations, ranking all packages")
-    say.print(", ".join(f"{metric} {result[metric]:.4f}" for metric in METRICS))
+    say.print(", ".join(f"{metric} {result[metric]:.4f}" for metric in _METRICS))
     say.rule("Suggested packages, without known relations")
-    ranking = model.search(list(PACKAGES), k=10)
-    for package, keys in zip(PACKAGES, ranking.keys, strict=True):
+    ranking = model.search(list(_PACKAGES), k=10)
+    for package, keys in zip(_PACKAGES, ranking.keys, strict=True):
         say.print(f"{package}: {', '.join(map(str, keys))}")
     say.rule("Several methods with small settings")
-    options: dict[str, Any] = {"metrics": METRICS, "settings": COMPARED, "refit": False}
+    options: dict[str, Any] = {"metrics": _METRICS, "settings": COMPARED, "refit": False}
     with progress(quiet=quiet) as tell:
         results = compare(
             out / "data", list(COMPARED), out=out / "comparison", progress=tell, **options
@@ -70,12 +70,12 @@ def command(
 
 def _show(results: Mapping[str, Any], say: Console) -> None:
     done = [method for method in results["methods"] if method["error"] is None]
-    done.sort(key=lambda method: -float(method["metrics"][METRICS[0]]["mean"]))
+    done.sort(key=lambda method: -float(method["metrics"][_METRICS[0]]["mean"]))
     rows = [
-        [method["name"], *(f"{method['metrics'][metric]['mean']:.4f}" for metric in METRICS)]
+        [method["name"], *(f"{method['metrics'][metric]['mean']:.4f}" for metric in _METRICS)]
         for method in done
     ]
-    print_table("test split", ["method", *METRICS], rows, say)
+    print_table("test split", ["method", *_METRICS], rows, say)
 
 
 def _report(results: Mapping[str, Any], path: Path) -> str:

@@ -11,12 +11,12 @@ from rankfold.cli.options import Json, Quiet
 from rankfold.config import declarations
 from rankfold.data.options import DEFAULTS, Preparation
 
-DECLARED = declarations(Preparation)
+_DECLARED = declarations(Preparation)
 
 
 def _option(name: str, *flags: str, metavar: str | None = None) -> Any:
     """The option of a field of ``Preparation``, with its help."""
-    text = DECLARED[name].help
+    text = _DECLARED[name].help
     return typer.Option(*flags, metavar=metavar, help=f"{text[0].upper()}{text[1:]}.")
 
 

@@ -14,7 +14,7 @@ from rankfold.errors import UserError
 if TYPE_CHECKING:
     from rankfold.serve.models import Models
 
-TOKEN_VARIABLE = "RANKFOLD_TOKEN"
+_TOKEN_VARIABLE = "RANKFOLD_TOKEN"
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
         typer.Option(
             metavar="FILE",
             help="Require the token in this file. Default: the token in the environment variable "
-            f"{TOKEN_VARIABLE}, if it is set.",
+            f"{_TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,
     threads: Annotated[
@@ -74,7 +74,7 @@ def command(
     if token is None and not is_loopback(host):
         sys.stderr.write(
             f"warning: other machines can reach {host}, and no token is required\n"
-            f"hint: set {TOKEN_VARIABLE}, or use --token-file\n"
+            f"hint: set {_TOKEN_VARIABLE}, or use --token-file\n"
         )
     limits = Limits(
         body=max_body,
@@ -102,9 +102,9 @@ def _print_ready(url: str, models: Models) -> None:
 def _read_token(file: Path | None) -> str | None:
     """The token that requests must send. It is never an argument: other users could read it."""
     if file is None:
-        token = os.environ.get(TOKEN_VARIABLE, "").strip()
-        if TOKEN_VARIABLE in os.environ and not token:
-            raise UserError(f"{TOKEN_VARIABLE} is empty", hint="unset it, or set it to a token")
+        token = os.environ.get(_TOKEN_VARIABLE, "").strip()
+        if _TOKEN_VARIABLE in os.environ and not token:
+            raise UserError(f"{_TOKEN_VARIABLE} is empty", hint="unset it, or set it to a token")
     else:
         try:
             token = file.read_text(encoding="utf-8").strip()

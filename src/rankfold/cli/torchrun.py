@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
-DISTRIBUTED_COMMANDS = ("fit", "evaluate")  # rank 0 runs the others alone
+_DISTRIBUTED_COMMANDS = ("fit", "evaluate")  # rank 0 runs the others alone
 
 
 def is_distributed() -> bool:
@@ -56,7 +56,7 @@ def _run_on_ranks(main: Callable[[], None], rank: int) -> None:
     from rankfold.distributed.connection import work_alone
 
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if command not in DISTRIBUTED_COMMANDS:
+    if command not in _DISTRIBUTED_COMMANDS:
         work_alone()
         if rank > 0:
             return

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rankfold.tasks.tune import TuneResult
     from rankfold.tasks.tune.plan import Trial
 
-MAX_ROWS = 10  # trials in the table
-DEFAULT = defaults(TuneOptions)
+_MAX_ROWS = 10  # trials in the table
+_DEFAULT = defaults(TuneOptions)
 
 
 def command(
@@ -29,16 +29,16 @@ def command(
     data: Data,
     *,
     out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],
-    trials: Annotated[int | None, option(TuneOptions, "trials")] = DEFAULT.trials,
-    budget: Annotated[str | None, option(TuneOptions, "budget", metavar="TIME")] = DEFAULT.budget,
-    metric: Annotated[str | None, option(TuneOptions, "metric")] = DEFAULT.metric,
-    seed: Annotated[int, option(TuneOptions, "seed")] = DEFAULT.seed,
-    space: Annotated[str, option(TuneOptions, "space")] = DEFAULT.space,
+    trials: Annotated[int | None, option(TuneOptions, "trials")] = _DEFAULT.trials,
+    budget: Annotated[str | None, option(TuneOptions, "budget", metavar="TIME")] = _DEFAULT.budget,
+    metric: Annotated[str | None, option(TuneOptions, "metric")] = _DEFAULT.metric,
+    seed: Annotated[int, option(TuneOptions, "seed")] = _DEFAULT.seed,
+    space: Annotated[str, option(TuneOptions, "space")] = _DEFAULT.space,
     set: Annotated[
         list[str] | None,
         typer.Option(help="A fixed setting, which is not searched.", metavar="KEY=VALUE"),
     ] = None,
-    device: Annotated[str, option(TuneOptions, "device")] = DEFAULT.device,
+    device: Annotated[str, option(TuneOptions, "device")] = _DEFAULT.device,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -88,7 +88,7 @@ def _show(say: Console, method: str, out: Path, result: TuneResult) -> None:
         [str(trial.number), trial.state, _number(trial.score), str(trial.steps)]
         + [f"{trial.seconds:.1f}"]
         + [_number(trial.settings.get(name)) for name in searched]
-        for trial in trials[:MAX_ROWS]
+        for trial in trials[:_MAX_ROWS]
     ]
     title = f"{method}: {len(rows)} of {len(trials)} trials, best first"
     print_table(title, columns, rows, say, left=2)

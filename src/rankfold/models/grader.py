@@ -25,12 +25,12 @@ from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
 BLOCK_BYTES = 2**28  # of rows scored at a time
-MAX_WRITTEN_OUT = 1e15  # larger numbers are written with an exponent
+_MAX_WRITTEN_OUT = 1e15  # larger numbers are written with an exponent
 CUTS_OF_TRAIN = (
     "the cuts between grades come from rows that the model was fitted on: "
     "the false-positive rate on new rows will be higher"
 )
-ROUNDING = 1e-6  # of the largest score: more than the rounding error of single precision
+_ROUNDING = 1e-6  # of the largest score: more than the rounding error of single precision
 OPERATING = ("operating_scores", "operating_grades")  # tensors of the rows that cuts come from
 FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
 
@@ -114,7 +114,7 @@ class Grader:
             )
         if counts := ", ".join(f"{n:,} below {name}" for name, n in scarce.items() if n > 0):
             needed = 1 / (exact(fpr) or fpr)
-            enough = f"{ceil(needed):,}" if needed < MAX_WRITTEN_OUT else f"{1 / fpr:.0e}"
+            enough = f"{ceil(needed):,}" if needed < _MAX_WRITTEN_OUT else f"{1 / fpr:.0e}"
             cautions.append(
                 f"too few rows were kept for a false-positive rate of {fpr:g}: it needs {enough} "
                 f"below a grade, and there are {counts}; the rate on new rows may differ"
@@ -234,7 +234,7 @@ def _halfway(lowest: Tensor, scores: Tensor) -> Tensor:
     """
     higher = scores[scores > lowest]
     if len(higher) == 0:
-        return lowest + ROUNDING * scores.abs().max()
+        return lowest + _ROUNDING * scores.abs().max()
     return lowest + (higher.min() - lowest) / 2
 
 

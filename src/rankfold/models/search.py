@@ -168,7 +168,7 @@ def _rank(
     sizes = [len(spec.inputs) for spec in specs]
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
     return [
-        in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
+        _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
             inputs=_named(ranker, spec, own)
         )
         for spec, own, ids, scores in parts
@@ -211,7 +211,7 @@ def _union(some: Interactions | None, more: Interactions | None) -> Interactions
 # ---------------------------------------------------------------------------------- rows -> keys
 
 
-def in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
+def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
     """Lists in keys, and the texts beside them."""
     ids, scores = top.ids.cpu(), top.scores.cpu()
     lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]

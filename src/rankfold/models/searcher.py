@@ -17,8 +17,8 @@ from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS
 from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK
 
-MAX_BLOCK_TEXTS = 4096  # encoded at a time
-TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
+_MAX_BLOCK_TEXTS = 4096  # encoded at a time
+_TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
 
 
 exact_index: MakeIndex = partial(build, "exact")
@@ -171,11 +171,11 @@ class Searcher:
         """Start and stop of blocks of texts whose tokens fit in a quarter of the memory budget."""
         candidates = self.model.tensors.get("candidates")
         width = 0 if candidates is None else candidates.shape[1]
-        max_tokens = max(1, self.memory_budget // 4 // (TOKEN_BYTES + 4 * width))
+        max_tokens = max(1, self.memory_budget // 4 // (_TOKEN_BYTES + 4 * width))
         if len(texts) == 0:
             yield 0, 0
         yield from blocks(
-            Interactions(texts.offsets, texts.tokens, None, 0), MAX_BLOCK_TEXTS, max_tokens
+            Interactions(texts.offsets, texts.tokens, None, 0), _MAX_BLOCK_TEXTS, max_tokens
         )
 
     def _hidden(

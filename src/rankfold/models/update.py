@@ -33,7 +33,7 @@ from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model,
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
 
-FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
+_FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
 def check_grows(method: str) -> None:
@@ -123,7 +123,7 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
     """The model with the rows of ``queries``: new ones are empty, missing ones are gone."""
     rows = ranker.queries.find(queries.keys)
     tensors = dict(ranker.model.tensors)
-    for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, FOLDED_IN}:
+    for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, _FOLDED_IN}:
         tensors[name] = _rows(tensors[name], rows)
     if _keeps_histories(ranker.model):
         known = kept_histories(ranker.model, len(ranker.candidates))
@@ -220,7 +220,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     elif (encode := METHODS[model.method].open(model).histories) is not None:
         vectors = encode(seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
-    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
+    tensors[_FOLDED_IN] = tensors.get(_FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
 
 

@@ -15,17 +15,17 @@ from typing import Literal, NamedTuple
 
 from rankfold.report.scales import Scale, shorten
 
-WIDTH, HEIGHT, RIGHT, TOP, BOTTOM = 480, 300, 24, 34, 50
+WIDTH, HEIGHT, _RIGHT, _TOP, _BOTTOM = 480, 300, 24, 34, 50
 CHARACTER = 8.0  # approximate width of a character
 MAX_NAMES = 5  # series with their names in the chart
-MAX_PLAIN = 7  # with more series, those without a name are muted
-NAME_CHARACTERS = 12  # of a name in the chart
+_MAX_PLAIN = 7  # with more series, those without a name are muted
+_NAME_CHARACTERS = 12  # of a name in the chart
 NAME_HEIGHT = 16.0
 MAX_MARKS = 12  # on a line
-TITLE, LEGEND_ROW, SAMPLE = 30, 22, 34  # of a picture: heights, and the width of a sample
+_TITLE, _LEGEND_ROW, _SAMPLE = 30, 22, 34  # of a picture: heights, and the width of a sample
 
-Place = tuple[float, float]
-Emphasis = Literal["named", "plain", "muted"]
+_Place = tuple[float, float]
+_Emphasis = Literal["named", "plain", "muted"]
 
 
 class Theme(NamedTuple):
@@ -46,7 +46,7 @@ DARK = Theme(
     ("#56b4e9", "#f08c4a", "#2fc497", "#e89ac7", "#e6b93c", "#d5d5d5", "#ada2f5"),
 )
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "14 4", "2 6")
-SHAPES: Mapping[str, str] = {  # SVG paths around the origin
+_SHAPES: Mapping[str, str] = {  # SVG paths around the origin
     "circle": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
     "square": "M-3.7-3.7h7.4v7.4h-7.4z",
     "up": "M0-5l4.8 8.4h-9.6z",
@@ -82,10 +82,10 @@ class Series(NamedTuple):
     look: Look
     points: Sequence[Point]
     joined: bool = True
-    emphasis: Emphasis = "plain"
+    emphasis: _Emphasis = "plain"
 
 
-class Field(NamedTuple):
+class _Field(NamedTuple):
     """The area of a chart in which values are drawn."""
 
     x: Scale
@@ -93,12 +93,12 @@ class Field(NamedTuple):
     left: float
     right: float
 
-    def place(self, across: float, up: float) -> Place:
+    def place(self, across: float, up: float) -> _Place:
         """Coordinates in the SVG, where y counts downwards, from shares of the field."""
-        height = HEIGHT - TOP - BOTTOM
-        return self.left + (self.right - self.left) * across, HEIGHT - BOTTOM - height * up
+        height = HEIGHT - _TOP - _BOTTOM
+        return self.left + (self.right - self.left) * across, HEIGHT - _BOTTOM - height * up
 
-    def places(self, points: Sequence[Point]) -> list[Place]:
+    def places(self, points: Sequence[Point]) -> list[_Place]:
         return [self.place(self.x.share(point.x), self.y.share(point.y)) for point in points]
 
 
@@ -118,21 +118,21 @@ class Box(NamedTuple):
         return across and self.top < other.bottom and other.top < self.bottom
 
     def inside(self) -> bool:
-        return self.top >= TOP - NAME_HEIGHT and self.bottom <= HEIGHT - BOTTOM
+        return self.top >= _TOP - NAME_HEIGHT and self.bottom <= HEIGHT - _BOTTOM
 
 
 def look(number: int) -> Look:
     """The look of series ``number``; the first 42 differ in colour and mark."""
-    marks = list(SHAPES.values())
+    marks = list(_SHAPES.values())
     colour = f"m{number % len(LIGHT.series)}"
     return Look(colour, DASHES[number % len(DASHES)], marks[number % len(marks)])
 
 
-def emphasis(rank: int, of: int) -> Emphasis:
+def emphasis(rank: int, of: int) -> _Emphasis:
     """The emphasis of a series by its rank; the best has rank 0."""
     if of > 1 and rank < MAX_NAMES:
         return "named"
-    return "muted" if of > MAX_PLAIN else "plain"
+    return "muted" if of > _MAX_PLAIN else "plain"
 
 
 def css() -> str:
@@ -165,12 +165,12 @@ def picture(title: str, x: Scale, y: Scale, series: Sequence[Series]) -> str:
     Later series are on top: a solid line shows through the gaps of a dashed one.
     """
     names = [one.name for one in series]
-    legend = SAMPLE + 8 + CHARACTER * max(map(len, names), default=0)
+    legend = _SAMPLE + 8 + CHARACTER * max(map(len, names), default=0)
     width = max(WIDTH + legend, 20 + CHARACTER * len(title))
-    height = TITLE + max(HEIGHT, TOP + LEGEND_ROW * len(series))
+    height = _TITLE + max(HEIGHT, _TOP + _LEGEND_ROW * len(series))
     rows = "".join(
-        f'<g transform="translate({WIDTH} {TOP + LEGEND_ROW * i})">{_sample(one)}'
-        f"{_text(SAMPLE + 8, 12, one.name)}</g>"
+        f'<g transform="translate({WIDTH} {_TOP + _LEGEND_ROW * i})">{_sample(one)}'
+        f"{_text(_SAMPLE + 8, 12, one.name)}</g>"
         for i, one in enumerate(series)
     )
     return (
@@ -179,7 +179,7 @@ def picture(title: str, x: Scale, y: Scale, series: Sequence[Series]) -> str:
         f"<title>{escape(title)}</title><style>{css()}</style>"
         f'<rect class="paper" width="100%" height="100%"/>'
         f'<g font-weight="600">{_text(6, 22, title)}</g>'
-        f'<g transform="translate(0 {TITLE})">{_chart(x, y, series[::-1])}{rows}</g></svg>\n'
+        f'<g transform="translate(0 {_TITLE})">{_chart(x, y, series[::-1])}{rows}</g></svg>\n'
     )
 
 
@@ -191,31 +191,31 @@ def interval(point: Point, ends: tuple[float, float], number: int) -> str:
     return (
         f'<svg class="interval {look(number).colour}" viewBox="-6 0 {width + 12} 14" '
         f'aria-hidden="true">{_line((0, 7), (width, 7), "rule")}'
-        f"{_line((low, 7), (high, 7), width=2)}{_mark((at, 7), SHAPES['circle'], 0.875)}</svg>"
+        f"{_line((low, 7), (high, 7), width=2)}{_mark((at, 7), _SHAPES['circle'], 0.875)}</svg>"
     )
 
 
 def sample(number: int, of: int = 1) -> str:
     """A sample of series ``number`` among ``of``, for the legend of a page."""
     one = Series("", look(number), (), emphasis=emphasis(number, of))
-    return f'<svg class="sample" viewBox="0 0 {SAMPLE} 14" aria-hidden="true">{_sample(one)}</svg>'
+    return f'<svg class="sample" viewBox="0 0 {_SAMPLE} 14" aria-hidden="true">{_sample(one)}</svg>'
 
 
 def _sample(one: Series) -> str:
     muted = one.emphasis == "muted"
-    line = _polyline([(0, 7), (SAMPLE, 7)], one.look.dash, muted=muted) if one.joined else ""
-    mark = _mark((SAMPLE / 2, 7), one.look.mark, _mark_size(one))
+    line = _polyline([(0, 7), (_SAMPLE, 7)], one.look.dash, muted=muted) if one.joined else ""
+    mark = _mark((_SAMPLE / 2, 7), one.look.mark, _mark_size(one))
     return f'<g class="{one.look.colour}">{line}{mark}</g>'
 
 
 def _chart(x: Scale, y: Scale, series: Sequence[Series]) -> str:
     """Axes, series and names. Points without a finite place are left out."""
     lines = [one._replace(points=_finite(one.points)) for one in series]
-    names = [shorten(one.name, NAME_CHARACTERS) for one in lines if one.emphasis == "named"]
-    right = WIDTH - RIGHT - CHARACTER * max(map(len, names), default=0)
+    names = [shorten(one.name, _NAME_CHARACTERS) for one in lines if one.emphasis == "named"]
+    right = WIDTH - _RIGHT - CHARACTER * max(map(len, names), default=0)
     left = 14 + CHARACTER * max(len(label) for _, label in y.ticks)
-    field = Field(x, y, left, right)
-    order: Sequence[Emphasis] = ("muted", "plain", "named")
+    field = _Field(x, y, left, right)
+    order: Sequence[_Emphasis] = ("muted", "plain", "named")
     back_to_front = sorted(lines[::-1], key=lambda one: order.index(one.emphasis))
     drawn = [_series(one, field) for one in back_to_front]
     return "".join([_axes(field), *drawn, _names(lines, field)])
@@ -225,7 +225,7 @@ def _finite(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if math.isfinite(point.x + point.y)]
 
 
-def _axes(field: Field) -> str:
+def _axes(field: _Field) -> str:
     """Axes, ticks and labels; the label of the y axis is above it."""
     (left, bottom), right = field.place(0, 0), field.right
     parts = [_text(4, 16, field.y.label)]
@@ -242,7 +242,7 @@ def _axes(field: Field) -> str:
     return "".join(parts)
 
 
-def _series(one: Series, field: Field) -> str:
+def _series(one: Series, field: _Field) -> str:
     """The line, intervals and marks of a series; a muted line has one mark, at its end."""
     places, muted = field.places(one.points), one.emphasis == "muted"
     parts = [f'<g class="{one.look.colour}"><title>{escape(one.name)}</title>']
@@ -261,7 +261,7 @@ def _mark_size(one: Series) -> float:
     return 0.7 if one.emphasis == "muted" else 1.0
 
 
-def _names(lines: Sequence[Series], field: Field) -> str:
+def _names(lines: Sequence[Series], field: _Field) -> str:
     """The names of the best series beside their ends, with a thin line to a name farther away."""
     ends = {one.name: field.places(one.points)[-1] for one in lines if one.points}
     taken = [Box(x - 5, x + 5, y - 5, y + 5) for x, y in ends.values()]
@@ -269,7 +269,7 @@ def _names(lines: Sequence[Series], field: Field) -> str:
     for one in lines:
         if one.emphasis != "named" or not one.points:
             continue
-        text, (x, y) = shorten(one.name, NAME_CHARACTERS), ends[one.name]
+        text, (x, y) = shorten(one.name, _NAME_CHARACTERS), ends[one.name]
         half = NAME_HEIGHT / 2
         box = Box(x + 8, x + 8 + CHARACTER * len(text), y - half, y + half)
         moves = (box.moved(sign * 4.0 * step) for step in range(50) for sign in (1, -1))
@@ -284,14 +284,14 @@ def _names(lines: Sequence[Series], field: Field) -> str:
     return "".join(parts)
 
 
-def _whisker(point: Point, place: Place, field: Field) -> str:
+def _whisker(point: Point, place: _Place, field: _Field) -> str:
     if point.low is None or point.high is None or not math.isfinite(point.low + point.high):
         return ""
     low, high = (field.place(0, field.y.share(value))[1] for value in (point.low, point.high))
     return _line((place[0], low), (place[0], high), width=1.5)
 
 
-def _mark(place: Place, path: str, size: float) -> str:
+def _mark(place: _Place, path: str, size: float) -> str:
     if not path:
         return ""
     scale = "" if size == 1 else f" scale({size:g})"
@@ -299,7 +299,7 @@ def _mark(place: Place, path: str, size: float) -> str:
     return f'<path d="{path}" transform="{move}" fill="currentColor"/>'
 
 
-def _polyline(places: Sequence[Place], dash: str, *, muted: bool) -> str:
+def _polyline(places: Sequence[_Place], dash: str, *, muted: bool) -> str:
     listed = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     width = 'stroke-width="1" stroke-opacity="0.5"' if muted else 'stroke-width="2"'
     return (
@@ -308,7 +308,7 @@ def _polyline(places: Sequence[Place], dash: str, *, muted: bool) -> str:
     )
 
 
-def _line(start: Place, end: Place, css_class: str = "", width: float = 1) -> str:
+def _line(start: _Place, end: _Place, css_class: str = "", width: float = 1) -> str:
     (x1, y1), (x2, y2) = start, end
     kind = f' class="{css_class}"' if css_class else ""
     stroke = "" if css_class == "rule" else f' stroke="currentColor" stroke-width="{width:g}"'

@@ -22,9 +22,9 @@ from rankfold.report.chart import Point, Series
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of
 
-TEMPLATE = Path(__file__).with_name("compare.html.jinja")
+_TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 MAX_STEPS = 60  # points of a line
-MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
+_MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
 Results = Mapping[str, Any]
 
 
@@ -65,7 +65,7 @@ def render(results: Results) -> str:
         "sample": chart.sample,
         "shorten": scales.shorten,
     }
-    return page.from_string(TEMPLATE.read_text(encoding="utf-8")).render(values(results))
+    return page.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(values(results))
 
 
 def values(results: Results) -> dict[str, Any]:
@@ -83,13 +83,13 @@ def values(results: Results) -> dict[str, Any]:
         "cells": cells(results, ranking),
         "tested": tested(results),
         "fit_seconds": summaries.fit_seconds,
-        "time": time_figure(results, ranking),
-        "sizes": size_figure(results, ranking),
-        "groups": [g for kind in GROUPINGS if (g := grouped(results, ranking, kind))],
-        "sweep": sweep_figures(results),
+        "time": _time_figure(results, ranking),
+        "sizes": _size_figure(results, ranking),
+        "groups": [g for kind in _GROUPINGS if (g := grouped(results, ranking, kind))],
+        "sweep": _sweep_figures(results),
         "swept": swept(results),
         "thresholds": threshold_names(results),
-        "calibration": calibration_figures(results, ranking),
+        "calibration": _calibration_figures(results, ranking),
         "examples": example_rows(ranking),
         "facts": facts(results["data"]["summary"]),
     }
@@ -183,7 +183,7 @@ def _fact(name: str, value: Any) -> str:
 
 # ---------------------------------------------------------------------------------- charts
 
-GROUPINGS = {  # the label of the axis, and the caption
+_GROUPINGS = {  # the label of the axis, and the caption
     "popularity": (
         "popularity of candidates",
         "Candidates are grouped by their number of training pairs; each group has about the same "
@@ -199,14 +199,14 @@ GROUPINGS = {  # the label of the axis, and the caption
 class Groups(NamedTuple):
     """A metric within groups of candidates or queries."""
 
-    kind: str  # a key of ``GROUPINGS`` and of a method's results
+    kind: str  # a key of ``_GROUPINGS`` and of a method's results
     title: str
     metric: str
     parts: Sequence[Mapping[str, Any]]
     figure: Figure
 
 
-def time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
+def _time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     """The validation score after each step by training time."""
     series = _series(
         (entry["name"], [Point(_float(s["seconds"]), _float(s["score"])) for s in steps])
@@ -222,7 +222,7 @@ def time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     return _figure(f"{metric} by training time", caption, x, metric, series)
 
 
-def size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
+def _size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     """The first metric by the size of the model."""
     metric = results["metrics"][0]
     series = _series(
@@ -243,7 +243,7 @@ def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | N
     metric = next((m for m in results["metrics"] if parts and m in parts[0]["metrics"]), None)
     if metric is None:
         return None
-    label, caption = GROUPINGS[kind]
+    label, caption = _GROUPINGS[kind]
     at = {part["name"]: float(place) for place, part in enumerate(parts)}
     series = _series(
         (
@@ -261,7 +261,7 @@ def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | N
     return None if figure is None else Groups(kind, title, metric, parts, figure)
 
 
-def sweep_figures(results: Results) -> list[Figure]:
+def _sweep_figures(results: Results) -> list[Figure]:
     """Each metric by the swept setting, one line per method."""
     sweep = results["sweep"]
     if sweep is None:
@@ -299,7 +299,7 @@ def swept(results: Results) -> list[str]:
     return sorted(methods, key=lambda name: -best(name))
 
 
-def calibration_figures(results: Results, ranking: Sequence[Entry]) -> list[tuple[str, Figure]]:
+def _calibration_figures(results: Results, ranking: Sequence[Entry]) -> list[tuple[str, Figure]]:
     """For each grader, the share of rows above each threshold by score."""
     names = threshold_names(results)
     charts = []
@@ -369,7 +369,7 @@ def _sweep_scale(setting: str, values: Sequence[str]) -> tuple[Scale, dict[str, 
     except ValueError:
         return scales.categories(setting, values), {v: float(i) for i, v in enumerate(values)}
     places = dict(zip(values, numbers, strict=True))
-    if min(numbers) > 0 and max(numbers) / min(numbers) >= MIN_LOG_RATIO:
+    if min(numbers) > 0 and max(numbers) / min(numbers) >= _MIN_LOG_RATIO:
         axis = scales.logarithmic(f"{setting} (log scale)", numbers)
         axis = axis._replace(ticks=[(place, value) for value, place in places.items()])
         return axis, places

@@ -11,10 +11,10 @@ from rankfold.report import scales
 from rankfold.report.chart import DASHES, RING, Look, Point, Series, look, picture
 from rankfold.tasks.diagnose.result import Chart
 
-LEVEL = Look("ink", "5 4")  # a horizontal line to compare with
-CHOSEN = Look("ink", mark=RING)
-MIN_TICK_DISTANCE = 0.06  # as a share of the axis
-PATH_SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+_LEVEL = Look("ink", "5 4")  # a horizontal line to compare with
+_CHOSEN = Look("ink", mark=RING)
+_MIN_TICK_DISTANCE = 0.06  # as a share of the axis
+_PATH_SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
 
 
 def diagnosis_svg(chart: Chart) -> str:
@@ -28,7 +28,7 @@ def diagnosis_svg(chart: Chart) -> str:
     heights = [point.y for point in points] + [level.value for level in chart.levels]
     y = scales.linear(chart.y, chart.ends or scales.with_zero(heights))
     ends = (x.ticks[0][0], x.ticks[-1][0])
-    levels = [Series(name, LEVEL, [Point(x, value) for x in ends]) for name, value in chart.levels]
+    levels = [Series(name, _LEVEL, [Point(x, value) for x in ends]) for name, value in chart.levels]
     return picture(chart.title, x, y, [*series, *levels])
 
 
@@ -58,10 +58,10 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
         points = [Point(*place) for place in places]
         series.append(Series(_name(pair, threshold), style, points))
     for entry in path:
-        if all(entry[name] == chosen[name] for name in PATH_SETTINGS):
+        if all(entry[name] == chosen[name] for name in _PATH_SETTINGS):
             name = f"chosen: {entry['score']:.4f} with discount {entry['discount']:g}"
             point = Point(entry["rank"], entry["score"])
-            series.append(Series(name, CHOSEN, [point], joined=False))
+            series.append(Series(name, _CHOSEN, [point], joined=False))
     x = _rank_scale(sorted({entry["rank"] for entry in path}))
     y = scales.linear(metric, [point.y for one in series for point in one.points])
     title = f"{metric} on the validation sample by rank, popularity discount {discount:g}"
@@ -86,6 +86,6 @@ def _rank_scale(ranks: Sequence[int]) -> scales.Scale:
 
     ticks: list[tuple[float, str]] = []
     for rank in ranks[::-1]:
-        if not ticks or share(ticks[-1][0]) - share(rank) >= MIN_TICK_DISTANCE:
+        if not ticks or share(ticks[-1][0]) - share(rank) >= _MIN_TICK_DISTANCE:
             ticks.append((rank, str(rank)))
     return scales.Scale("rank (log scale)", ticks[::-1], share)

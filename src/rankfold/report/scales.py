@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-N_TICKS = 6  # of an axis, approximately
-LABEL_CHARACTERS = 36  # of all category labels together
+_N_TICKS = 6  # of an axis, approximately
+_LABEL_CHARACTERS = 36  # of all category labels together
 
 
 class Scale(NamedTuple):
@@ -43,7 +43,7 @@ def logarithmic(label: str, values: Sequence[float]) -> Scale:
         after = min((v for v in every if v >= max(positive) * 0.999), default=every[-1])
         places = [v for v in every if before <= v <= after]
     else:
-        step = math.ceil((last - first) / N_TICKS)
+        step = math.ceil((last - first) / _N_TICKS)
         places = [10.0**e for e in range(first, last + step, step)]
     if len(places) == 1:
         places = [places[0] / 10, places[0], places[0] * 10]
@@ -59,7 +59,7 @@ def logarithmic(label: str, values: Sequence[float]) -> Scale:
 def categories(label: str, names: Sequence[str]) -> Scale:
     """Categories side by side; category i has the value i."""
     count = max(len(names), 1)
-    ticks = [(float(i), shorten(name, LABEL_CHARACTERS // count)) for i, name in enumerate(names)]
+    ticks = [(float(i), shorten(name, _LABEL_CHARACTERS // count)) for i, name in enumerate(names)]
     return Scale(label, ticks, lambda v: (v + 0.5) / count)
 
 
@@ -68,7 +68,7 @@ def round_ticks(values: Sequence[float]) -> list[float]:
     low, high = min(values, default=0.0), max(values, default=1.0)
     if high - low <= 1e-9 * abs(high):
         high = low + (abs(low) or 1.0)
-    rough = (high - low) / N_TICKS
+    rough = (high - low) / _N_TICKS
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

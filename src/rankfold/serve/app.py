@@ -29,8 +29,8 @@ from rankfold.serve.models import NAME, Models, Slot
 from rankfold.serve.search import answer, check_size, group_of
 
 JSON = "application/json"
-DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."
-SUMMARIES = {
+_DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."
+_SUMMARIES = {
     "search": "Rank candidates for queries, histories or texts, or find similar candidates",
     "grade": "Score and grade rows",
     "history": "The candidates that a known query chose",
@@ -48,8 +48,8 @@ ERRORS = {
     504: "the answer took too long",
 }
 Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="name of a model")]
-Handler = Callable[[Slot, Request], Awaitable[Response]]
-Endpoint = Callable[[Request], Awaitable[Response]]
+_Handler = Callable[[Slot, Request], Awaitable[Response]]
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(models: Models, limits: Limits, access: Access | None = None) -> Middleware:
@@ -57,7 +57,7 @@ def build_app(models: Models, limits: Limits, access: Access | None = None) -> M
     api = FastAPI(
         title="rankfold",
         version=__version__,
-        description=DESCRIPTION,
+        description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -81,7 +81,7 @@ class DirectRoutes:
     body.
     """
 
-    def __init__(self, api: App, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
+    def __init__(self, api: App, endpoints: Mapping[tuple[str, str], _Endpoint]) -> None:
         """``endpoints`` by method and path."""
         self.api, self.endpoints = api, endpoints
 
@@ -105,7 +105,7 @@ class DirectRoutes:
 
 def _add_model_endpoints(
     api: FastAPI, models: Models, limits: Limits
-) -> dict[tuple[str, str], Endpoint]:
+) -> dict[tuple[str, str], _Endpoint]:
     """Add all of them; returns those with a body, by method and path."""
     search_body, grade_body = schema.search_request(limits), schema.grade_request(limits)
     search, grade_rows = partial(_search, search_body, limits), partial(_grade, grade_body)
@@ -116,7 +116,7 @@ def _add_model_endpoints(
     get("history", partial(_history, models), schema.HistoryResponse, query=schema.HistoryRequest)
     get("keys", partial(_keys, models), schema.KeysResponse, query=schema.KeysRequest)
     get("card", _card, schema.CardResponse)
-    direct: dict[tuple[str, str], Endpoint] = {}
+    direct: dict[tuple[str, str], _Endpoint] = {}
     for endpoint, handler in (("search", search), ("grade", grade_rows)):
         direct["POST", f"/{endpoint}"] = partial(_handle, models, None, handler)
         for name in models.slots:
@@ -125,7 +125,9 @@ def _add_model_endpoints(
     return direct
 
 
-async def _handle(models: Models, name: str | None, handler: Handler, request: Request) -> Response:
+async def _handle(
+    models: Models, name: str | None, handler: _Handler, request: Request
+) -> Response:
     """The response of a model; None: the first one."""
     return await handler(models.slot(name), request)
 
@@ -135,7 +137,7 @@ def _add(
     models: Models,
     method: str,
     endpoint: str,
-    handler: Handler,
+    handler: _Handler,
     response: type[BaseModel],
     *,
     body: type[BaseModel] | None = None,
@@ -161,7 +163,7 @@ def _add(
             function,
             methods=[method],
             operation_id=f"{endpoint}_{function.__name__}",
-            summary=SUMMARIES[endpoint],
+            summary=_SUMMARIES[endpoint],
             response_class=Response,
             responses=_responses(response, *ERRORS),
             openapi_extra=extra,

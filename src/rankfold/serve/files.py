@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-MEDIA_TYPES = {  # the system's own table may differ
+_MEDIA_TYPES = {  # the system's own table may differ
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -25,11 +25,11 @@ MEDIA_TYPES = {  # the system's own table may differ
 
 def add_static_files(api: FastAPI) -> None:
     """Add ``/``, ``/page/...``, ``/docs`` and ``/openapi.json``, after all other endpoints."""
-    files = {**read_files("page", "/page/"), **read_files("docs", "/docs/")}
+    files = {**_read_files("page", "/page/"), **_read_files("docs", "/docs/")}
     for path, source in (("/", "/page/index.html"), ("/docs", "/docs/index.html")):
         if source in files:
             files[path] = files[source]
-    files["/openapi.json"] = (to_json(openapi_document(api)), "application/json")
+    files["/openapi.json"] = (to_json(_openapi_document(api)), "application/json")
 
     async def respond(request: Request) -> Response:
         file = files.get(request.scope["path"])
@@ -41,7 +41,7 @@ def add_static_files(api: FastAPI) -> None:
         api.add_api_route(path, respond, methods=["GET"], include_in_schema=False)
 
 
-def openapi_document(api: FastAPI) -> dict[str, Any]:
+def _openapi_document(api: FastAPI) -> dict[str, Any]:
     """The OpenAPI document without status 422, which FastAPI adds and this server never sends."""
     document = api.openapi()
     for methods in document["paths"].values():
@@ -52,12 +52,12 @@ def openapi_document(api: FastAPI) -> dict[str, Any]:
     return document
 
 
-def read_files(folder: str, prefix: str) -> Mapping[str, tuple[bytes, str]]:
+def _read_files(folder: str, prefix: str) -> Mapping[str, tuple[bytes, str]]:
     """Content and media type of the files in a folder of this package, by URL path."""
     files: dict[str, tuple[bytes, str]] = {}
     home = resources.files("rankfold.serve") / folder
     for entry in home.iterdir() if home.is_dir() else ():
-        media_type = MEDIA_TYPES.get(entry.name.rpartition(".")[2])
+        media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
         if media_type is not None and entry.is_file():
             files[prefix + entry.name] = (entry.read_bytes(), media_type)
     return files

@@ -11,13 +11,13 @@ from rankfold.models.ranker import Ranker
 from rankfold.serve.search import described, keys_of, unknown
 from rankfold.types import Key, Vocabulary
 
-BLOCK_SIZE = 100_000  # keys
+_BLOCK_SIZE = 100_000  # keys
 
 
 def find_keys(ranker: Ranker, side: str, like: str, limit: int) -> bytes:
     """``{"keys": [{"key", "text"?}]}``."""
     keys = ranker.queries if side == "query" else ranker.candidates
-    return to_json({"keys": described(keys, matching_rows(keys, like, limit), "key")})
+    return to_json({"keys": described(keys, _matching_rows(keys, like, limit), "key")})
 
 
 def read_history(ranker: Ranker, query: Key) -> bytes:
@@ -30,14 +30,14 @@ def read_history(ranker: Ranker, query: Key) -> bytes:
     return to_json({**answer, "candidates": described(ranker.candidates, chosen, "candidate")})
 
 
-def matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
+def _matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
     """Rows whose key or text starts with ``like``, then those that contain it; ignores case."""
     if not like:
         return list(range(min(limit, len(keys))))
     wanted = like.lower()
     starting: list[int] = []
     containing: list[int] = []
-    for start in range(0, len(keys), BLOCK_SIZE):
+    for start in range(0, len(keys), _BLOCK_SIZE):
         words = [_lowered(keys.keys, start)]
         if keys.texts is not None:
             words.append(_lowered(keys.texts, start))
@@ -51,7 +51,7 @@ def matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
 
 
 def _lowered(words: pl.Series, start: int) -> pl.Series:
-    return words.slice(start, BLOCK_SIZE).cast(pl.String).str.to_lowercase()
+    return words.slice(start, _BLOCK_SIZE).cast(pl.String).str.to_lowercase()
 
 
 def _any_of(masks: list[pl.Series]) -> pl.Series:

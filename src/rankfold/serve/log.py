@@ -15,8 +15,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-MAX_WAITING_LINES = 10_000  # further lines are counted and dropped
-WRITE_INTERVAL = 0.05  # seconds
+_MAX_WAITING_LINES = 10_000  # further lines are counted and dropped
+_WRITE_INTERVAL = 0.05  # seconds
 
 
 class Log:
@@ -32,7 +32,7 @@ class Log:
         self._thread.start()
 
     def write(self, event: str, level: str = "info", **fields: Any) -> None:
-        if len(self._lines) >= MAX_WAITING_LINES:
+        if len(self._lines) >= _MAX_WAITING_LINES:
             self._dropped += 1
             return
         self._lines.append({"time": _now(), "level": level, "event": event, **fields})
@@ -49,7 +49,7 @@ class Log:
     def _run(self) -> None:
         done = False
         while not done:
-            done = self._closing.wait(WRITE_INTERVAL)
+            done = self._closing.wait(_WRITE_INTERVAL)
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 self.write("lines dropped", "warning", lines=dropped)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 Labels = tuple[str, ...]
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
 class Metrics:
@@ -16,7 +16,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: defaultdict[Labels, int] = defaultdict(int)  # endpoint, status
-        self.buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+        self.buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BUCKETS) + 1))
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.in_flight = 0
         self.swaps: defaultdict[Labels, int] = defaultdict(int)  # model, outcome
@@ -26,7 +26,7 @@ class Metrics:
     def count(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request."""
         self.requests[endpoint, str(status)] += 1
-        self.buckets[endpoint][bisect_left(BUCKETS, seconds)] += 1
+        self.buckets[endpoint][bisect_left(_BUCKETS, seconds)] += 1
         self.seconds[endpoint] += seconds
 
     def text(self, ready: Mapping[Labels, int], waiting: Mapping[Labels, int]) -> str:
@@ -40,7 +40,7 @@ class Metrics:
             *_lines("swaps_total", "counter", ("model", "outcome"), self.swaps),
             *_lines("searches_total", "counter", ("model",), self.searches),
             *_lines("searched_requests_total", "counter", ("model",), self.searched),
-            *_lines("resident_bytes", "gauge", (), {(): resident_bytes()}),
+            *_lines("resident_bytes", "gauge", (), {(): _resident_bytes()}),
         ]
         return "\n".join(lines) + "\n"
 
@@ -49,14 +49,14 @@ class Metrics:
         yield f"# TYPE {name} histogram"
         for endpoint, counts in list(self.buckets.items()):
             label, total = f'endpoint="{_escaped(endpoint)}"', 0
-            for bound, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
+            for bound, count in zip((*_BUCKETS, "+Inf"), counts, strict=True):
                 total += count
                 yield f'{name}_bucket{{{label},le="{bound}"}} {total}'
             yield f"{name}_sum{{{label}}} {self.seconds[endpoint]:.6f}"
             yield f"{name}_count{{{label}}} {total}"
 
 
-def resident_bytes() -> int:
+def _resident_bytes() -> int:
     """Resident memory of the process; 0 on systems without ``/proc``."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])

@@ -19,12 +19,12 @@ from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+_Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[_Message]]
+Send = Callable[[_Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-CONTENT_POLICY = "; ".join(
+_CONTENT_POLICY = "; ".join(
     [
         "default-src 'self'",
         "base-uri 'none'",
@@ -34,7 +34,7 @@ CONTENT_POLICY = "; ".join(
     ]
 )
 SECURITY_HEADERS = [
-    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"content-security-policy", _CONTENT_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -42,12 +42,12 @@ SECURITY_HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
-PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
+_PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
     r"/(health|ready|docs|openapi\.json|docs/.*|page/.*)?"
 )
-MONITORING_PATHS = ("/health", "/ready", "/metrics")  # answered however busy the server is
-MODEL_ENDPOINTS = {"search", "grade", "history", "keys", "card"}
-DRAIN_FACTOR = 4  # a refused body is read up to this many times its limit, so that the client
+_MONITORING_PATHS = ("/health", "/ready", "/metrics")  # answered however busy the server is
+_MODEL_ENDPOINTS = {"search", "grade", "history", "keys", "card"}
+_DRAIN_FACTOR = 4  # a refused body is read up to this many times its limit, so that the client
 # gets to read the error
 
 
@@ -97,14 +97,14 @@ class Middleware:
             if self.log.requests:
                 self._log_request(scope, status, seconds)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> list[Message]:
+    async def _respond(self, scope: Scope, receive: Receive) -> list[_Message]:
         """The complete response, before any of it is sent: a slow reader does not time out."""
         self._check(scope)
         receive = await self._with_body(scope, receive)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        messages: list[Message] = []
+        messages: list[_Message] = []
 
-        async def collect(message: Message) -> None:
+        async def collect(message: _Message) -> None:
             messages.append(message)
 
         try:
@@ -122,7 +122,7 @@ class Middleware:
             raise HttpError(400, "the request has several Host headers", "send one")
         self._check_host(headers.get(b"host", b""))
         self._check_token(path, headers.get(b"authorization", b""))
-        if path not in MONITORING_PATHS:
+        if path not in _MONITORING_PATHS:
             if self.closing:
                 raise HttpError(503, "the server is shutting down", "try again later")
             if self.metrics.in_flight > self.limits.requests:
@@ -138,7 +138,7 @@ class Middleware:
             raise HttpError(400, f"the Host header {name!r:.100} is not accepted", hint)
 
     def _check_token(self, path: str, given: bytes) -> None:
-        if self.access.token is None or PUBLIC_PATHS.fullmatch(path):
+        if self.access.token is None or _PUBLIC_PATHS.fullmatch(path):
             return
         expected = f"Bearer {self.access.token}".encode()
         if not hmac.compare_digest(_canonical(given), expected):
@@ -164,7 +164,7 @@ class Middleware:
                 hint = "send it faster, or send less"
                 raise HttpError(408, "the body did not arrive in time", hint, close) from None
         if body is None:
-            await _drain(receive, DRAIN_FACTOR * limit)
+            await _drain(receive, _DRAIN_FACTOR * limit)
             hint = "split it into several requests"
             raise HttpError(413, f"the body has more than {limit:,} bytes", hint, close)
         return _replay(body, receive)
@@ -184,10 +184,10 @@ class Middleware:
 def endpoint_label(path: str) -> str:
     """The endpoint of a path for metrics: a label with few values."""
     parts = path.split("/")
-    if len(parts) == 4 and parts[1] == "models" and parts[3] in MODEL_ENDPOINTS:
+    if len(parts) == 4 and parts[1] == "models" and parts[3] in _MODEL_ENDPOINTS:
         return f"/models/{{name}}/{parts[3]}"
-    others = (*MONITORING_PATHS, "/", "/models", "/docs")
-    if len(parts) == 2 and (parts[1] in MODEL_ENDPOINTS or path in others):
+    others = (*_MONITORING_PATHS, "/", "/models", "/docs")
+    if len(parts) == 2 and (parts[1] in _MODEL_ENDPOINTS or path in others):
         return path
     return "other"
 
@@ -198,7 +198,7 @@ def _canonical(given: bytes) -> bytes:
     return b"Bearer " + rest.strip() if scheme.lower() == b"bearer" else given
 
 
-def _error_messages(error: HttpError) -> list[Message]:
+def _error_messages(error: HttpError) -> list[_Message]:
     body = error.body
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     headers += [
@@ -211,7 +211,7 @@ def _error_messages(error: HttpError) -> list[Message]:
     ]
 
 
-def _completed(message: Message, method: str) -> Message:
+def _completed(message: _Message, method: str) -> _Message:
     """Add the security headers; drop the body of a response to HEAD."""
     if message["type"] == "http.response.start":
         return {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
@@ -250,7 +250,7 @@ async def _drain(receive: Receive, limit: int) -> None:
 def _replay(body: bytes, receive: Receive) -> Receive:
     sent = False
 
-    async def replayed() -> Message:
+    async def replayed() -> _Message:
         nonlocal sent
         if sent:
             return await receive()

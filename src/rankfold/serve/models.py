@@ -35,9 +35,9 @@ from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-POLL_SECONDS = 1.0  # between two checks of the folders
+_POLL_SECONDS = 1.0  # between two checks of the folders
 RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
-NOTES = (
+_NOTES = (
     "data",
     "seed",
     "metric",
@@ -49,7 +49,7 @@ NOTES = (
     "removed",
 )
 
-Stamp = tuple[int, int, int]
+_Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -84,7 +84,7 @@ class Slot:
         self.folder = folder
         self.worker = worker
         self.served: Served | None = None
-        self.stamp: Stamp | None = None  # of the manifest that was read last
+        self.stamp: _Stamp | None = None  # of the manifest that was read last
         self.failed_at: float | None = None  # when that could not be read
 
     def now(self) -> Served:
@@ -126,7 +126,7 @@ class Models:
     def load(self) -> None:
         """Read all folders; a UserError for one that cannot be read."""
         for slot in self.slots.values():
-            self._read(slot, stamp_of(slot.folder))
+            self._read(slot, _stamp_of(slot.folder))
         gc.collect()
         gc.freeze()  # the models stay: scanning them would pause all requests
 
@@ -145,7 +145,7 @@ class Models:
     def look(self) -> None:
         """Read the folders that changed; a failure is logged and counted."""
         for slot in self.slots.values():
-            stamp = stamp_of(slot.folder)
+            stamp = _stamp_of(slot.folder)
             again = slot.failed_at is not None and time.monotonic() - slot.failed_at > RETRY_SECONDS
             if stamp == slot.stamp and not again:
                 continue
@@ -167,10 +167,10 @@ class Models:
                     )
 
     def _watch(self) -> None:
-        while not self._closing.wait(POLL_SECONDS):
+        while not self._closing.wait(_POLL_SECONDS):
             self.look()
 
-    def _read(self, slot: Slot, stamp: Stamp | None) -> None:
+    def _read(self, slot: Slot, stamp: _Stamp | None) -> None:
         start = time.perf_counter()
         slot.served = opened(slot.name, slot.folder, self.limits)
         slot.stamp, slot.failed_at = stamp, None
@@ -207,7 +207,7 @@ def named(arguments: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def stamp_of(folder: Path) -> Stamp | None:
+def _stamp_of(folder: Path) -> _Stamp | None:
     """Changes when the folder is written; None without a folder."""
     try:
         status = (folder / storage.MANIFEST).stat()
@@ -289,7 +289,7 @@ def _columns(grader: Grader) -> list[dict[str, Any]]:
 
 def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Notes of the fit to show, its steps and its seconds."""
-    for name in NOTES:
+    for name in _NOTES:
         if name in notes:
             yield name, notes[name]
     history = notes.get("history", [])

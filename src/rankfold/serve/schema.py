@@ -13,12 +13,12 @@ from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
 SEARCH_INPUTS: tuple[By, ...] = ("queries", "history", "text", "candidates")  # exactly one
-KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow")
-MAX_KEY_LENGTH = 1024
-MAX_LIKE_LENGTH = 100
-DEFAULT_K = 10
+_KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow")
+_MAX_KEY_LENGTH = 1024
+_MAX_LIKE_LENGTH = 100
+_DEFAULT_K = 10
 
-Text = Annotated[str, Field(max_length=MAX_KEY_LENGTH)]
+Text = Annotated[str, Field(max_length=_MAX_KEY_LENGTH)]
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Key = Annotated[Text | Integer, Field(title="key")]
 Value = Text | bool | Integer | Annotated[float, Field(allow_inf_nan=False)] | None
@@ -40,7 +40,7 @@ class SearchRequest(StrictModel):
     history: list[Any] = Field(default_factory=list)
     text: Any = None
     candidates: list[Any] = Field(default_factory=list)
-    k: int = DEFAULT_K
+    k: int = _DEFAULT_K
     exclude: list[Any] = Field(default_factory=list)
     allow: list[Any] | None = None
     include_seen: bool = False
@@ -57,7 +57,7 @@ class HistoryRequest(BaseModel):
     """The parameters of GET /history."""
 
     model_config = ConfigDict(extra="forbid")
-    query: str = Field(max_length=MAX_KEY_LENGTH, description="key of a known query")
+    query: str = Field(max_length=_MAX_KEY_LENGTH, description="key of a known query")
 
 
 class KeysRequest(BaseModel):
@@ -68,7 +68,9 @@ class KeysRequest(BaseModel):
         default="candidate", description="which keys to look up"
     )
     like: str = Field(
-        default="", max_length=MAX_LIKE_LENGTH, description="text that the key or its text contains"
+        default="",
+        max_length=_MAX_LIKE_LENGTH,
+        description="text that the key or its text contains",
     )
     limit: int = Field(default=10, ge=1, le=100, description="how many keys to return")
 
@@ -88,7 +90,7 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         ),
         "text": (text | texts, _optional("rank for a text, or for a list of texts")),
         "candidates": (inputs, _optional("find candidates similar to these")),
-        "k": (k, Field(default=DEFAULT_K, description="how many candidates to return")),
+        "k": (k, Field(default=_DEFAULT_K, description="how many candidates to return")),
         "exclude": (keys, _optional("candidates that are not returned")),
         "allow": (keys, _optional("only these candidates are returned")),
         "include_seen": (
@@ -156,7 +158,7 @@ def explain(error: ValidationError) -> HttpError:
     deepest = max(details, key=lambda detail: len(detail["loc"]))
     path = [str(part) for part in deepest["loc"] if not _is_type(part)]
     message = deepest["msg"][:1].lower() + deepest["msg"][1:]
-    if deepest["type"] == "string_type" and path[0] in KEY_LISTS:
+    if deepest["type"] == "string_type" and path[0] in _KEY_LISTS:
         message = "a key must be a string or a 64-bit integer"  # it is neither
     elif path[:1] == ["rows"] and len(path) > 2:  # a column's value is of no accepted type
         message = "a value must be a string, a finite number, true, false or null"

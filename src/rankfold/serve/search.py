@@ -19,10 +19,10 @@ from rankfold.types import Key, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
 NEIGHBOURS = 100  # keys before and after an unknown one that are compared with it
-MAX_COMPARED = 100  # characters of a key that are compared
+_MAX_COMPARED = 100  # characters of a key that are compared
 
 
-def depth_of(request: SearchSpec) -> int:
+def _depth_of(request: SearchSpec) -> int:
     """How many candidates to search for."""
     return next((depth for depth in DEPTHS if depth >= request.k), request.k)
 
@@ -30,7 +30,7 @@ def depth_of(request: SearchSpec) -> int:
 def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
     alone = None if request.allow is None else id(request)
-    return request.by, depth_of(request), request.include_seen, alone
+    return request.by, _depth_of(request), request.include_seen, alone
 
 
 def check_size(request: SearchSpec, limits: Limits) -> None:
@@ -57,7 +57,7 @@ def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpE
     alone = len(requests) == 1
     return [
         _unknown(ranker, found, near=alone) if isinstance(found, UnknownKey) else _document(found)
-        for found in search(ranker, requests, depth_of(requests[0]))
+        for found in search(ranker, requests, _depth_of(requests[0]))
     ]
 
 
@@ -96,7 +96,7 @@ def _unknown(ranker: Ranker, unknown_key: UnknownKey, *, near: bool) -> HttpErro
 
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     """The problem of an unknown key; ``near``: the hint names similar keys."""
-    like = _near(keys, str(key)[:MAX_COMPARED]) if near else []
+    like = _near(keys, str(key)[:_MAX_COMPARED]) if near else []
     named = f"did you mean {', '.join(map(repr, like))}?" if like else ""
     return HttpError(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
 

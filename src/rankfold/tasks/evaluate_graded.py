@@ -55,7 +55,7 @@ class Certainty(Settings):
             )
 
 
-DEFAULT_CERTAINTY = Certainty()
+_DEFAULT_CERTAINTY = Certainty()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def evaluate_graded(
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str = GRADED_DEFAULTS,
-    certainty: Certainty = DEFAULT_CERTAINTY,
+    certainty: Certainty = _DEFAULT_CERTAINTY,
     progress: Progress = silent,
     comm: Comm = SINGLE_PROCESS,
 ) -> GradedEvaluation:

@@ -209,7 +209,7 @@ def _lists(
         progress("evaluating", min(1.0, (start + step) / len(rows)))
 
 
-class Matched(NamedTuple):
+class _Matched(NamedTuple):
     """A split of the data in the columns of the model; unknown columns come last."""
 
     truth: Interactions
@@ -225,7 +225,7 @@ class Matched(NamedTuple):
         return out
 
 
-def _match(ranker: Ranker, data: Dataset, split: SplitName) -> Matched:
+def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
     truth, seen, train = data.split(split), data.seen(split), data.split("train")
     n = truth.n_queries
     places, columns = torch.arange(n) + data.first, torch.arange(len(data.candidates))
@@ -236,7 +236,7 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> Matched:
         n = len(ranker.candidates)
         truth = renumber(truth, columns, n + len(columns))
         seen, train = renumber(seen, columns, n), renumber(train, columns, n)
-    return Matched(truth, seen, train, places, columns)
+    return _Matched(truth, seen, train, places, columns)
 
 
 def _check_texts(ranker: Ranker, data: Dataset) -> None:
@@ -261,7 +261,7 @@ def _are_bags(texts: Texts | None) -> bool:
     return texts is not None and texts.weights is not None
 
 
-def _same_queries(ranker: Ranker, data: Dataset, matched: Matched) -> Tensor:
+def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:
     """The model's row of each query with a positive, -1 if the model does not know it.
 
     Documents are often renumbered: two with the same key are the same if their texts are.
@@ -286,7 +286,7 @@ def _ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
 
 
 def _weights(
-    specs: Sequence[MetricSpec], train: TrainCounts, matched: Matched, propensity: Propensity
+    specs: Sequence[MetricSpec], train: TrainCounts, matched: _Matched, propensity: Propensity
 ) -> Tensor | None:
     """1/p by the truth's columns, from all training pairs, if a metric reads it."""
     if not any(reads(spec) == "propensity" for spec in specs):
@@ -294,7 +294,7 @@ def _weights(
     return matched.spread(inverse_propensity(train.candidates(), train.queries(), propensity))
 
 
-def _trained_on(ranker: Ranker, data: Dataset, matched: Matched) -> int:
+def _trained_on(ranker: Ranker, data: Dataset, matched: _Matched) -> int:
     """How many pairs of the truth the model was fitted on; there should be none.
 
     A fit without a refit learns only the training pairs of its data. A query that was folded in

@@ -59,9 +59,10 @@ def export(
     Returns:
         The contents of ``about.json`` in the folder.
     """
-    if format not in FORMATS:
+    if format not in _FORMATS:
         raise UserError(
-            f"`format` must be one of {', '.join(FORMATS)}, got {format!r}", hint="default: parquet"
+            f"`format` must be one of {', '.join(_FORMATS)}, got {format!r}",
+            hint="default: parquet",
         )
     sides = _sides(ranker)
     about: dict[str, Any] = {
@@ -71,8 +72,8 @@ def export(
     }
     with _appearing(Path(out)) as folder:
         for side, vectors in sides.items():
-            files = FORMATS[format](folder, PLURALS[side], vectors, progress)
-            about[PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
+            files = _FORMATS[format](folder, _PLURALS[side], vectors, progress)
+            about[_PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
         if index:
             progress("writing index.faiss", 0.0)
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
@@ -82,7 +83,7 @@ def export(
     return about
 
 
-PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
+_PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
 
 
 def _sides(ranker: Ranker) -> dict[Side, Vectors]:
@@ -128,7 +129,7 @@ def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) ->
     return [file, keys]
 
 
-FORMATS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
+_FORMATS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
     "parquet": _write_table,
     "npy": _write_arrays,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from rankfold.config import Settings, setting
 
-DEVICES = ("auto", "cpu", "cuda")
+_DEVICES = ("auto", "cpu", "cuda")
 SEED = "seed of the random numbers"
 
 
@@ -23,7 +23,7 @@ class FitOptions(Settings):
     """The options of ``fit`` that every method has."""
 
     seed: int = setting(0, at_least=0, help=SEED)
-    device: str = setting("auto", choices=DEVICES, help="the device to compute on")
+    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
     out: str | Path | None = setting(
         None, help="folder of the model; without it there are no checkpoints"
     )
@@ -74,7 +74,7 @@ class TuneOptions(Settings):
         "usual", help="space to search: usual, or paper for the grid of the method's paper"
     )
     fixed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not searched
-    device: str = setting("auto", choices=DEVICES, help="the device to compute on")
+    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
     report: Callable[[str, float], None] = setting(silent, help="called after each step")
 
 
@@ -97,5 +97,5 @@ class CompareOptions(Settings):
     refit: bool = setting(True, help="fit the selected settings again on train and validation")
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # one setting and its values
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name or method
-    device: str = setting("auto", choices=DEVICES, help="the device to compute on")
+    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
     progress: Callable[[str, float], None] = setting(silent, help="called after each step")

@@ -11,9 +11,9 @@ from torch import Tensor
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Vocabulary
 
-N_QUERIES = 5
-K = 5
-MAX_WORDS = 60  # of a text
+_N_QUERIES = 5
+_K = 5
+_MAX_WORDS = 60  # of a text
 
 
 def examples_of(ranker: Ranker, data: Dataset, seed: int = 0) -> list[dict[str, Any]]:
@@ -21,9 +21,9 @@ def examples_of(ranker: Ranker, data: Dataset, seed: int = 0) -> list[dict[str, 
     truth = data.split("test")
     rows = truth.counts().nonzero().flatten()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    rows = rows[order[:N_QUERIES].sort().values]
+    rows = rows[order[:_N_QUERIES].sort().values]
     keys = data.queries.take(rows).to_list()
-    ranking, texts = ranker.search(keys, k=K), _texts_of(data, rows)
+    ranking, texts = ranker.search(keys, k=_K), _texts_of(data, rows)
     correct = truth.select(rows)
     examples = []
     for place, key in enumerate(keys):
@@ -35,7 +35,7 @@ def examples_of(ranker: Ranker, data: Dataset, seed: int = 0) -> list[dict[str, 
             {"candidate": one, "text": text, "score": float(score), "right": one in wanted}
             for one, text, score in zip(got, labels, ranking.scores[place], strict=False)
         ]
-        missed = [one for one in wanted if one not in got][:K]
+        missed = [one for one in wanted if one not in got][:_K]
         words = _labels(data.candidates, torch.tensor([wanted[one] for one in missed]).long())
         examples.append(
             {
@@ -74,5 +74,5 @@ def _texts_of(data: Dataset, rows: Tensor) -> list[str | None]:
 
 def _join(words: list[str]) -> str:
     """Words or word pieces as one text."""
-    more = " ..." if len(words) > MAX_WORDS else ""
-    return " ".join(words[:MAX_WORDS]).replace(" ##", "") + more
+    more = " ..." if len(words) > _MAX_WORDS else ""
+    return " ".join(words[:_MAX_WORDS]).replace(" ##", "") + more

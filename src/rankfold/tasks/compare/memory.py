@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PERIOD = 0.02  # seconds between two samples
+_PERIOD = 0.02  # seconds between two samples
 _STATM = Path("/proc/self/statm")
 
 
@@ -32,7 +32,7 @@ def measure_peak() -> Iterator[Peak]:
     The system reports the peak since the process started. If it rises within the context, it is the
     result. Otherwise earlier work needed more, and the result is the highest of many samples.
     """
-    peak, before, done = Peak(), peak_since_start(), threading.Event()
+    peak, before, done = Peak(), _peak_since_start(), threading.Event()
     sampler = threading.Thread(target=_sample, args=(peak, done), daemon=True)
     sampler.start()
     try:
@@ -40,12 +40,12 @@ def measure_peak() -> Iterator[Peak]:
     finally:
         done.set()
         sampler.join()
-        after = peak_since_start()
+        after = _peak_since_start()
         if peak.bytes is None or after != before:
             peak.update(after)
 
 
-def peak_since_start() -> int | None:
+def _peak_since_start() -> int | None:
     """The peak of the process since it started; None on Windows."""
     if sys.platform == "win32":
         return None
@@ -61,5 +61,5 @@ def _sample(peak: Peak, done: threading.Event) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     while True:
         peak.update(int(_STATM.read_text().split()[1]) * page)
-        if done.wait(PERIOD):
+        if done.wait(_PERIOD):
             return

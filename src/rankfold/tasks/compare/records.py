@@ -24,7 +24,7 @@ from rankfold.errors import UserError
 from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.training.checkpoint import describe_difference, path_of
 
-BEGUN = "begun"
+_BEGUN = "begun"
 
 
 @contextmanager
@@ -49,15 +49,15 @@ def _check_entry(plan: ComparePlan, entry: Entry) -> None:
     finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
     for folder in finished:
         _check_same(home, _identity_in(folder), entry.identity())
-    if folders and not finished and not _belongs(home / BEGUN, entry):
+    if folders and not finished and not _belongs(home / _BEGUN, entry):
         drop(home)
 
 
 def begin(plan: ComparePlan, entry: Entry) -> None:
     """Record the settings of the entry whose models follow; remove its last failure."""
     error_of(plan, entry).unlink(missing_ok=True)
-    if not _belongs(home_of(plan, entry) / BEGUN, entry):
-        save(plan, entry, BEGUN, {})
+    if not _belongs(home_of(plan, entry) / _BEGUN, entry):
+        save(plan, entry, _BEGUN, {})
 
 
 def _belongs(path: Path, entry: Entry) -> bool:

@@ -33,9 +33,9 @@ from rankfold.tasks.compare.statistics import (
     spread,
 )
 
-FORMAT = 1
-SIGNIFICANCE = 0.05  # a method is tied with the best unless its p is below
-N_WITH_EXAMPLES = 2  # the best methods keep their examples
+_FORMAT = 1
+_SIGNIFICANCE = 0.05  # a method is tied with the best unless its p is below
+_N_WITH_EXAMPLES = 2  # the best methods keep their examples
 
 
 def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     methods = [_method(plan, outcome, intervals) for outcome in outcomes]
     _trim_examples(methods, plan.metrics[0])
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "data": {
             "name": plan.data_name,
             "kind": plan.data.kind,
@@ -192,7 +192,7 @@ def _trim_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
     """Remove the examples of all but the best methods."""
     good = [method for method in methods if method["error"] is None]
     good.sort(key=lambda method: -method["metrics"][metric]["mean"])
-    for method in good[N_WITH_EXAMPLES:]:
+    for method in good[_N_WITH_EXAMPLES:]:
         method["examples"] = None
 
 
@@ -255,7 +255,7 @@ def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -
             "p": one,
             "p_holm": all_,
             "p_seeds": training,
-            "tied": max(all_, training or 0.0) >= SIGNIFICANCE,
+            "tied": max(all_, training or 0.0) >= _SIGNIFICANCE,
         }
     return {"best": top.entry.name, "others": tests}
 

@@ -32,8 +32,8 @@ from rankfold.tasks.tune.records import MODEL
 from rankfold.training.history import History, Report, validation_score
 from rankfold.types import Model, Progress, Step
 
-CALIBRATION_BINS = 10
-MEMORY_BUDGET = 2**30
+_CALIBRATION_BINS = 10
+_MEMORY_BUDGET = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _test_ranker(
         propensity=Propensity(),
         strata=True,
         index="exact",
-        memory_budget=MEMORY_BUDGET,
+        memory_budget=_MEMORY_BUDGET,
         progress=progress,
     )
     groups = [
@@ -208,7 +208,7 @@ def _test_ranker(
 def _test_grader(
     plan: ComparePlan, grader: Grader, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    certainty = Certainty(bootstrap=0, calibration=CALIBRATION_BINS)
+    certainty = Certainty(bootstrap=0, calibration=_CALIBRATION_BINS)
     result = evaluate_graded(
         grader,
         plan.data,

@@ -17,14 +17,14 @@ from torch import Tensor
 from rankfold.metrics.graded import GradedSpec, values_of
 from rankfold.metrics.roc import passing, run_ends
 
-SAMPLES = 1000  # of a bootstrap
-FLIPS = 10_000  # of a randomisation test
+_SAMPLES = 1000  # of a bootstrap
+_FLIPS = 10_000  # of a randomisation test
 BLOCK = 2**20  # signs or counts in memory at a time
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 Floats = NDArray[np.float64]
 
 
-def mean_intervals(values: Floats, *, samples: int = SAMPLES, seed: int = 0) -> Floats:
+def mean_intervals(values: Floats, *, samples: int = _SAMPLES, seed: int = 0) -> Floats:
     """The percentile interval of each row's mean, by a bootstrap over queries.
 
     All rows share the same samples of n queries, drawn with replacement.
@@ -45,7 +45,7 @@ def mean_intervals(values: Floats, *, samples: int = SAMPLES, seed: int = 0) -> 
     return _middle(torch.cat(means).numpy())
 
 
-def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floats:
+def flip_test(differences: Floats, *, flips: int = _FLIPS, seed: int = 0) -> Floats:
     """The p value of each row's mean, by a paired randomisation test.
 
     If two methods were equal, each query's difference would be positive or negative with equal
@@ -153,7 +153,7 @@ def graded_draws(
     n_grades: int,
     specs: Sequence[GradedSpec],
     *,
-    samples: int = SAMPLES,
+    samples: int = _SAMPLES,
     seed: int = 0,
 ) -> Floats:
     """Metrics of graded rows in bootstrap samples, averaged over seeds.
@@ -240,5 +240,5 @@ def _coins(rng: np.random.Generator, rows: int, n: int) -> Tensor:
 
 def _middle(draws: Floats) -> Floats:
     """The ends of the 95% interval of each column of [samples, J]; [J, 2]."""
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - _CONFIDENCE) / 2
     return np.quantile(draws, [tail, 1 - tail], axis=0).T

@@ -20,7 +20,7 @@ from rankfold.tasks.diagnose.result import DiagnosisResult
 from rankfold.tasks.diagnose.training import Training
 from rankfold.types import Progress, Run
 
-METHOD = "cba"  # the only method that can be diagnosed
+_METHOD = "cba"  # the only method that can be diagnosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def diagnose(
     data: Any = None,
     options: Mapping[str, Any] | None = None,
     *,
-    method: str = METHOD,
+    method: str = _METHOD,
     seed: int = 0,
     progress: Progress = lambda _what, _share: None,
 ) -> DiagnosisResult:
@@ -79,9 +79,9 @@ def diagnose(
         progress: called with a message and the share done.
     """
     diagnosis = find_diagnosis(name)
-    if method != METHOD:
+    if method != _METHOD:
         raise UserError(
-            f"{name} is for the method {METHOD}, got {method!r}", hint=f"use --method {METHOD}"
+            f"{name} is for the method {_METHOD}, got {method!r}", hint=f"use --method {_METHOD}"
         )
     if not 0 <= seed < 2**63:
         raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")

@@ -29,7 +29,7 @@ from rankfold.tasks.diagnose.training import (
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``
-MAX_DOTS = 300  # rows in the chart
+_MAX_DOTS = 300  # rows in the chart
 ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
 
@@ -94,7 +94,7 @@ class TrackedRows:
         """True and estimated ranks at the highest threshold, by estimator."""
         vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
         truth, negative = (values[-1] for values in self._truth())
-        rows = negative.nonzero().flatten()[:MAX_DOTS]
+        rows = negative.nonzero().flatten()[:_MAX_DOTS]
         estimates = {
             name: self.exact_cache.ranks(vectors, head, by_likeness=likeness)[-1]
             for name, likeness in ESTIMATORS.items()

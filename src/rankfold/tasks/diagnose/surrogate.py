@@ -18,7 +18,7 @@ from rankfold.metrics.graded import check_fpr
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
 from rankfold.types import Progress
 
-POSITIVE, NEGATIVE = 0.7, 0.3  # means of the scores
+_POSITIVE, _NEGATIVE = 0.7, 0.3  # means of the scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,5 +97,5 @@ def normal_scores(n: int, spread: float) -> tuple[Tensor, Tensor]:
     The scores are evenly spaced quantiles, so the curves have no randomness.
     """
     quantiles = torch.special.ndtri((torch.arange(n, dtype=torch.float64) + 0.5) / n)
-    scores = torch.cat([POSITIVE + spread * quantiles, NEGATIVE + spread * quantiles])
+    scores = torch.cat([_POSITIVE + spread * quantiles, _NEGATIVE + spread * quantiles])
     return scores, torch.tensor([1, 0]).repeat_interleave(n)

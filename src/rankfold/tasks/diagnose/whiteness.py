@@ -21,7 +21,7 @@ from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Level, Line, 
 from rankfold.tasks.diagnose.training import Observe, Training, encode, train_observed
 from rankfold.types import Progress
 
-SIGNIFICANCE = 0.05
+_SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +96,11 @@ def box_pierce(series: Tensor, lags: int) -> tuple[Tensor, Tensor]:
 
     Returns [...] each. A constant series has chi2 = 0 and p = 1.
     """
-    chi2 = series.shape[-1] * (autocorrelations(series, lags) ** 2).sum(dim=-1)
+    chi2 = series.shape[-1] * (_autocorrelations(series, lags) ** 2).sum(dim=-1)
     return chi2, torch.special.gammaincc(torch.full_like(chi2, lags / 2), chi2 / 2)
 
 
-def autocorrelations(series: Tensor, lags: int) -> Tensor:
+def _autocorrelations(series: Tensor, lags: int) -> Tensor:
     """rho_k = sum_{t > k} c_t c_{t-k} / sum_t c_t^2, c the series less its mean; [..., lags].
 
     0 for a constant series.
@@ -117,12 +117,12 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     ends = config.window + config.every * torch.arange(len(p))
     late = 3 * ends > 2 * len(increments)  # windows that end in the last third
     late[-1] = True
-    rho = autocorrelations(series[late], config.lags).mean(dim=0)
+    rho = _autocorrelations(series[late], config.lags).mean(dim=0)
     columns = zip((config.stride * ends).tolist(), chi2.tolist(), p.tolist(), strict=True)
     windows = [{"step": step, "chi2": rounded(a), "p": rounded(b)} for step, a, b in columns]
-    white = (p > SIGNIFICANCE).double()
+    white = (p > _SIGNIFICANCE).double()
     summary = {
-        f"share of windows with p > {SIGNIFICANCE:g}": rounded(float(white.mean())),
+        f"share of windows with p > {_SIGNIFICANCE:g}": rounded(float(white.mean())),
         "the same in the last third of training": rounded(float(white[late].mean())),
         "autocorrelation at lag 1 there, mean": rounded(float(rho[0])),
     }
@@ -138,7 +138,7 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
         "training steps at the end of the window",
         "p value (low: not white noise)",
         [Line(f"{config.window} increments, {config.lags} lags", _points(windows), "dots")],
-        [Level(f"p = {SIGNIFICANCE:g}", SIGNIFICANCE)],
+        [Level(f"p = {_SIGNIFICANCE:g}", _SIGNIFICANCE)],
         ends=(0.0, 1.0),
     )
     return DiagnosisResult(summary, details, {"whiteness": chart})

@@ -29,13 +29,13 @@ DEFAULT_METRIC: Mapping[Kind, str] = {
     "texts": "ndcg@10",
     "graded": "pauc@fpr=0.1",
 }
-DEFAULT_PATIENCE: Mapping[Kind, int] = {
+_DEFAULT_PATIENCE: Mapping[Kind, int] = {
     "interactions": 3,
     "texts": 3,
     "graded": 10**9,  # the schedule runs to its end, then one epoch is kept
 }
 MIN_VALIDATION_ROWS = 125  # graded rows that select an epoch; with fewer, the last is kept
-MIN_NEGATIVES = 10  # of the lowest threshold, below the rate of the default metric
+_MIN_NEGATIVES = 10  # of the lowest threshold, below the rate of the default metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class FitPlan:
 
     @property
     def patience(self) -> int:
-        return self.options.patience or DEFAULT_PATIENCE[self.data.kind]
+        return self.options.patience or _DEFAULT_PATIENCE[self.data.kind]
 
     @property
     def train_and_validation(self) -> Dataset:
@@ -164,7 +164,7 @@ def _select_metric(plan: FitPlan) -> str:
     grades = plan.comm.gather(plan.data.graded("validation").grades)
     negatives = int((grades == grades[grades >= 0].amin()).sum())
     widest = parse_graded(plan.metric).fpr or 1.0
-    rate = max(2 * target, min(widest, MIN_NEGATIVES / negatives))
+    rate = max(2 * target, min(widest, _MIN_NEGATIVES / negatives))
     return f"pauc@fpr={rate:.3g}" if rate < 1 else "auc"
 
 

@@ -17,7 +17,7 @@ from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.types import Dataset, Graded, Interactions, Model
 
-Validate = Callable[[Model], float]
+_Validate = Callable[[Model], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
     return ValidationJudge(rows, truth, data.seen("validation"), parse(plan.metric))
 
 
-def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) -> Validate | None:
+def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) -> _Validate | None:
     """A function that scores a model on the judge's queries, or on all graded rows."""
     if data.kind == "graded" and data.validation is not None:
         return _graded_validator(plan, data.graded("validation"))
@@ -75,7 +75,7 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
     return validate
 
 
-def _graded_validator(plan: FitPlan, rows: Graded) -> Validate:
+def _graded_validator(plan: FitPlan, rows: Graded) -> _Validate:
     spec = parse_graded(plan.metric)
     grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
 

@@ -26,7 +26,7 @@ from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan
 from rankfold.tasks.tune.study import import_optuna, make_folder, open_study, trials_of
 from rankfold.tasks.tune.trial import run_trial
 
-MAX_SAME_FAILURES = 10  # the search stops if its first trials all fail with one message
+_MAX_SAME_FAILURES = 10  # the search stops if its first trials all fail with one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _run_trials(plan: TunePlan) -> list[Trial]:
     with open_study(plan) as study, deferred_interrupt() as interrupted:
         trials = trials_of(study)
         plan = replace(plan, started=monotonic() - sum(trial.seconds for trial in trials))
-        while plan.has_next(len(trials)) and not always_fails(trials):
+        while plan.has_next(len(trials)) and not _always_fails(trials):
             run_trial(plan, study, trials)
             trials = trials_of(study)
             records.write(plan, trials)
@@ -91,8 +91,8 @@ def _run_trials(plan: TunePlan) -> list[Trial]:
     return trials
 
 
-def always_fails(trials: Sequence[Trial]) -> bool:
+def _always_fails(trials: Sequence[Trial]) -> bool:
     """True if enough trials were run, and all failed with the same message."""
     messages = {trial.message for trial in trials if trial.state == "failed"}
     all_failed = all(trial.state == "failed" for trial in trials)
-    return len(trials) >= MAX_SAME_FAILURES and all_failed and len(messages) == 1
+    return len(trials) >= _MAX_SAME_FAILURES and all_failed and len(messages) == 1

@@ -15,7 +15,7 @@ from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of
 from rankfold.tasks.update import exists
 
-TRIALS, BEST, MODEL = "trials.csv", "best.toml", "model"
+TRIALS, _BEST, MODEL = "trials.csv", "best.toml", "model"
 
 
 def save_model(plan: TunePlan, model: Ranker | Grader, number: int) -> None:
@@ -45,12 +45,12 @@ def write(plan: TunePlan, trials: list[Trial]) -> None:
     storage.write_text(plan.folder / TRIALS, table.getvalue())
     best = best_of(trials)
     if best is not None:
-        storage.write_text(plan.folder / BEST, _to_toml(plan, best, len(trials)))
+        storage.write_text(plan.folder / _BEST, _to_toml(plan, best, len(trials)))
 
 
 def _to_toml(plan: TunePlan, best: Trial, n_trials: int) -> str:
     name, metric = plan.fit.name, plan.fit.metric
-    again = f"--config {plan.folder / BEST} --metric {metric} --seed {plan.options.seed}"
+    again = f"--config {plan.folder / _BEST} --metric {metric} --seed {plan.options.seed}"
     lines = [
         f"# {name}: {metric} {best.score:.6f} on validation, trial {best.number} of {n_trials}",
         f"# rankfold fit {name} DATA --out MODEL {again}",

@@ -15,16 +15,16 @@ from rankfold.training.checkpoint import describe_difference
 if TYPE_CHECKING:
     import optuna
 
-STUDY = "study.db"
-UNPRUNED_TRIALS = 4  # the first trials are never pruned
-UNPRUNED_STEPS = 3  # nor are the first steps of any trial
+_STUDY = "study.db"
+_UNPRUNED_TRIALS = 4  # the first trials are never pruned
+_UNPRUNED_STEPS = 3  # nor are the first steps of any trial
 
 
 def make_folder(folder: Path) -> Path:
     """Make the folder of a search if it is missing; a UserError if it holds other files."""
     try:
         folder.mkdir(exist_ok=True)
-        foreign = not (folder / STUDY).exists() and any(folder.iterdir())
+        foreign = not (folder / _STUDY).exists() and any(folder.iterdir())
     except FileNotFoundError:
         raise UserError(f"there is no folder {folder.parent}", hint="create it first") from None
     except OSError as error:
@@ -45,16 +45,16 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     optuna = import_optuna()
     try:
         storage = optuna.storages.RDBStorage(
-            f"sqlite:///{quote(str((plan.folder / STUDY).absolute()))}"
+            f"sqlite:///{quote(str((plan.folder / _STUDY).absolute()))}"
         )
     except Exception as error:
         raise UserError(
-            f"cannot open {plan.folder / STUDY}: {str(error).splitlines()[0]}",
+            f"cannot open {plan.folder / _STUDY}: {str(error).splitlines()[0]}",
             hint="remove the folder or choose another --out",
         ) from error
     try:
         pruner = optuna.pruners.MedianPruner(
-            UNPRUNED_TRIALS, UNPRUNED_STEPS + 1
+            _UNPRUNED_TRIALS, _UNPRUNED_STEPS + 1
         )  # steps count from 1
         study = optuna.create_study(
             storage=storage,

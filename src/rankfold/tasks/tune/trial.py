@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import optuna
 
 RANDOM_TRIALS = 8  # drawn at random before earlier results guide the next
-TRIAL_ERRORS = (UserError, ArithmeticError, LinAlgError)  # fail one trial, not the search
+_TRIAL_ERRORS = (UserError, ArithmeticError, LinAlgError)  # fail one trial, not the search
 
 
 def run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None:
@@ -47,7 +47,7 @@ def run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None:
             save_model(plan, model, number)
     except TrialPruned:
         state = TrialState.PRUNED
-    except TRIAL_ERRORS as error:
+    except _TRIAL_ERRORS as error:
         state, message = TrialState.FAIL, str(error)
     steps, seconds = len(report.history.entries), monotonic() - started
     trial.set_user_attr("noted", {"steps": steps, "seconds": seconds, "message": message})
