@@ -154,8 +154,8 @@ def test_validation_scores_are_those_of_an_evaluation(data: Dataset, method: str
     assert entry["score"] > 0.8
     truth = data.split("validation")
     rows = truth.counts().nonzero().flatten()
-    how: dict[str, Any] = {"texts": data.query_texts, "train": data.split("train")}
-    values, _ = score(ranker.model, truth, data.seen("validation"), rows, [parse("ndcg@10")], **how)
+    seen, specs = data.seen("validation"), [parse("ndcg@10")]
+    values, _ = score(ranker.model, truth, seen, rows, specs, texts=data.query_texts)
     assert values["ndcg@10"].mean() == pytest.approx(entry["score"], abs=1e-6)
 
 

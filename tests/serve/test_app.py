@@ -99,9 +99,9 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     assert response.status_code == 200
     result = response.json()["results"]
     assert [entry["score"] for entry in result] == pytest.approx([4.0, -1.25, 1.0])
-    from rankfold.models.load import load_grader
-
-    expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
+    grader = rf.load(folders["patients"])
+    assert isinstance(grader, rf.Grader)
+    expected = grader.predict(pl.DataFrame(rows, strict=False), fpr=0.1)
     assert [entry["grade"] for entry in result] == expected["grade"].to_list()
     assert len({entry["grade"] for entry in result}) > 1
 

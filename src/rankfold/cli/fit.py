@@ -31,8 +31,7 @@ def command(
         Path | None, typer.Option(help="Settings of the method as TOML.", metavar="F.toml")
     ] = None,
     set: Annotated[
-        list[str] | None,
-        typer.Option(help="One setting; overrides --config.", metavar="KEY=VALUE"),
+        list[str] | None, typer.Option(help="One setting; overrides --config.", metavar="KEY=VALUE")
     ] = None,
     seed: Annotated[int, option(FitOptions, "seed")] = DEFAULT.seed,
     device: Annotated[str, option(FitOptions, "device")] = DEFAULT.device,

@@ -49,18 +49,6 @@ def load_ranker(path: str | Path, index: str | None = None) -> Ranker:
     return model
 
 
-def load_grader(path: str | Path) -> Grader:
-    """Load a model that grades; a model that ranks is a UserError."""
-    model = load(path)
-    if isinstance(model, Ranker):
-        raise UserError(
-            f"{path} was fitted with {model.model.method}, which ranks candidates and does not "
-            "grade rows",
-            hint="use `rankfold search` or `rankfold predict` for its lists",
-        )
-    return model
-
-
 def kind_of(folder: storage.Folder) -> Kind:
     """What the method of a model folder was fitted on."""
     name = folder.manifest["method"]
@@ -126,7 +114,7 @@ def _grader(folder: storage.Folder) -> Grader:
 
 
 def _check_names(grader: Grader) -> None:
-    """A ValueError for wrong names of grades; ``understood`` reports it as a damaged folder."""
+    """A ValueError for wrong names of grades; ``check_contents`` reports it as a damaged folder."""
     names, n = grader.names, len(grader.grades)
     numbered = grader.grades.keys.to_list() == list(range(n))
     if n < 2 or not numbered or len(set(names)) != n or not all(isinstance(x, str) for x in names):

@@ -55,11 +55,7 @@ class Searcher:
         self.make, self.make_similar = make, make_similar
 
     def of_queries(
-        self,
-        rows: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
+        self, rows: Tensor, k: int, exclude: Interactions | None = None, allow: Tensor | None = None
     ) -> TopK:
         """The k best candidates of the model's queries ``rows`` [B].
 
@@ -92,11 +88,7 @@ class Searcher:
         return self._by_popularity(rows.counts() == 0, _joined(parts), exclude, allow)
 
     def of_texts(
-        self,
-        texts: Texts,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
+        self, texts: Texts, k: int, exclude: Interactions | None = None, allow: Tensor | None = None
     ) -> TopK:
         """The k best candidates of texts in the model's tokens."""
         search = self.opened.search_texts
@@ -124,11 +116,7 @@ class Searcher:
         return self._by_popularity((vectors == 0).all(dim=1), top, exclude, allow)
 
     def like(
-        self,
-        rows: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
+        self, rows: Tensor, k: int, exclude: Interactions | None = None, allow: Tensor | None = None
     ) -> TopK:
         """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""
         directions, measured = self.similar
@@ -305,8 +293,7 @@ def no_texts(model: Model) -> UserError:
     able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
     other = f", or fit one of {', '.join(able)}" if able else ""
     return UserError(
-        f"{model.method} does not rank by text",
-        hint=f"give a known query or a history{other}",
+        f"{model.method} does not rank by text", hint=f"give a known query or a history{other}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -62,7 +63,7 @@ def _resident_bytes() -> int:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _lines(

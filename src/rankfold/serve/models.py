@@ -37,17 +37,8 @@ from rankfold.training.history import validation_score
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _POLL_SECONDS = 1.0  # between two checks of the folders
 RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
-_NOTES = (
-    "data",
-    "seed",
-    "metric",
-    "chosen_by",
-    "refit",
-    "operating_on",
-    "added",
-    "extended",
-    "removed",
-)
+_NOTES = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")
+_UPDATES = ("added", "extended", "removed")
 
 _Stamp = tuple[int, int, int]
 
@@ -106,9 +97,7 @@ class Models:
         for name, folder in folders.items():
             worker = Worker(name, limits.waiting, self._counting(name))
             self.slots[name] = Slot(name, folder, worker)
-        self.side = Worker(
-            "keys", limits.waiting
-        )  # requests other than searches, which may take longer
+        self.side = Worker("keys", limits.waiting)  # for other requests, which may take longer
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -289,7 +278,7 @@ def _columns(grader: Grader) -> list[dict[str, Any]]:
 
 def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Notes of the fit to show, its steps and its seconds."""
-    for name in _NOTES:
+    for name in _NOTES + _UPDATES:
         if name in notes:
             yield name, notes[name]
     history = notes.get("history", [])

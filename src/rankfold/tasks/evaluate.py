@@ -11,7 +11,6 @@ from rankfold.data.folder import load as load_data
 from rankfold.data.folder import part
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import Propensity
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
@@ -89,7 +88,7 @@ def evaluate(
         data,
         split=split,
         metrics=DEFAULT_METRICS if metrics is None else metrics,
-        propensity=Propensity() if propensity is None else propensity,
+        propensity=propensity,
         strata=strata,
         index=index,
         memory_budget=memory_budget,

@@ -27,14 +27,7 @@ from rankfold.metrics.roc import passing, run_ends
 from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
 
-GRADED_DEFAULTS = (
-    "tpr@fpr=.01",
-    "tpr@fpr=.05",
-    "tpr@fpr=.1",
-    "pauc@fpr=.1",
-    "auc",
-    "order",
-)
+GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
 
 
@@ -79,9 +72,7 @@ class GradedEvaluation:
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float] | None]
     """Empty without a bootstrap; None if fewer than two samples had two grades."""
-    thresholds: Mapping[
-        str, Sequence[float | None]
-    ]  # None if a threshold has rows on one side only
+    thresholds: Mapping[str, Sequence[float | None]]  # None if all rows are on one side
     operating: Sequence[Operating] = ()  # for each rate among the metrics
     operating_on: str = ""  # the rows that the cuts come from: validation or train
     calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold; empty by default
@@ -214,8 +205,8 @@ def _check_columns(data: Dataset, theirs: Columns, ours: Columns) -> None:
     ]
     if missing:
         kind = "of another kind" if missing[0] in there else "not in the data"
-        told = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]
-        why = next((entry["why"] for entry in told if entry["column"] == missing[0]), None)
+        notes = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]
+        why = next((entry["why"] for entry in notes if entry["column"] == missing[0]), None)
         raise UserError(
             f"the model was fitted with a column {missing[0]!r}, which is {kind}",
             hint=f"it takes {', '.join(wanted)}" if why is None else f"prepare says: {why}",

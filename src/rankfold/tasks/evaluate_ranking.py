@@ -32,11 +32,9 @@ from rankfold.tasks.tally import (
     GroupTally,
     Stratum,
     Tally,
-    TrainCounts,
     groups_of,
     means_of,
     reads,
-    stratum_of,
     sum_over_ranks,
 )
 from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts, silent
@@ -88,11 +86,11 @@ def evaluate_ranking(
     *,
     split: SplitName,
     metrics: Sequence[str] | str,
-    propensity: tuple[float, float],
-    strata: bool,
-    index: str,
-    memory_budget: int,
-    progress: Progress,
+    propensity: tuple[float, float] | None = None,
+    strata: bool = False,
+    index: str = "exact",
+    memory_budget: int = 2**30,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Rank all candidates for every query with a pair in ``split``; see ``evaluate``.
 
@@ -102,7 +100,7 @@ def evaluate_ranking(
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
-    given = check_propensity(propensity)
+    given = check_propensity(Propensity() if propensity is None else propensity)
     check_content(data)
     by_text = ranks_by_text(ranker.model)
     if by_text:
@@ -116,20 +114,25 @@ def evaluate_ranking(
             f"no query of the {split} split is known to the model",
             hint="check that the model was fitted on this data",
         )
-    counts = TrainCounts(data, comm)
-    weights = _weights(specs, counts, matched, given)
+    train, weights = data.split("train"), None
+    if any(reads(spec) == "propensity" for spec in specs):
+        n_train = sum_over_ranks(int((train.counts() > 0).sum()), comm)
+        counts = comm.sum(train.candidate_counts())
+        weights = matched.spread(inverse_propensity(counts, n_train, given))
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
     if comm.size > 1:
         searcher.popularity = comm.sum(matched.train.candidate_counts())
     places = None if by_text else matched.places
     tally = Tally(specs, matched.seen.n_candidates, _ranks(specs, searcher), weights, comm)
-    groups = groups_of(counts) if strata else []
-    parts = [GroupTally(specs, matched.spread(group.members), weights, comm) for group in groups]
-    tallies: list[Tally | GroupTally] = [tally, *parts]
+    parts = [
+        GroupTally(group, matched.spread(group.members), specs, tally)
+        for group in (groups_of(comm.sum(train.candidate_counts())) if strata else ())
+    ]
     for block, ids in _lists(searcher, matched.seen, rows, specs, places, progress):
         truth = matched.truth.select(block)
-        for each in tallies:
-            each.add(ids, truth)
+        tally.add(ids, truth)
+        for part in parts:
+            part.add(ids, truth)
     per_query = tally.per_query()
     values = {**means_of(per_query), **tally.of_all()}
     return Evaluation(
@@ -142,18 +145,8 @@ def evaluate_ranking(
         per_query=per_query,
         rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else given,
-        strata=[stratum_of(*both) for both in zip(groups, parts, strict=True)],
+        strata=[part.stratum() for part in parts],
     )
-
-
-class Among(NamedTuple):
-    """The processes that share the queries, and the popularity over all of them."""
-
-    comm: Comm = SINGLE_PROCESS
-    popularity: Tensor | None = None  # counts of each candidate, [N]; None: there is one process
-
-
-ONE = Among()
 
 
 def score(
@@ -163,10 +156,10 @@ def score(
     rows: Tensor,
     specs: Sequence[MetricSpec],
     *,
-    train: Interactions | None = None,
     texts: Texts | None = None,
     memory_budget: int = 2**30,
-    among: Among = ONE,
+    comm: Comm = SINGLE_PROCESS,
+    popularity: Tensor | None = None,
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
     """The values of the metrics for each of ``rows`` of all processes, and of catalog metrics.
 
@@ -176,13 +169,12 @@ def score(
         seen: pairs that may not be returned, a row per query of the data.
         rows: the queries to score, as rows of ``truth``.
         specs: the metrics, except propensity-scored ones.
-        train: the pairs that popularity is counted in; None: ``seen``.
         texts: of the queries, for a model that ranks by text.
         memory_budget: bytes for blocks.
-        among: the processes that share the queries.
+        comm: the processes that share the queries.
+        popularity: counts of each candidate [N], over all of them; None: those in ``seen``.
     """
-    comm, popularity = among
-    searcher = Searcher(model, seen if train is None else train, memory_budget, texts)
+    searcher = Searcher(model, seen, memory_budget, texts)
     if popularity is not None:
         searcher.popularity = popularity
     tally = Tally(specs, seen.n_candidates, _ranks(specs, searcher), comm=comm)
@@ -283,15 +275,6 @@ def _ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
     """Popularity ranks, if a metric reads them."""
     needed = any(reads(spec) == "popularity" for spec in specs)
     return popularity_rank(searcher.popularity) if needed else None
-
-
-def _weights(
-    specs: Sequence[MetricSpec], train: TrainCounts, matched: _Matched, propensity: Propensity
-) -> Tensor | None:
-    """1/p by the truth's columns, from all training pairs, if a metric reads it."""
-    if not any(reads(spec) == "propensity" for spec in specs):
-        return None
-    return matched.spread(inverse_propensity(train.candidates(), train.queries(), propensity))
 
 
 def _trained_on(ranker: Ranker, data: Dataset, matched: _Matched) -> int:

@@ -22,7 +22,7 @@ from rankfold.metrics import (
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.types import Comm, Dataset, Interactions
+from rankfold.types import Comm, Interactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +82,24 @@ class Tally:
         return self.comm.gather(torch.cat([*parts]) if parts else torch.zeros(0))
 
 
+class FrequencyGroup(NamedTuple):
+    name: str
+    members: Tensor  # [N] bool, of the data's candidates
+    train_pairs: int
+
+
 class GroupTally:
-    """A tally of the queries with a positive in a group, judged by the group alone."""
+    """A tally of the queries with a positive in a group, judged by the group alone.
+
+    ``members`` are those of the group, by the columns of the truth.
+    """
 
     def __init__(
-        self, specs: Sequence[MetricSpec], members: Tensor, weights: Tensor | None, comm: Comm
+        self, group: FrequencyGroup, members: Tensor, specs: Sequence[MetricSpec], all_: Tally
     ) -> None:
         own = [spec for spec in specs if reads(spec) in ("truth", "propensity")]
-        self.tally = Tally(own, 0, weights=weights, comm=comm)
-        self.members = members
+        self.tally = Tally(own, 0, weights=all_.weights, comm=all_.comm)
+        self.group, self.members = group, members
         self._queries = 0
 
     def add(self, ids: Tensor, truth: Interactions) -> None:
@@ -99,21 +108,15 @@ class GroupTally:
         self.tally.add(ids[rows], truth.select(rows))
         self._queries += len(rows)
 
-    def means(self) -> tuple[int, dict[str, float]]:
-        """The number of queries, and their means if there are any."""
+    def stratum(self) -> Stratum:
+        name, members, train_pairs = self.group
         queries = sum_over_ranks(self._queries, self.tally.comm)
-        return queries, means_of(self.tally.per_query()) if queries > 0 else {}
+        means = means_of(self.tally.per_query()) if queries > 0 else {}
+        return Stratum(name, int(members.sum()), train_pairs, queries, means)
 
 
-class FrequencyGroup(NamedTuple):
-    name: str
-    members: Tensor  # [N] bool, of the data's candidates
-    train_pairs: int
-
-
-def groups_of(train: TrainCounts) -> list[FrequencyGroup]:
-    """Head, torso and tail, and unseen if there are such candidates."""
-    counts = train.candidates()
+def groups_of(counts: Tensor) -> list[FrequencyGroup]:
+    """Head, torso and tail, and unseen if there are such candidates; counts in train [N]."""
     group = frequency_groups(counts)
     masks = [(name, group == number) for number, name in enumerate(GROUPS)]
     return [
@@ -121,25 +124,6 @@ def groups_of(train: TrainCounts) -> list[FrequencyGroup]:
         for name, members in masks
         if name != "unseen" or bool(members.any())
     ]
-
-
-def stratum_of(group: FrequencyGroup, part: GroupTally) -> Stratum:
-    candidates = int(group.members.sum())
-    return Stratum(group.name, candidates, group.train_pairs, *part.means())
-
-
-@dataclass(frozen=True, slots=True)
-class TrainCounts:
-    """Counts in the training pairs of all processes."""
-
-    data: Dataset
-    comm: Comm
-
-    def candidates(self) -> Tensor:
-        return self.comm.sum(self.data.split("train").candidate_counts())
-
-    def queries(self) -> int:
-        return sum_over_ranks(int((self.data.split("train").counts() > 0).sum()), self.comm)
 
 
 def reads(spec: MetricSpec) -> str:

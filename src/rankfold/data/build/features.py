@@ -230,7 +230,7 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
     return Vocabulary(len(known), lambda: known).find(words).to(torch.int32)
 
 
-def place_of(levels: Sequence[str], word: str | None) -> int:
+def place_of(levels: Sequence[str], word: Any) -> int:
     """The place of a word among the levels, which ascend; -1 if it is missing or unknown."""
     place = bisect_left(levels, word) if word else len(levels)
     return place if place < len(levels) and levels[place] == word else -1

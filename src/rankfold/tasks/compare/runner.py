@@ -16,7 +16,6 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.interrupts import deferred_interrupt
-from rankfold.metrics import Propensity
 from rankfold.models.grader import OPERATING, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
@@ -33,7 +32,6 @@ from rankfold.training.history import History, Report, validation_score
 from rankfold.types import Model, Progress, Step
 
 _CALIBRATION_BINS = 10
-_MEMORY_BUDGET = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +183,7 @@ def _test_ranker(
     plan: ComparePlan, ranker: Ranker, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     result = evaluate_ranking(
-        ranker,
-        plan.data,
-        split="test",
-        metrics=plan.metrics,
-        propensity=Propensity(),
-        strata=True,
-        index="exact",
-        memory_budget=_MEMORY_BUDGET,
-        progress=progress,
+        ranker, plan.data, split="test", metrics=plan.metrics, strata=True, progress=progress
     )
     groups = [
         {"name": part.name, "queries": part.queries, "metrics": dict(part.metrics)}
@@ -210,12 +200,7 @@ def _test_grader(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     certainty = Certainty(bootstrap=0, calibration=_CALIBRATION_BINS)
     result = evaluate_graded(
-        grader,
-        plan.data,
-        metrics=plan.metrics,
-        certainty=certainty,
-        progress=progress,
-        split="test",
+        grader, plan.data, metrics=plan.metrics, certainty=certainty, progress=progress
     )
     rows = matched(grader, plan.data, plan.data.graded("test"))
     rows = rows.select((rows.grades >= 0).nonzero().flatten())

@@ -19,13 +19,7 @@ from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
-from rankfold.tasks.diagnose.training import (
-    Observe,
-    Training,
-    encode,
-    score_all,
-    train_observed,
-)
+from rankfold.tasks.diagnose.training import Observe, Training, encode, score_all, train_observed
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``

@@ -12,7 +12,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import row_offset
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.tasks.evaluate_ranking import Among, score
+from rankfold.tasks.evaluate_ranking import score
 from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.types import Dataset, Graded, Interactions, Model
@@ -61,11 +61,12 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
         return _graded_validator(plan, data.graded("validation"))
     if judge is None:
         return None
-    options: dict[str, Any] = {"train": data.split("train"), "texts": data.query_texts}
-    options["memory_budget"] = plan.options.memory_budget
-    if plan.comm.size > 1:
-        popularity = plan.comm.sum(data.split("train").candidate_counts())
-        options["among"] = Among(plan.comm, popularity)
+    options: dict[str, Any] = {
+        "texts": data.query_texts,
+        "memory_budget": plan.options.memory_budget,
+        "comm": plan.comm,
+        "popularity": plan.comm.sum(data.split("train").candidate_counts()),
+    }
 
     def validate(model: Model) -> float:
         full = with_all_candidates(model, plan)

@@ -13,7 +13,6 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of
-from rankfold.tasks.update import exists
 
 TRIALS, _BEST, MODEL = "trials.csv", "best.toml", "model"
 
@@ -27,7 +26,7 @@ def save_model(plan: TunePlan, model: Ranker | Grader, number: int) -> None:
 def load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:
     """The model of the best trial; fitted again if a kill or a removal left another or none."""
     path = plan.folder / MODEL
-    model = load(path) if exists(path) else None
+    model = load(path) if (path / storage.MANIFEST).exists() else None
     if model is None or model.model.notes.get("trial") != best.number:
         save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
         model = load(path)

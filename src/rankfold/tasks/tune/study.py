@@ -33,8 +33,7 @@ def make_folder(folder: Path) -> Path:
         ) from None
     if foreign:
         raise UserError(
-            f"{folder} holds files that are not of a search",
-            hint="choose another --out",
+            f"{folder} holds files that are not of a search", hint="choose another --out"
         )
     return folder
 
