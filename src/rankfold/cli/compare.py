@@ -70,8 +70,8 @@ def command(
     options |= {"metrics": metrics, "metric": metric, "refit": refit, "device": device}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
-        with progress(quiet=quiet or json) as tell:
-            results = compare(data, methods, **options, progress=tell)
+        with progress(quiet=quiet or json) as callback:
+            results = compare(data, methods, **options, progress=callback)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the comparison in {out}")
         raise typer.Exit(INTERRUPTED) from None

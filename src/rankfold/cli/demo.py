@@ -43,13 +43,13 @@ def command(
     out.mkdir(parents=True, exist_ok=True)
     say = console(quiet=quiet)
     say.rule("Debian packages and their related packages")
-    with progress(quiet=quiet) as tell:
-        data = prepare(source="debian", out=out / "data", progress=tell)
+    with progress(quiet=quiet) as callback:
+        data = prepare(source="debian", out=out / "data", progress=callback)
     describe_data(data, str(out / "data"), say)
-    with progress(quiet=quiet) as tell:
-        report = reporter(tell, "ndcg@10")
+    with progress(quiet=quiet) as callback:
+        report = reporter(callback, "ndcg@10")
         model = fit("rg2", data, out=out / "rg2", report=report, validation_queries=3000)
-        result = evaluate(model, data, metrics=_METRICS, progress=tell)
+        result = evaluate(model, data, metrics=_METRICS, progress=callback)
     say.rule("rg2 on held-out relations, ranking all packages")
     say.print(", ".join(f"{metric} {result[metric]:.4f}" for metric in _METRICS))
     say.rule("Suggested packages, without known relations")
@@ -58,9 +58,9 @@ def command(
         say.print(f"{package}: {', '.join(map(str, keys))}")
     say.rule("Several methods with small settings")
     options: dict[str, Any] = {"metrics": _METRICS, "settings": COMPARED, "refit": False}
-    with progress(quiet=quiet) as tell:
+    with progress(quiet=quiet) as callback:
         results = compare(
-            out / "data", list(COMPARED), out=out / "comparison", progress=tell, **options
+            out / "data", list(COMPARED), out=out / "comparison", progress=callback, **options
         )
     _show(results, say)
     say.rule()

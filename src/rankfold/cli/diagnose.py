@@ -50,8 +50,8 @@ def command(
         say.print(f"{name} needs no data: {data} is ignored", style="yellow")
     options = parse_words(set or [])
     _check_folder(out)
-    with progress(quiet=quiet or json) as tell:
-        result = diagnose(name, data, options, method=method, seed=seed, progress=tell)
+    with progress(quiet=quiet or json) as callback:
+        result = diagnose(name, data, options, method=method, seed=seed, progress=callback)
     storage.write_text(out / f"{name}.json", storage.to_json(result.details, indent=1))
     for stem, chart in result.charts.items():
         storage.write_text(out / f"{stem}.svg", diagnosis_svg(chart))

@@ -77,7 +77,7 @@ def command(
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     options = {"bootstrap": bootstrap, "calibration": calibration, "seed": seed}
     given = None if propensity is None else parse_propensity(propensity)
-    with progress(quiet=quiet or json) as tell:
+    with progress(quiet=quiet or json) as callback:
         result = evaluate(
             load(model),
             data,
@@ -86,7 +86,7 @@ def command(
             propensity=given,
             strata=strata,
             index=index,
-            progress=tell,
+            progress=callback,
             **{name: value for name, value in options.items() if value is not None},
         )
     if json:

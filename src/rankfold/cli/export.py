@@ -22,8 +22,8 @@ def command(
     from rankfold.models.load import load_ranker
     from rankfold.tasks.export import export
 
-    with progress(quiet=quiet or json) as tell:
-        about = export(load_ranker(model), out, format=format, index=index, progress=tell)
+    with progress(quiet=quiet or json) as callback:
+        about = export(load_ranker(model), out, format=format, index=index, progress=callback)
     if json:
         print_json({"out": str(out), **about})
         return

@@ -103,10 +103,10 @@ def command(
     where, score = track if connect().rank == 0 else None, metric or "score"
     try:
         with (
-            progress(quiet=quiet or json) as tell,
+            progress(quiet=quiet or json) as callback,
             tracked(where, method, logged, metric=score) as log,
         ):
-            options["report"] = combine(reporter(tell, score), log)
+            options["report"] = combine(reporter(callback, score), log)
             fitted = (
                 fit_and_add(method, data, add, **options) if add else fit(method, data, **options)
             )
@@ -138,7 +138,7 @@ def describe_step(notes: Mapping[str, Any], metric: str) -> str:
     return f"step {notes['chosen']}, the last: no validation {rows} to choose by"
 
 
-def reporter(tell: ProgressCallback, metric: str) -> Report:
+def reporter(callback: ProgressCallback, metric: str) -> Report:
     """Progress of a fit, one line per step."""
 
     def report(history: History, step: Step) -> None:
@@ -155,6 +155,6 @@ def reporter(tell: ProgressCallback, metric: str) -> Report:
         if history.steps is not None:
             share = (step.number - (not step.whole)) / history.steps
         stage = "" if step.stage is None else f"{step.stage}, "
-        tell(f"{history.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
+        callback(f"{history.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
 
     return report

@@ -33,8 +33,8 @@ def command(
     """Build an index of a model's candidates and measure its recall."""
     from rankfold.models.index import add_index
 
-    with progress(quiet=quiet or json) as tell:
-        built = add_index(model, kind, recall=recall, similar=similar, seed=seed, progress=tell)
+    with progress(quiet=quiet or json) as callback:
+        built = add_index(model, kind, recall=recall, similar=similar, seed=seed, progress=callback)
     if json:
         print_json({"model": str(model), **built})
         return

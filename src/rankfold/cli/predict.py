@@ -76,8 +76,8 @@ def command(
     }
     given = {name: value for name, value in options.items() if value is not None}
     loaded = load(model, index=index)
-    with progress(quiet=quiet or json) as tell:
-        done = predict(loaded, inputs, out, progress=tell, **given)
+    with progress(quiet=quiet or json) as callback:
+        done = predict(loaded, inputs, out, progress=callback, **given)
     if json:
         print_json({"out": str(out), **done})
         return

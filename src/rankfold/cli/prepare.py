@@ -1,6 +1,8 @@
 """``rankfold prepare``: turn interactions, documents or graded rows into a folder for fitting."""
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -11,13 +13,16 @@ from rankfold.cli.options import Json, Quiet
 from rankfold.config import declarations
 from rankfold.data.options import DEFAULTS, Preparation
 
-_DECLARED = declarations(Preparation)
+_DECLARED, _DEFAULT = declarations(Preparation), SimpleNamespace(**DEFAULTS)
 
 
 def _option(name: str, *flags: str, metavar: str | None = None) -> Any:
     """The option of a field of ``Preparation``, with its help."""
     text = _DECLARED[name].help
     return typer.Option(*flags, metavar=metavar, help=f"{text[0].upper()}{text[1:]}.")
+
+
+_name, _file = partial(_option, metavar="NAME"), partial(_option, metavar="FILE")
 
 
 def command(
@@ -31,63 +36,45 @@ def command(
     ] = None,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DATA")],
-    source: Annotated[str | None, _option("source", metavar="NAME")] = DEFAULTS["source"],
-    format: Annotated[str | None, _option("format", metavar="NAME")] = DEFAULTS["format"],
-    train: Annotated[list[str] | None, _option("train", metavar="FILE")] = DEFAULTS["train"],
-    validation: Annotated[list[str] | None, _option("validation", metavar="FILE")] = DEFAULTS[
-        "validation"
-    ],
-    test: Annotated[list[str] | None, _option("test", metavar="FILE")] = DEFAULTS["test"],
-    validation_share: Annotated[float, _option("validation_share")] = DEFAULTS["validation_share"],
-    query_column: Annotated[str | None, _option("query_column", metavar="NAME")] = DEFAULTS[
-        "query_column"
-    ],
-    candidate_column: Annotated[str | None, _option("candidate_column", metavar="NAME")] = DEFAULTS[
-        "candidate_column"
-    ],
-    grade_column: Annotated[str | None, _option("grade_column", metavar="NAME")] = DEFAULTS[
-        "grade_column"
-    ],
-    time_column: Annotated[str | None, _option("time_column", metavar="NAME")] = DEFAULTS[
-        "time_column"
-    ],
-    text_column: Annotated[str | None, _option("text_column", metavar="NAME")] = DEFAULTS[
-        "text_column"
-    ],
-    header: Annotated[bool, _option("header")] = DEFAULTS["header"],
-    grades: Annotated[str | None, _option("grades", metavar="A,B,...")] = DEFAULTS["grades"],
-    drop_columns: Annotated[str | None, _option("drop_columns", metavar="A,B,...")] = DEFAULTS[
-        "drop_columns"
-    ],
-    image_size: Annotated[int, _option("image_size")] = DEFAULTS["image_size"],
-    query_features: Annotated[str | None, _option("query_features", metavar="FILE")] = DEFAULTS[
-        "query_features"
-    ],
+    source: Annotated[str | None, _name("source")] = _DEFAULT.source,
+    format: Annotated[str | None, _name("format")] = _DEFAULT.format,
+    train: Annotated[list[str] | None, _file("train")] = _DEFAULT.train,
+    validation: Annotated[list[str] | None, _file("validation")] = _DEFAULT.validation,
+    test: Annotated[list[str] | None, _file("test")] = _DEFAULT.test,
+    validation_share: Annotated[float, _option("validation_share")] = _DEFAULT.validation_share,
+    query_column: Annotated[str | None, _name("query_column")] = _DEFAULT.query_column,
+    candidate_column: Annotated[str | None, _name("candidate_column")] = _DEFAULT.candidate_column,
+    grade_column: Annotated[str | None, _name("grade_column")] = _DEFAULT.grade_column,
+    time_column: Annotated[str | None, _name("time_column")] = _DEFAULT.time_column,
+    text_column: Annotated[str | None, _name("text_column")] = _DEFAULT.text_column,
+    header: Annotated[bool, _option("header")] = _DEFAULT.header,
+    grades: Annotated[str | None, _option("grades", metavar="A,B,...")] = _DEFAULT.grades,
+    drop_columns: Annotated[
+        str | None, _option("drop_columns", metavar="A,B,...")
+    ] = _DEFAULT.drop_columns,
+    image_size: Annotated[int, _option("image_size")] = _DEFAULT.image_size,
+    query_features: Annotated[str | None, _file("query_features")] = _DEFAULT.query_features,
     candidate_features: Annotated[
-        str | None, _option("candidate_features", metavar="FILE")
-    ] = DEFAULTS["candidate_features"],
-    query_texts: Annotated[str | None, _option("query_texts", metavar="FILE")] = DEFAULTS[
-        "query_texts"
-    ],
-    candidate_texts: Annotated[str | None, _option("candidate_texts", metavar="FILE")] = DEFAULTS[
-        "candidate_texts"
-    ],
-    label_separator: Annotated[str | None, _option("label_separator", metavar="MARK")] = DEFAULTS[
-        "label_separator"
-    ],
-    content: Annotated[bool, _option("content", "--content")] = DEFAULTS["content"],
-    tokens: Annotated[str, _option("tokens")] = DEFAULTS["tokens"],
-    vocabulary: Annotated[int | None, _option("vocabulary", metavar="N")] = DEFAULTS["vocabulary"],
-    min_grade: Annotated[float | None, _option("min_grade")] = DEFAULTS["min_grade"],
-    duplicates: Annotated[str, _option("duplicates")] = DEFAULTS["duplicates"],
-    exclude_self: Annotated[bool, _option("exclude_self", "--exclude-self")] = DEFAULTS[
-        "exclude_self"
-    ],
-    kcore: Annotated[int, _option("kcore")] = DEFAULTS["kcore"],
-    split: Annotated[str | None, _option("split", metavar="RULE")] = DEFAULTS["split"],
-    seed: Annotated[int, _option("seed")] = DEFAULTS["seed"],
-    strict: Annotated[bool, _option("strict", "--strict")] = DEFAULTS["strict"],
-    shards: Annotated[int, _option("shards")] = DEFAULTS["shards"],
+        str | None, _file("candidate_features")
+    ] = _DEFAULT.candidate_features,
+    query_texts: Annotated[str | None, _file("query_texts")] = _DEFAULT.query_texts,
+    candidate_texts: Annotated[str | None, _file("candidate_texts")] = _DEFAULT.candidate_texts,
+    label_separator: Annotated[
+        str | None, _option("label_separator", metavar="MARK")
+    ] = _DEFAULT.label_separator,
+    content: Annotated[bool, _option("content", "--content")] = _DEFAULT.content,
+    tokens: Annotated[str, _option("tokens")] = _DEFAULT.tokens,
+    vocabulary: Annotated[int | None, _option("vocabulary", metavar="N")] = _DEFAULT.vocabulary,
+    min_grade: Annotated[float | None, _option("min_grade")] = _DEFAULT.min_grade,
+    duplicates: Annotated[str, _option("duplicates")] = _DEFAULT.duplicates,
+    exclude_self: Annotated[
+        bool, _option("exclude_self", "--exclude-self")
+    ] = _DEFAULT.exclude_self,
+    kcore: Annotated[int, _option("kcore")] = _DEFAULT.kcore,
+    split: Annotated[str | None, _option("split", metavar="RULE")] = _DEFAULT.split,
+    seed: Annotated[int, _option("seed")] = _DEFAULT.seed,
+    strict: Annotated[bool, _option("strict", "--strict")] = _DEFAULT.strict,
+    shards: Annotated[int, _option("shards")] = _DEFAULT.shards,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

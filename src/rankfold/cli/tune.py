@@ -53,8 +53,8 @@ def command(
     options: dict[str, Any] = {"trials": trials, "budget": budget, "metric": metric, "seed": seed}
     options |= {"space": space, "fixed": fixed, "device": device}
     try:
-        with progress(quiet=quiet or json) as tell:
-            result = tune(method, data, out=out, **options, report=tell)
+        with progress(quiet=quiet or json) as callback:
+            result = tune(method, data, out=out, **options, report=callback)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the search in {out}")
         raise typer.Exit(INTERRUPTED) from None

@@ -18,7 +18,7 @@ from rankfold.index.build import (
 )
 from rankfold.models.load import from_folder, kind_of
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import Searcher, find_index, has_own_search
+from rankfold.models.searcher import find_index, has_own_search
 from rankfold.types import Progress, silent
 
 
@@ -63,7 +63,10 @@ def add_index(
     )
     if similar:
         progress(f"building the {kind} index of similar candidates", 0.0)
-        built[SIMILAR] = _similar(searcher, kind, recall, seed)
+        directions, budget = searcher.similar.directions, searcher.memory_budget
+        built[SIMILAR] = build(  # its recall is measured with candidates as queries
+            kind, directions, budget, target=recall, seed=seed, metric=COSINE
+        )
     progress("writing", 0.0)
     _write(folder, built)
     saved = SavedIndexes(storage.read(folder.path, "model"))
@@ -83,12 +86,6 @@ def _ranker(folder: storage.Folder) -> Ranker:
             hint="the model brings its own search",
         )
     return ranker
-
-
-def _similar(searcher: Searcher, kind: str, recall: float, seed: int) -> MeasuredIndex:
-    """Its recall is measured with candidates as queries."""
-    directions = searcher.similar.directions
-    return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
 def _write(folder: storage.Folder, built: dict[str, MeasuredIndex]) -> None:

@@ -100,11 +100,11 @@ class Ranker:
             None if allow is None else _listed(allow),
             include_seen,
         )
-        (found,) = search(self, [request])
-        if isinstance(found, UnknownKey):
-            keys = self.queries if found.side == "query" else self.candidates
-            raise keys.unknown(found.key, found.side)
-        return found
+        (answer,) = search(self, [request])
+        if isinstance(answer, UnknownKey):
+            keys = self.queries if answer.side == "query" else self.candidates
+            raise keys.unknown(answer.key, answer.side)
+        return answer
 
     @property
     def about(self) -> dict[str, Any]:

@@ -61,13 +61,12 @@ def search(
         specs: they agree in ``by``, ``include_seen`` and ``allow``.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
-    found = _find(ranker, specs)
-    known = [place for place, rows in enumerate(found) if not isinstance(rows, UnknownKey)]
-    answers: list[Any] = list(found)
+    answers = _find(ranker, specs)
+    known = [place for place, rows in enumerate(answers) if not isinstance(rows, UnknownKey)]
     if known:
         most = max(spec.k for spec in specs) if depth is None else depth
         some = [specs[place] for place in known]
-        rankings = _rank(ranker, some, [found[place] for place in known], most)
+        rankings = _rank(ranker, some, [answers[place] for place in known], most)
         for place, ranking in zip(known, rankings, strict=True):
             answers[place] = ranking
     return answers

@@ -211,8 +211,7 @@ def _as_list(by: By, value: Any) -> list[Any]:
 async def _grade(body: type[schema.GradeRequest], slot: Slot, request: Request) -> Response:
     given = schema.parse_body(body, await _read_json(request))
     served = slot.now()
-    run = partial(grade, served.grader(), served.card["grades"])
-    job = Job(id(served), given, len(given.rows), run)
+    job = Job(id(served), given, len(given.rows), partial(grade, served.grader()))
     return _json(await slot.worker.submit(job))
 
 
@@ -278,13 +277,9 @@ def _add_status_endpoints(api: FastAPI, models: Models) -> None:
 
     get = partial(api.add_api_route, methods=["GET"], response_class=Response)
     status, text = schema.StatusResponse, {"text/plain": {"schema": {"type": "string"}}}
+    listed = _responses(schema.ModelsResponse, 400, 401, 429, 503)
     for path, endpoint, summary, responses in (
-        (
-            "/models",
-            names,
-            "The names of the models",
-            _responses(schema.ModelsResponse, 400, 401, 429, 503),
-        ),
+        ("/models", names, "The names of the models", listed),
         ("/health", health, "Whether the server runs", _responses(status, 400)),
         ("/ready", ready, "Whether all models are loaded", _responses(status, 400, 503)),
         ("/metrics", metrics, "Metrics for Prometheus", _responses(None, 400, 401)),

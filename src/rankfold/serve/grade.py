@@ -16,20 +16,15 @@ from rankfold.types import Graded
 
 
 @torch.inference_mode()
-def grade(
-    grader: Grader, names: Sequence[str], requests: Sequence[GradeRequest]
-) -> list[bytes | HttpError]:
-    """A JSON document for each request, or its problem. All rows are scored together.
-
-    ``names`` are those of the grades.
-    """
+def grade(grader: Grader, requests: Sequence[GradeRequest]) -> list[bytes | HttpError]:
+    """A JSON document for each request, or its problem. All rows are scored together."""
     read = [_read(grader, request) for request in requests]
     parts = [rows for rows in read if isinstance(rows, Graded)]
     scores = iter(
         grader.score(_joined(parts)).split([len(rows) for rows in parts]) if parts else ()
     )
     return [
-        rows if isinstance(rows, HttpError) else _document(grader, names, next(scores), request.fpr)
+        rows if isinstance(rows, HttpError) else _document(grader, next(scores), request.fpr)
         for request, rows in zip(requests, read, strict=True)
     ]
 
@@ -47,8 +42,8 @@ def _joined(parts: Sequence[Graded]) -> Graded:
     return Graded(numbers, categories, None, grades)
 
 
-def _document(grader: Grader, names: Sequence[str], scores: Tensor, fpr: float) -> bytes:
+def _document(grader: Grader, scores: Tensor, fpr: float) -> bytes:
     """``{"results": [{"score", "grade"}]}``, the grade by its name."""
     pairs = zip(scores.tolist(), grader.grade(scores, fpr).tolist(), strict=True)
-    results = [{"score": score, "grade": names[place]} for score, place in pairs]
+    results = [{"score": score, "grade": grader.names[place]} for score, place in pairs]
     return to_json({"results": results}, inf_nan_mode="null")

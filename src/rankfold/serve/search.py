@@ -56,8 +56,8 @@ def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpE
     """A JSON document for each request of one group, or its problem."""
     alone = len(requests) == 1
     return [
-        _unknown(ranker, found, near=alone) if isinstance(found, UnknownKey) else _document(found)
-        for found in search(ranker, requests, _depth_of(requests[0]))
+        _unknown(ranker, one, near=alone) if isinstance(one, UnknownKey) else _document(one)
+        for one in search(ranker, requests, _depth_of(requests[0]))
     ]
 
 

@@ -18,7 +18,6 @@ from rankfold.data.read.reading import BadRows, Reading, spool_frames
 from rankfold.data.read.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
-from rankfold.metrics.graded import check_fpr
 from rankfold.models.grader import DEFAULT_FPR, Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import best
@@ -114,8 +113,7 @@ def _grade(
     progress: Progress,
 ) -> dict[str, Any]:
     """Write the scores and grades of rows."""
-    check_fpr(options.fpr)
-    grader.cuts(options.fpr)  # refuses before it reads
+    grader.cuts(options.fpr)  # an invalid rate is an error before the rows are read
     if len(sources) != 1:
         raise UserError(
             f"a model that grades takes one input, got {len(sources)}",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from rankfold import config
-from rankfold.errors import memory_errors
+from rankfold.errors import UserError, memory_errors
 from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.finish import finish
 from rankfold.tasks.fit.plan import FitPlan, find_method, make_plan
-from rankfold.tasks.fit.resume import find_checkpoint, load_finished
 from rankfold.tasks.fit.steps import refit_follows, run_steps
+from rankfold.training import checkpoint
+from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
 
 __all__ = ["find_method", "fit"]
@@ -39,14 +42,14 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
 
 
 def _fit(plan: FitPlan) -> Ranker | Grader:
-    checkpoint = find_checkpoint(plan)
-    step = None if checkpoint is None else int(checkpoint.state["number"])
+    saved = _find_checkpoint(plan)
+    step = None if saved is None else int(saved.state["number"])
     plan.comm.agree({"step of the checkpoint": step})
-    if checkpoint is None and plan.options.resume and plan.out is not None and plan.out.exists():
-        return load_finished(plan, plan.out)
-    history = History() if checkpoint is None else checkpoint.history
+    if saved is None and plan.options.resume and plan.out is not None and plan.out.exists():
+        return _load_finished(plan, plan.out)
+    history = History() if saved is None else saved.history
     history.is_chosen = plan.is_chosen
-    state = None if checkpoint is None else checkpoint.state
+    state = None if saved is None else saved.state
     if history.phase == "fit":
         if state is None or not state.get("over", False):
             run_steps(plan, plan.data, history, state, plan.identity())
@@ -56,3 +59,43 @@ def _fit(plan: FitPlan) -> Ranker | Grader:
         selected = replace(plan, settings=config.build(plan.method.config, history.settings))
         run_steps(selected, selected.train_and_validation, history, state, plan.identity())
     return finish(plan, history)
+
+
+def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
+    """The checkpoint to resume from, if resuming was requested and there is one."""
+    if plan.out is None or not plan.options.resume:
+        return None
+    path = checkpoint.path_of(plan.out)
+    if not path.exists():
+        return None
+    saved = checkpoint.load(path, plan.comm)
+    checkpoint.check_same_fit(path, saved.identity, plan.identity())
+    return saved
+
+
+def _load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
+    """The finished model of this fit; a UserError if it is the model of another."""
+    loaded = load(path)
+    model = loaded.model
+    saved = {
+        "is_chosen": True,
+        **model.notes,
+        **model.config,
+        "method": model.method,
+        **model.notes.get("asked", {}),
+    }
+    settings = asdict(plan.settings)
+    if "asked" not in model.notes:  # an older model: settings left to the method are not recorded
+        settings = {key: value for key, value in settings.items() if value is not None}
+    refit = plan.options.refit and plan.data.validation is not None
+    wanted = {"method": plan.name, **settings, "seed": plan.options.seed, "refit": refit}
+    wanted |= {"metric": plan.metric, "data": plan.data.fingerprint}
+    difference = checkpoint.describe_difference(saved, wanted)
+    if difference is None and saved["is_chosen"] != plan.is_chosen:
+        difference = "another patience"
+    if difference is not None:
+        raise UserError(
+            f"{path} was finished with {difference}: there is nothing to resume",
+            hint="leave --resume out to replace it, or choose another folder",
+        )
+    return loaded
