@@ -22,8 +22,8 @@ from rankfold.methods import METHODS
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
 from rankfold.models.searcher import Searcher
-from rankfold.tasks.evaluate_ranking import score
 from rankfold.tasks.predict import predict
+from rankfold.tasks.tally import score
 from rankfold.tasks.update import extend, fit_and_add, forget
 from rankfold.types import Dataset, Model, Opened, Texts
 

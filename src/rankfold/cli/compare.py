@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, option
+from rankfold.cli.options import Data, Json, Quiet, defaults, option, options_in
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -62,12 +62,11 @@ def command(
     Without --trials or --budget every method has its defaults. The same command resumes a stopped
     comparison.
     """
+    options = options_in(CompareOptions, locals())
     from rankfold.tasks.compare import compare
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
-    options: dict[str, Any] = {"out": out, "trials": trials, "budget": budget, "seeds": seeds}
-    options |= {"metrics": metrics, "metric": metric, "refit": refit, "device": device}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as callback:

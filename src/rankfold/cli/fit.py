@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, flag, option
+from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, flag, option, options_in
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
 
@@ -63,6 +63,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Fit a model to prepared data; Ctrl-C keeps the last checkpoint for --resume."""
+    options = options_in(FitOptions, locals())
     from rankfold import config as settings
     from rankfold.distributed.connection import connect
     from rankfold.errors import UserError
@@ -85,20 +86,6 @@ def command(
         say.print(f"{checkpoint} of an unfinished fit will be replaced", style="yellow")
     elif resume and not finished and not checkpoint.exists():
         say.print(f"there is no checkpoint {checkpoint}: starting from the beginning")
-    options: dict[str, Any] = {
-        "out": out,
-        "seed": seed,
-        "device": device,
-        "resume": resume,
-        "refit": refit,
-        "metric": metric,
-        "patience": patience,
-        "validation_queries": validation_queries,
-        "checkpoint_seconds": checkpoint_seconds,
-        "seconds": seconds,
-        "candidate_memory": candidate_memory,
-        **given,
-    }
     logged = {"method": method, "data": str(data), "seed": seed, "refit": refit, **given}
     where, score = track if connect().rank == 0 else None, metric or "score"
     try:
@@ -106,7 +93,7 @@ def command(
             progress(quiet=quiet or json) as callback,
             tracked(where, method, logged, metric=score) as log,
         ):
-            options["report"] = combine(reporter(callback, score), log)
+            options |= {**given, "report": combine(reporter(callback, score), log)}
             fitted = (
                 fit_and_add(method, data, add, **options) if add else fit(method, data, **options)
             )

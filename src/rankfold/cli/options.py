@@ -53,5 +53,10 @@ def defaults(config: type[Any]) -> Any:
     )
 
 
+def options_in(config: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Those of ``values``, the arguments of a command, that are settings."""
+    return {one.name: values[one.name] for one in fields(config) if one.name in values}
+
+
 def _capitalized(text: str) -> str:
     return text[0].upper() + text[1:]

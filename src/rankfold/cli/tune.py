@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, option
+from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, option, options_in
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -43,6 +43,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Search for better settings; Ctrl-C keeps the trials, and the same command resumes."""
+    options = options_in(TuneOptions, locals())
     from rankfold import config as settings
     from rankfold.tasks.fit import find_method
     from rankfold.tasks.tune import tune
@@ -50,11 +51,9 @@ def command(
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
     settings.check_names(find_method(method).config, fixed)
     say = console(quiet=quiet or json)
-    options: dict[str, Any] = {"trials": trials, "budget": budget, "metric": metric, "seed": seed}
-    options |= {"space": space, "fixed": fixed, "device": device}
     try:
         with progress(quiet=quiet or json) as callback:
-            result = tune(method, data, out=out, **options, report=callback)
+            result = tune(method, data, **options, fixed=fixed, report=callback)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the search in {out}")
         raise typer.Exit(INTERRUPTED) from None

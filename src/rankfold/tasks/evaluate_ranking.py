@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -14,17 +14,13 @@ from torch import Tensor
 from rankfold.data.build.align import renumber, rows_of, same_keys
 from rankfold.data.build.tokens import same_tokens
 from rankfold.data.integrity import check_content
-from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.index.exact import block_rows
 from rankfold.metrics import (
-    MetricSpec,
     Propensity,
     check_propensity,
     inverse_propensity,
     parse,
-    popularity_rank,
 )
 from rankfold.models.ranker import Ranker
 from rankfold.models.searcher import Searcher, find_index, ranks_by_text
@@ -33,11 +29,13 @@ from rankfold.tasks.tally import (
     Stratum,
     Tally,
     groups_of,
+    lists,
     means_of,
+    popularity_ranks,
     reads,
     sum_over_ranks,
 )
-from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts, silent
+from rankfold.types import Dataset, Interactions, Progress, SplitName, Texts, silent
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
@@ -123,12 +121,13 @@ def evaluate_ranking(
     if comm.size > 1:
         searcher.popularity = comm.sum(matched.train.candidate_counts())
     places = None if by_text else matched.places
-    tally = Tally(specs, matched.seen.n_candidates, _ranks(specs, searcher), weights, comm)
+    ranks = popularity_ranks(specs, searcher)
+    tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm)
     parts = [
         GroupTally(group, matched.spread(group.members), specs, tally)
         for group in (groups_of(comm.sum(train.candidate_counts())) if strata else ())
     ]
-    for block, ids in _lists(searcher, matched.seen, rows, specs, places, progress):
+    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress):
         truth = matched.truth.select(block)
         tally.add(ids, truth)
         for part in parts:
@@ -147,58 +146,6 @@ def evaluate_ranking(
         propensity=None if weights is None else given,
         strata=[part.stratum() for part in parts],
     )
-
-
-def score(
-    model: Model,
-    truth: Interactions,
-    seen: Interactions,
-    rows: Tensor,
-    specs: Sequence[MetricSpec],
-    *,
-    texts: Texts | None = None,
-    memory_budget: int = 2**30,
-    comm: Comm = SINGLE_PROCESS,
-    popularity: Tensor | None = None,
-) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
-    """The values of the metrics for each of ``rows`` of all processes, and of catalog metrics.
-
-    Args:
-        model: its candidates are the first columns of ``truth``.
-        truth: the positives, a row per query of the data.
-        seen: pairs that may not be returned, a row per query of the data.
-        rows: the queries to score, as rows of ``truth``.
-        specs: the metrics, except propensity-scored ones.
-        texts: of the queries, for a model that ranks by text.
-        memory_budget: bytes for blocks.
-        comm: the processes that share the queries.
-        popularity: counts of each candidate [N], over all of them; None: those in ``seen``.
-    """
-    searcher = Searcher(model, seen, memory_budget, texts)
-    if popularity is not None:
-        searcher.popularity = popularity
-    tally = Tally(specs, seen.n_candidates, _ranks(specs, searcher), comm=comm)
-    for block, ids in _lists(searcher, seen, rows, specs, None, silent):
-        tally.add(ids, truth.select(block))
-    return tally.per_query(), tally.of_all()
-
-
-def _lists(
-    searcher: Searcher,
-    seen: Interactions,
-    rows: Tensor,
-    specs: Sequence[MetricSpec],
-    places: Tensor | None,
-    progress: Progress,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of the rows, and their lists; [B], [B, K]."""
-    depth = min(max(spec.k for spec in specs), seen.n_candidates)
-    step = block_rows(depth, searcher.memory_budget)
-    for start in range(0, len(rows), step):
-        block = rows[start : start + step]
-        own = block if places is None else places[block]
-        yield block, searcher.of_queries(own, depth, seen.select(block)).ids.cpu()
-        progress("evaluating", min(1.0, (start + step) / len(rows)))
 
 
 class _Matched(NamedTuple):
@@ -269,12 +216,6 @@ def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:
     places[rows] = matched.places[rows]
     places[owners[left.tokens != right.tokens]] = -1
     return places
-
-
-def _ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
-    """Popularity ranks, if a metric reads them."""
-    needed = any(reads(spec) == "popularity" for spec in specs)
-    return popularity_rank(searcher.popularity) if needed else None
 
 
 def _trained_on(ranker: Ranker, data: Dataset, matched: _Matched) -> int:

@@ -1,8 +1,8 @@
-"""The sums that an evaluation of lists keeps, block by block: over all queries and by frequency."""
+"""The values of metrics over ranked lists, block by block: of all queries and by frequency."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.index.exact import block_rows
 from rankfold.metrics import (
     CATALOG_METRICS,
     METRICS,
@@ -19,10 +20,12 @@ from rankfold.metrics import (
     count_returned,
     frequency_groups,
     judge,
+    popularity_rank,
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.types import Comm, Interactions
+from rankfold.models.searcher import Searcher
+from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,64 @@ class Tally:
 
     def _gather(self, parts: Sequence[Tensor]) -> Tensor:
         return self.comm.gather(torch.cat([*parts]) if parts else torch.zeros(0))
+
+
+def score(
+    model: Model,
+    truth: Interactions,
+    seen: Interactions,
+    rows: Tensor,
+    specs: Sequence[MetricSpec],
+    *,
+    texts: Texts | None = None,
+    memory_budget: int = 2**30,
+    comm: Comm = SINGLE_PROCESS,
+    popularity: Tensor | None = None,
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
+    """The values of the metrics for each of ``rows`` of all processes, and of catalog metrics.
+
+    Args:
+        model: its candidates are the first columns of ``truth``.
+        truth: the positives, a row per query of the data.
+        seen: pairs that may not be returned, a row per query of the data.
+        rows: the queries to score, as rows of ``truth``.
+        specs: the metrics, except propensity-scored ones.
+        texts: of the queries, for a model that ranks by text.
+        memory_budget: bytes for blocks.
+        comm: the processes that share the queries.
+        popularity: counts of each candidate [N], over all of them; None: those in ``seen``.
+    """
+    searcher = Searcher(model, seen, memory_budget, texts)
+    if popularity is not None:
+        searcher.popularity = popularity
+    tally = Tally(specs, seen.n_candidates, popularity_ranks(specs, searcher), comm=comm)
+    for block, ids in lists(searcher, seen, rows, specs, None, silent):
+        tally.add(ids, truth.select(block))
+    return tally.per_query(), tally.of_all()
+
+
+def lists(
+    searcher: Searcher,
+    seen: Interactions,
+    rows: Tensor,
+    specs: Sequence[MetricSpec],
+    places: Tensor | None,
+    progress: Progress,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of the rows, and their lists; [B], [B, K]."""
+    depth = min(max(spec.k for spec in specs), seen.n_candidates)
+    step = block_rows(depth, searcher.memory_budget)
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        own = block if places is None else places[block]
+        yield block, searcher.of_queries(own, depth, seen.select(block)).ids.cpu()
+        progress("evaluating", min(1.0, (start + step) / len(rows)))
+
+
+def popularity_ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
+    """Popularity ranks, if a metric reads them."""
+    needed = any(reads(spec) == "popularity" for spec in specs)
+    return popularity_rank(searcher.popularity) if needed else None
 
 
 class FrequencyGroup(NamedTuple):
