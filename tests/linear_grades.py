@@ -39,6 +39,14 @@ def random_rows(seed: int, n: int = 200) -> Graded:
     return Graded(numbers, torch.randint(-1, 2, (n, 1), generator=rng).int(), None, grades)
 
 
+def balanced_rows(n_grades: int, each: int) -> Graded:
+    """Five numbers per row, ``each`` rows of every grade."""
+    rng = torch.Generator().manual_seed(1)
+    grades = torch.arange(n_grades).repeat(each)
+    numbers = torch.randn(len(grades), 5, generator=rng) + 0.3 * grades[:, None]
+    return Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
+
+
 def data_of(columns: Columns = COLUMNS, names: list[str] | None = None) -> Dataset:
     parts = [random_rows(seed) for seed in (1, 2, 3)]
     total = sum(map(len, parts))

@@ -1,4 +1,4 @@
-"""Small models to serve, and a client of a server in this process."""
+"""Small models to serve, and a client of an application in this process."""
 
 import asyncio
 import io
@@ -10,21 +10,23 @@ from typing import Any
 import httpx
 import polars as pl
 from planted import groups
+from rankings import ranking_of
 
 import rankfold as rf
-from rankfold.serve.middleware import Guard
+from rankfold.models.ranker import Ranking
+from rankfold.serve.middleware import Middleware
 from rankfold.serve.models import Models
 
 TOPICS = ["red apples", "blue Äther", "green tea"]
 
 
 def item(number: int) -> str:
-    """The key of a candidate, which would be a script if a page took it for HTML."""
+    """A candidate key that would run as a script if a page used it as HTML."""
     return f"<script>alert({number})</script>"
 
 
 def fit_shop(out: Path, seed: int = 0) -> None:
-    """Queries 0 to 119, candidates of the keys above in six groups."""
+    """Queries 0 to 119; candidates in six groups, with keys from ``item``."""
     pairs = groups(seed).with_columns(
         pl.col("candidate").map_elements(item, return_dtype=pl.String)
     )
@@ -42,39 +44,46 @@ def fit_notes(out: Path, scratch: Path) -> None:
     rf.fit("words", data, out=out)
 
 
+def ranked(results: list[dict[str, Any]]) -> Ranking:
+    """The ranking in the results of a search."""
+    return ranking_of(
+        [[(each["candidate"], each["score"]) for each in entry["candidates"]] for entry in results]
+    )
+
+
 class Client:
-    """Asks an application in this process, one request after another."""
+    """Sends requests to an application in this process, one after another."""
 
-    def __init__(self, guard: Guard, models: Models, log: io.StringIO) -> None:
-        self.guard, self.models, self.log = guard, models, log
+    def __init__(self, app: Middleware, models: Models, log: io.StringIO) -> None:
+        self.app, self.models, self.log = app, models, log
 
-    def asking(self) -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(app=self.guard, raise_app_exceptions=True)  # type: ignore[arg-type]
+    def connect(self) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)  # type: ignore[arg-type]
         return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
-    def request(self, method: str, address: str, **more: Any) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            async with self.asking() as client:
-                return await client.request(method, address, **more)
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            async with self.connect() as client:
+                return await client.request(method, path, **more)
 
-        return asyncio.run(ask())
+        return asyncio.run(send())
 
-    def get(self, address: str, **more: Any) -> httpx.Response:
-        return self.request("GET", address, **more)
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
 
-    def post(self, address: str, body: Any, **more: Any) -> httpx.Response:
-        return self.request("POST", address, json=body, **more)
+    def post(self, path: str, body: Any, **more: Any) -> httpx.Response:
+        return self.request("POST", path, json=body, **more)
 
     def search(self, name: str = "shop", **body: Any) -> Any:
-        """The results, of a request that must be good."""
-        answer = self.post(f"/models/{name}/search", body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["results"]
+        """The results of a request that must succeed."""
+        response = self.post(f"/models/{name}/search", body)
+        assert response.status_code == 200, response.text
+        return response.json()["results"]
 
 
-def exchange(place: tuple[str, int], data: bytes, seconds: float = 10.0) -> bytes:
-    """Send some bytes, and read until the server closes."""
-    with socket.create_connection(place, timeout=seconds) as connection:
+def exchange(address: tuple[str, int], data: bytes, seconds: float = 10.0) -> bytes:
+    """Send bytes, then read until the server closes the connection."""
+    with socket.create_connection(address, timeout=seconds) as connection:
         connection.sendall(data)
         parts = []
         while part := connection.recv(65536):

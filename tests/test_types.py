@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Graded, Interactions, Texts, Vocabulary, from_pairs
-from rankfold.types.vocabulary import FEW_KEYS
+from rankfold.types.vocabulary import MAX_SINGLE_LOOKUPS
 
 
 @st.composite
@@ -163,7 +163,7 @@ def test_few_keys_are_found_as_many_are(
     keys = held if integers else held.cast(pl.String).sort()
     vocabulary = Vocabulary(len(keys), lambda: keys)
     asked = [*wanted, *known]
-    many = vocabulary.find([*asked, *["x"] * FEW_KEYS])[: len(asked)]
+    many = vocabulary.find([*asked, *["x"] * MAX_SINGLE_LOOKUPS])[: len(asked)]
     assert vocabulary.find(asked).tolist() == many.tolist()
     assert vocabulary.find(asked).dtype == many.dtype
 
@@ -233,7 +233,7 @@ def test_unknown_number_names_known_numbers() -> None:
 def test_nothing_like_it_is_said() -> None:
     with pytest.raises(UserError, match="unknown query 'xyzzy'") as error:
         vocabulary(["1", "a"]).rows(["xyzzy"])
-    assert error.value.hint == "the model knows no key like it"
+    assert error.value.hint == "no known key is similar"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.kernels.softmax import log_sum_exp, log_sum_exp_plain
 from rankfold.methods import METHODS
-from rankfold.samplers.queues import Queues
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.training import loop
 from rankfold.training.loop import Training
 from rankfold.types import (
@@ -180,11 +180,11 @@ def check_ranks(n_grades: int, width: int) -> bool:
     found = []
     for device in ("cpu", "cuda"):
         shares = (counts / len(grades)).to(device)
-        queues = Queues(grades.to(device), shares, 512, width)
+        cache = RankCache(grades.to(device), shares, 512, width)
         for rows in order.split(256):
-            queues.push(vectors[rows].to(device), rows.to(device))
+            cache.push(vectors[rows].to(device), rows.to(device))
         asked = vectors[rows].to(device), head.to(device)
-        found.append([queues.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
+        found.append([cache.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
     gaps = [(x - y).abs() for x, y in zip(*found, strict=True)]
     text = ", ".join(f"{float(gap.mean()):.1e} ({float(gap.max()):.1e} at most)" for gap in gaps)
     alike = all(float(gap.mean()) < 1e-4 and float(gap.max()) < 0.01 for gap in gaps)

@@ -40,15 +40,16 @@ from torch import Tensor
 from benchmarks.paths import RESULTS, SCRATCH
 from benchmarks.quality.text_scores import count, scores, split_truth
 from rankfold.distributed.collectives import SingleProcess
-from rankfold.encoders.bags import Bags, unit
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml.config import SiameseConfig
-from rankfold.methods.text.siamesexml.fit import prepare, start
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
+from rankfold.methods.text.siamesexml.fit import start_module
 from rankfold.methods.text.siamesexml.mix import encode_texts
 from rankfold.methods.text.siamesexml.modules import (
     Siamese,
@@ -57,7 +58,6 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.methods.text.siamesexml.parts import Parts
 from rankfold.metrics import METRICS, judge, parse
 from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
@@ -354,8 +354,8 @@ def three_million(place: Place) -> Row:
         pool=4 * place.sizes.batch,
     )
     began, run = place.wait(), place.run()
-    parts = prepare(data, config, run)
-    module = start(parts, config, run, 0)
+    parts = build_corpus(data, config, run)
+    module = start_module(parts, config, run, 0)
     row: Row = {"labels": n, "width": config.width, "batch": config.batch_size}
     row["prepare_s"] = round(place.wait() - began, 1)
     assert run.build_index is not None
@@ -377,7 +377,7 @@ MANY_WIDTH = 128
 class Many(NamedTuple):
     """Labels known by their words, and an encoder that stays as it is."""
 
-    encoder: Bags
+    encoder: BagEncoder
     words: Tensor  # [N, WORDS] int32
 
     @torch.no_grad()
@@ -394,7 +394,7 @@ def many(place: Place) -> Many:
     rng = torch.Generator(place.device).manual_seed(2)
     shape = place.sizes.tokens, MANY_WIDTH
     tokens = torch.randn(shape, generator=rng, device=place.device) * MANY_WIDTH**-0.5
-    encoder = Bags(tokens, residual=False, rng=rng)
+    encoder = BagEncoder(tokens, residual=False, rng=rng)
     return Many(encoder, label_words(place.sizes.many, place.sizes.tokens, place.device))
 
 
@@ -437,14 +437,14 @@ def update(place: Place) -> Row:
     }
 
 
-def given(labels: Many, n_documents: int, run: Run) -> Parts:
-    """What ``prepare`` finds of texts, without the texts."""
+def given(labels: Many, n_documents: int, run: Run) -> Corpus:
+    """What ``build_corpus`` finds of texts, without the texts."""
     n, device = len(labels.words), run.device
     pairs = draw_pairs(n_documents, n, torch.Generator(device).manual_seed(3))
     offsets = torch.arange(0, 2 * n_documents + 1, 2, device=device)
     rows = Interactions(offsets, pairs.flatten().int(), None, n)
     counts = rows.candidate_counts()
-    return Parts(
+    return Corpus(
         as_weighed(labels.words[pairs].flatten(1)),
         as_weighed(labels.words),
         pairs=pairs.flatten()[:0],
@@ -454,9 +454,9 @@ def given(labels: Many, n_documents: int, run: Run) -> Parts:
         hidden=rows,
         counts=counts,
         shares=counts / n_documents,
-        given=None,
-        document_shard=Shard(n_documents, run.comm, run.memory_budget),
-        label_shard=Shard(n, run.comm, run.memory_budget),
+        token_vectors=None,
+        document_shard=TableShard(n_documents, run.comm, run.memory_budget),
+        label_shard=TableShard(n, run.comm, run.memory_budget),
         shards=None,
     )
 

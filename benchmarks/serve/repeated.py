@@ -113,7 +113,7 @@ def build_rows(folder: Path) -> None:
     rows = [random_row(rng) for _ in range(ROWS)]
     for row in rows:
         row["grade"] = min(GRADES - 1, max(0, int(row["n0"] + row["n1"] + rng.gauss(2, 0.5))))
-    data = rf.prepare(pl.DataFrame(rows), format="features", grade="grade")
+    data = rf.prepare(pl.DataFrame(rows), format="features", grade_column="grade")
     rf.fit("cba", data, epochs=2, out=folder)
 
 

@@ -121,7 +121,7 @@ def fit_patients(folder: Path, seed: int) -> None:
             "grade": torch.bucketize(noisy, torch.tensor([0.0, 1.5, 3.0])).numpy(),
         }
     )
-    data = rf.prepare(table, format="features", grade="grade", seed=seed)
+    data = rf.prepare(table, format="features", grade_column="grade", seed=seed)
     rf.fit("cba", data, epochs=1, seed=seed, out=folder)
 
 

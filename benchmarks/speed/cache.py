@@ -31,13 +31,13 @@ from rankfold import config as settings_of
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.ordinal import cba, training
-from rankfold.samplers.queues import (
-    Entries,
-    Queues,
-    ascending,
-    likely_ranks,
-    own_places,
-    scored,
+from rankfold.samplers.rank_cache import (
+    CachedNegatives,
+    RankCache,
+    counts_before,
+    likeness_ranks,
+    scores_of,
+    sort_ascending,
     weights_before,
 )
 from rankfold.training.loop import Loop, Nothing
@@ -57,7 +57,7 @@ TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 class BatchAlone(Nothing):
     """Ranks among the negatives of the batch itself: what ``cba`` were without a cache."""
 
-    def __init__(self, parts: training.Parts) -> None:
+    def __init__(self, parts: training.FitContext) -> None:
         self.grades = parts.rows.grades
         numbers = torch.arange(parts.n_grades, device=self.grades.device)
         self.counted = (numbers <= numbers[:-1, None]).float()  # thresholds, grades
@@ -67,22 +67,22 @@ class BatchAlone(Nothing):
 
     def ranks(self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor) -> Tensor:
         if not by_likeness:
-            entries, scores = self.entries(vectors, self.owners), scored(vectors, head)
-            ordered, order = ascending(-scores)
+            entries, scores = self.entries(vectors, self.owners), scores_of(vectors, head)
+            ordered, order = sort_ascending(-scores)
             owners = entries.owners.index_select(0, order)
-            return weights_before(own_places(ordered, order), owners, entries.weights)
+            return weights_before(counts_before(ordered, order), owners, entries.weights)
         if vectors.is_cuda:
-            return likely_ranks(vectors, self.entries(vectors, self.owners), head)
+            return likeness_ranks(vectors, self.entries(vectors, self.owners), head)
         rows = wanted.nonzero().squeeze(1)
         some = vectors.index_select(0, rows)
         entries = self.entries(some, self.owners.index_select(0, rows))
-        found = likely_ranks(some, entries, head)
+        found = likeness_ranks(some, entries, head)
         return found.new_zeros(len(found), len(vectors)).index_copy_(1, rows, found)
 
-    def entries(self, vectors: Tensor, owners: Tensor) -> Entries:
+    def entries(self, vectors: Tensor, owners: Tensor) -> CachedNegatives:
         """All alike; the highest grade weighs nothing."""
         counts = torch.bincount(owners, minlength=self.counted.shape[1]).cumsum(0)
-        return Entries(vectors, owners, self.counted / counts[:-1, None].clamp(min=1))
+        return CachedNegatives(vectors, owners, self.counted / counts[:-1, None].clamp(min=1))
 
 
 class Steps:
@@ -94,8 +94,8 @@ class Steps:
             given |= {"cache": CACHE, "ranks": kind.split(", ")[1]}
         method = METHODS["ce" if kind == "ce" else "cba"]
         run = Run(torch.Generator().manual_seed(0), device, SingleProcess())
-        filled = BatchAlone if kind[:5] == "batch" else cba.filled
-        with patch.object(training, "train", Loop), patch.object(cba, "filled", filled):
+        filled = BatchAlone if kind[:5] == "batch" else cba.fill_cache
+        with patch.object(training, "train", Loop), patch.object(cba, "fill_cache", filled):
             self.loop: Any = method.fit(data, settings_of.build(method.config, given), run)
         self.batches, self.device = self.loop.task.batches, device
         rng = torch.Generator(device).manual_seed(0)
@@ -182,14 +182,14 @@ def memory() -> dict[str, dict[str, int]]:
 def kept(counts: list[int]) -> dict[str, int]:
     """Of grades with so many rows."""
     n, grades = len(counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    queues = Queues(grades, torch.ones(n) / n, CACHE, WIDTH)
+    cache = RankCache(grades, torch.ones(n) / n, CACHE, WIDTH)
     for rows in torch.arange(len(grades)).split(2**16):
-        queues.push(torch.randn(len(rows), WIDTH), rows)
-    queues.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
-    assert queues.settled is not None
-    own = [value for value in vars(queues).values() if isinstance(value, Tensor)]
-    own += [*queues.settled, *(queues.homes or ())]
-    own = [tensor for tensor in own if tensor is not queues.grades]  # these are the data's
+        cache.push(torch.randn(len(rows), WIDTH), rows)
+    cache.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)
+    assert cache.final is not None
+    own = [value for value in vars(cache).values() if isinstance(value, Tensor)]
+    own += [*cache.final, *(cache.fixed or ())]
+    own = [tensor for tensor in own if tensor is not cache.grades]  # these are the data's
     return {
         "kept_bytes": sum(tensor.numel() * tensor.element_size() for tensor in own),
         "formula_bytes": n * CACHE * WIDTH * 4,

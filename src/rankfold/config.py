@@ -101,8 +101,16 @@ def check(settings: Any) -> None:
 
 
 def declarations(config: type[Any]) -> dict[str, Declared]:
-    """What the fields of a config declare, by name."""
-    return {one.name: one.metadata[DECLARED] for one in fields(config) if DECLARED in one.metadata}
+    """What the fields of a config declare, by name.
+
+    A subclass that only changes a default, ``width: int = 300``, keeps what its base declared.
+    """
+    declared: dict[str, Declared] = {}
+    for owner in reversed(config.__mro__):
+        for one in vars(owner).get("__dataclass_fields__", {}).values():
+            if DECLARED in one.metadata:
+                declared[one.name] = one.metadata[DECLARED]
+    return {one.name: declared[one.name] for one in fields(config) if one.name in declared}
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:

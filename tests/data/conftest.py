@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import zstandard
 
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]

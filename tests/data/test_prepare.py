@@ -383,7 +383,7 @@ def test_grades_in_one_split_only_are_refused(tmp_path: Path) -> None:
     test = table(tmp_path / "test.csv", [("a", 2)])
     with pytest.raises(UserError, match="train has a column for the grade, test has none"):
         prepare(train=train, test=test)
-    assert prepare(train=train, test=test, grade="none").summary["test"] == 1
+    assert prepare(train=train, test=test, grade_column="none").summary["test"] == 1
 
 
 # ---------------------------------------------------------------------------------- time

@@ -17,7 +17,8 @@ import rankfold as rf
 from rankfold.data import folder
 from rankfold.data.build.graded import dataset
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.encoders.rows import ROW_ENCODERS, Inputs, Linear, dropped, flipped
+from rankfold.encoders.row_inputs import Inputs, dropout, random_flips
+from rankfold.encoders.rows import ROW_ENCODERS, Linear
 from rankfold.methods import METHODS
 from rankfold.training import loop
 from rankfold.training.history import History
@@ -142,7 +143,7 @@ def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 def test_parameters_are_those_of_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Queues, duals, estimates, generators and what optimisers keep, too; and alike to the bit."""
+    """Rank caches, duals, estimates, generators and optimiser state too, equal to the bit."""
     (expected,) = (one[name] for one in ranks[1])
     for one in ranks[size]:
         found = one[name]
@@ -199,10 +200,10 @@ def test_what_is_drawn_by_row_is_drawn_for_the_whole_batch(places: list[int]) ->
     values, images = torch.randn(5, 7, generator=rng), torch.randn(5, 1, 4, 4, generator=rng)
     own = Own(torch.tensor(places, dtype=torch.int64), 5)
     one, other = (torch.Generator().manual_seed(1) for _ in range(2))
-    whole = dropped(values, 0.4, one), flipped(images, (2, 3), one)
+    whole = dropout(values, 0.4, one), random_flips(images, (2, 3), one)
     mine = (
-        dropped(values[own.places], 0.4, other, own),
-        flipped(images[own.places], (2, 3), other, own),
+        dropout(values[own.places], 0.4, other, own),
+        random_flips(images[own.places], (2, 3), other, own),
     )
     for all_, some in zip(whole, mine, strict=True):
         assert torch.equal(all_[own.places], some)
@@ -347,7 +348,7 @@ def test_what_looks_at_the_whole_batch_is_refused(ranks: dict[int, list[dict[str
     assert [told.split(",")[0] for told in ranks[1][0]["refused"]] == ["rg2 takes interactions"]
     for one in (*ranks[2], *ranks[3]):
         norm, other = one["refused"]
-        assert norm.startswith("encoder=normalised normalises over the rows of a batch")
+        assert norm.startswith("encoder=normalised has a batch norm")
         assert "BatchNorm1d" in norm
         assert "without torchrun" in norm
         assert other.startswith("rg2 takes interactions")

@@ -1,4 +1,4 @@
-"""Texts as weighed bags, and their vectors."""
+"""Texts as weighted bags, and their vectors."""
 
 import itertools
 import math
@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import (
-    Bags,
     as_bags,
     common_pairs,
-    rarity,
+    inverse_document_frequency,
     thin,
-    unit,
     weigh,
     weigh_in_order,
     with_pairs,
@@ -52,7 +51,9 @@ def test_rarity_is_the_written_formula(ours: list[list[int]], theirs: list[list[
     n = len(ours) + len(theirs)
     having = [sum(t in one for one in [*ours, *theirs]) for t in range(TOKENS)]
     expected = torch.tensor([1 + math.log((1 + n) / (1 + df)) for df in having])
-    torch.testing.assert_close(rarity([texts_of(ours), texts_of(theirs)], TOKENS), expected)
+    torch.testing.assert_close(
+        inverse_document_frequency([texts_of(ours), texts_of(theirs)], TOKENS), expected
+    )
 
 
 @given(some_texts)
@@ -78,7 +79,7 @@ def test_given_weights_are_only_normalised() -> None:
 def test_vectors_are_the_written_formula(residual: bool) -> None:  # noqa: FBT001
     rng = torch.Generator().manual_seed(0)
     start = torch.randn(TOKENS, 5, generator=rng)
-    encoder = Bags(start.clone(), residual=residual, rng=rng)
+    encoder = BagEncoder(start.clone(), residual=residual, rng=rng)
     bags = weigh(texts_of([[1, 2, 2], [], [7], [0, 11, 3]]), torch.ones(TOKENS))
     sums = dense(bags) @ start
     expected = unit(sums)
@@ -94,7 +95,7 @@ def test_vectors_are_the_written_formula(residual: bool) -> None:  # noqa: FBT00
 
 
 def test_gradients_reach_the_tokens_of_the_texts_alone() -> None:
-    encoder = Bags(torch.randn(TOKENS, 4), residual=False, rng=torch.Generator())
+    encoder = BagEncoder(torch.randn(TOKENS, 4), residual=False, rng=torch.Generator())
     encoder(weigh(texts_of([[1, 2], [2, 9]]), torch.ones(TOKENS))).sum().backward()
     assert encoder.tokens.weight.grad is not None
     rows = encoder.tokens.weight.grad.coalesce().indices()[0]

@@ -17,8 +17,9 @@ from rankfold.encoders.start_vectors import read_vectors
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.methods.text.siamesexml import fit as whole
+from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.methods.text.siamesexml.config import SiameseConfig
+from rankfold.methods.text.siamesexml.corpus import build_corpus
 from rankfold.types import Dataset, Run, Texts, Vocabulary, from_pairs
 
 WORDS = ["ant", "bee", "çow", "dog"]
@@ -62,8 +63,8 @@ def test_words_that_are_written_otherwise(tmp_path: Path) -> None:
     data = data_of(tokens)
     lines = ["café 3 4", "straße 0 2", "strässe 1 1", "cafe 1 0", "ant 1 0"]
     path = written(tmp_path, f"{len(lines)} 2\n" + "\n".join(lines) + "\n")
-    given = read_vectors(path, data, 2)
-    found = dict(zip(given.tokens.tolist(), given.vectors.tolist(), strict=True))
+    read = read_vectors(path, data, 2)
+    found = dict(zip(read.tokens.tolist(), read.vectors.tolist(), strict=True))
     assert found == {0: [0, 1], 1: [1, 0], 2: [1, 0]}
 
 
@@ -94,12 +95,12 @@ def test_unknown_is_no_word() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "begins with '', not with two numbers"),
-        ("ant 1 0\n", "begins with 'ant 1 0', not with two numbers"),
-        ("-3 2\nant 1 0\n", "begins with '-3 2', not with two numbers"),
-        ("9" * 5000 + " 2\nant 1 0\n", "not with two numbers"),
-        ("1 3\nant 1 0 0\n", "has vectors of width 3, not 2"),
-        ("1 2\nant 1\n", "line 2 of .* does not hold a word and 2 numbers: 'ant 1'"),
+        ("", "begins with '', expected two numbers"),
+        ("ant 1 0\n", "begins with 'ant 1 0', expected two numbers"),
+        ("-3 2\nant 1 0\n", "begins with '-3 2', expected two numbers"),
+        ("9" * 5000 + " 2\nant 1 0\n", "expected two numbers"),
+        ("1 3\nant 1 0 0\n", "has vectors of width 3, expected 2"),
+        ("1 2\nant 1\n", "line 2 of .* is not a word and 2 numbers: 'ant 1'"),
         ("1 2\nant\n", "line 2 of"),
         ("1 2\nant 1 0 0\n", "line 2 of"),
         ("2 2\n\nant one two\n", "line 3 of"),
@@ -144,13 +145,13 @@ def test_others_start_as_without_a_file(tmp_path: Path) -> None:
         torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess(), build_index=Exact
     )
     configs = [SiameseConfig(width=2, vectors=v) for v in (None, written(tmp_path, GOOD))]
-    parts = [whole.prepare(data_of(), config, run) for config in configs]
-    without, given = (
-        whole.start_tokens(part, config, torch.Generator().manual_seed(1))
+    parts = [build_corpus(data_of(), config, run) for config in configs]
+    without, read = (
+        recipe.start_tokens(part, config, torch.Generator().manual_seed(1))
         for part, config in zip(parts, configs, strict=True)
     )
-    torch.testing.assert_close(given[[1, 2]], torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
-    assert torch.equal(given[[0, 3]], without[[0, 3]])
+    torch.testing.assert_close(read[[1, 2]], torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
+    assert torch.equal(read[[0, 3]], without[[0, 3]])
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("siamesexml")])

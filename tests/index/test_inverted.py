@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from rankings import assert_same_ranking, sorted_by
 from torch import Tensor
 
 from rankfold.index import inverted
@@ -20,6 +21,7 @@ from rankfold.index.inverted import (
     scan,
     with_room,
 )
+from rankfold.types import TopK
 
 
 def drawn(n: int, width: int = 8) -> tuple[Tensor, Tensor]:
@@ -30,22 +32,23 @@ def drawn(n: int, width: int = 8) -> tuple[Tensor, Tensor]:
     return vectors, centres
 
 
-def by_distance(vectors: Tensor, centres: Tensor) -> Tensor:
-    """The definition."""
-    return torch.cdist(vectors, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
+def distances(vectors: Tensor, centres: Tensor) -> Tensor:
+    """The definition; [n, L]."""
+    return torch.cdist(vectors, centres, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 @pytest.mark.parametrize("budget", [1, 2**16, 2**30])
 def test_all_groups_are_all_centres(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
     monkeypatch.setattr(inverted, "GROUPS", 10**6)
     vectors, centres = drawn(40)
-    found = inverted._nearest(vectors, centres, budget)
-    assert torch.equal(found, by_distance(vectors, centres))
+    ids = inverted._nearest(vectors, centres, budget)[:, None]
+    nearness = -distances(vectors, centres)
+    assert_same_ranking(TopK(ids, nearness.gather(1, ids)), sorted_by(nearness))
 
 
 def test_a_few_groups_have_most_of_the_nearest() -> None:
     vectors, centres = drawn(2000)
-    found, right = inverted._nearest(vectors, centres, 2**30), by_distance(vectors, centres)
+    found, right = inverted._nearest(vectors, centres, 2**30), distances(vectors, centres).argmin(1)
     assert 0.7 < (found == right).double().mean() < 1  # without any structure
     far, near = ((vectors - centres[ids]).norm(dim=1).mean() for ids in (found, right))
     assert near < far < 1.03 * near
@@ -78,23 +81,24 @@ def test_lists_of_all_groups_are_those_of_all_lists(slack: float) -> None:
     lists, groups, queries = many_lists()
     n = len(groups.spreads)
     everywhere = torch.arange(n).expand(len(queries), n)
-    found = scan(points(lists), groups, with_room(queries, slack), everywhere, 20)[0]
+    found = TopK(*scan(points(lists), groups, with_room(queries, slack), everywhere, 20))
     plain = choose_lists(lists, groups, queries, Probing(16, 20, slack, 1, 1, n), no_scan)
-    assert torch.equal(plain, promises(lists, queries, slack).topk(20, dim=1).indices)
-    assert torch.equal(found, plain)
+    expected = promises(lists, queries, slack)
+    assert torch.equal(plain, expected.topk(20, dim=1).indices)
+    assert_same_ranking(found, sorted_by(expected))
 
 
 def test_lists_are_the_best_of_the_best_groups() -> None:
     lists, groups, queries = many_lists()
     read = partial(scan, points(lists), groups)
-    found = choose_lists(lists, groups, queries, Probing(16, 200, 2.0, 1, 1, 3), read)
+    ids = choose_lists(lists, groups, queries, Probing(16, 200, 2.0, 1, 1, 3), read)
     near = promises(groups, with_room(queries, 2.0), inverted.GROUP_SLACK)
     near = near >= near.topk(3, dim=1).values[:, -1:]
     left = promises(lists, queries, 2.0).masked_fill(~near[:, owners(groups)], -torch.inf)
-    right = left.topk(200, dim=1)
-    missing = right.values == -torch.inf
+    missing = ids < 0
     assert 0 < missing.sum() < missing.numel()
-    assert torch.equal(found, right.indices.masked_fill(missing, -1))
+    scores = left.gather(1, ids.clamp(min=0)).masked_fill(missing, -torch.inf)
+    assert_same_ranking(TopK(ids, scores), sorted_by(left))
 
 
 def test_groups_hold_every_list_and_are_joined_again() -> None:

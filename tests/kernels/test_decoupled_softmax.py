@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.kernels.decoupled_softmax import Places, shared_apart_loss
+from rankfold.kernels.decoupled_softmax import Places, shared_decoupled_softmax_loss
 from rankfold.losses.decoupled_softmax import decoupled_softmax_loss
 
 
@@ -19,7 +19,7 @@ def test_is_the_loss_of_the_pool(n_queries: int, n_candidates: int, seed: int) -
     shifted = torch.where(positive, scores, scores - log_q)
     expected = decoupled_softmax_loss(shifted, positive, positive | ~hidden)
     places = (Places(*mask.nonzero(as_tuple=True)) for mask in (positive, hidden))
-    found = shared_apart_loss(scores, log_q, *places)
+    found = shared_decoupled_softmax_loss(scores, log_q, *places)
     torch.testing.assert_close(found, expected)
     upstream = torch.randn(n_queries, generator=rng, dtype=torch.float64)
     gradients = [
@@ -32,7 +32,7 @@ def test_is_the_loss_of_the_pool(n_queries: int, n_candidates: int, seed: int) -
 def test_scores_far_apart_do_not_overflow() -> None:
     scores = torch.tensor([[-200.0, 0.0, -1.0], [200.0, 0.0, -1.0]], requires_grad=True)
     places = Places(torch.tensor([0, 1]), torch.tensor([0, 0]))
-    loss = shared_apart_loss(scores, torch.zeros(3), places, places)
+    loss = shared_decoupled_softmax_loss(scores, torch.zeros(3), places, places)
     loss.sum().backward()
     torch.testing.assert_close(loss[0], 200 + torch.tensor([0.0, -1.0]).logsumexp(0))
     assert loss[1] == 0

@@ -9,7 +9,7 @@ import torch
 from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, score_rows
 
 import rankfold as rf
-from rankfold.data.build.graded import NewRows
+from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models import ranker
@@ -49,7 +49,7 @@ def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "rankfold.models.grader.BLOCK_BYTES", 4 * 4 * 30
     )  # of 2 numbers and a category
-    assert torch.equal(grader.score(rows), score_rows(grader.model, rows))
+    torch.testing.assert_close(grader.score(rows), score_rows(grader.model, rows))
     assert sizes == [30] * 6 + [20]
     assert grader.score(rows.select(torch.empty(0, dtype=torch.int64))).shape == (0,)
 

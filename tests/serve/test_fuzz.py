@@ -1,4 +1,4 @@
-"""Whatever is sent, the server answers soon, and as its own document says."""
+"""Any request gets a response that matches the OpenAPI document."""
 
 import json
 import os
@@ -24,18 +24,18 @@ SETTINGS = f"""
 expected-statuses = {REJECTED}
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 400, 404, 413]
-"""  # a question that the document allows may still be one that this model cannot answer
+"""  # this model may be unable to answer a valid request
 
 
 def fuzz(live: Live, home: Path, *words: str) -> str:
-    """Run schemathesis on a live server; what it finds is an AssertionError."""
+    """Run schemathesis on a live server; a finding is an AssertionError."""
     host, port = live(SMALL)
     address = f"http://{host}:{port}"
     document = httpx.get(f"{address}/openapi.json").json()
     for methods in document["paths"].values():
         for operation in methods.values():
             for parameter in operation.get("parameters", []):
-                if parameter["in"] == "path":  # or it would hardly ever name a model
+                if parameter["in"] == "path":  # otherwise it would hardly ever name a model
                     parameter["schema"] = {"enum": ["shop", "notes", "patients"]}
     (home / "openapi.json").write_text(json.dumps(document))
     (home / "schemathesis.toml").write_text(SETTINGS)
@@ -55,18 +55,18 @@ def fuzz(live: Live, home: Path, *words: str) -> str:
     return counts
 
 
-def test_the_server_keeps_to_its_document(live: Live, tmp_path: Path) -> None:
+def test_responses_match_the_document(live: Live, tmp_path: Path) -> None:
     fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "4", "--max-time", "25")
 
 
 @pytest.mark.slow
-def test_the_server_keeps_to_its_document_for_longer(live: Live, tmp_path: Path) -> None:
+def test_responses_match_the_document_for_longer(live: Live, tmp_path: Path) -> None:
     counts = fuzz(live, tmp_path, "--phases", "coverage,fuzzing,stateful", "-n", "200")
-    assert 'endpoint="/search",status="200"' in counts  # it also asked what can be answered
+    assert 'endpoint="/search",status="200"' in counts  # valid requests were among them
 
 
 def anything(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """JSON, in which what the endpoints know comes up often."""
+    """JSON in which known names and keys are frequent."""
     words = ["queries", "history", "text", "candidates", "k", "exclude", "allow", "rows", "fpr"]
     names = st.sampled_from([*words, "include_seen", "age", "site"]) | st.text(max_size=5)
     leaves = keys | st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20)
@@ -113,7 +113,7 @@ def test_any_json_is_answered(client: Client, name: str, path: str, body: object
     ),
     name=st.sampled_from(["shop", "notes"]),
 )
-def test_questions_get_lists_that_keep_what_was_asked(
+def test_rankings_respect_the_request(
     client: Client, asked: dict[str, Any], more: dict[str, Any], name: str
 ) -> None:
     answer = client.post(f"/models/{name}/search", {**asked, **more})
@@ -130,7 +130,7 @@ def test_questions_get_lists_that_keep_what_was_asked(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(like=st.text(max_size=20), side=st.sampled_from(["query", "candidate"]))
-def test_any_text_may_be_looked_for(client: Client, like: str, side: str) -> None:
+def test_keys_like_any_text(client: Client, like: str, side: str) -> None:
     answer = client.get("/models/notes/keys", params={"like": like, "side": side, "limit": 5})
     assert answer.status_code == 200
     for entry in answer.json()["keys"]:

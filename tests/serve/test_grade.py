@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_grades import COLUMNS
 
-from rankfold.data.build.graded import read_rows
+from rankfold.data.build.new_rows import read_rows
 from rankfold.serve.grade import _graded
 
 NUMBERS = (

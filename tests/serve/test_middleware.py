@@ -1,4 +1,4 @@
-"""Who may ask, how much and how long; each refusal is told, and nothing of a model slips out."""
+"""Access, limits and timeouts; errors are explained, and no model data leaks."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ from serving import Client, item
 
 from rankfold.serve import batching
 from rankfold.serve.limits import Limits
-from rankfold.serve.middleware import Access, endpoint_of
+from rankfold.serve.middleware import Access, endpoint_label
 
 Start = Callable[..., Client]
-GUARDED = ("/models", "/card", "/keys", "/history?query=1", "/metrics", "/models/shop/card")
+PROTECTED = ("/models", "/card", "/keys", "/history?query=1", "/metrics", "/models/shop/card")
 
 
-@pytest.mark.parametrize("address", ["/", "/card", "/nothing", "/health", "/docs/docs.js", "/keys"])
-def test_every_answer_has_the_headers_of_safety(client: Client, address: str) -> None:
-    headers = client.get(address).headers
+@pytest.mark.parametrize("path", ["/", "/card", "/nothing", "/health", "/docs/docs.js", "/keys"])
+def test_every_response_has_the_security_headers(client: Client, path: str) -> None:
+    headers = client.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -32,73 +32,68 @@ def test_every_answer_has_the_headers_of_safety(client: Client, address: str) ->
     assert "server" not in headers
 
 
-def test_keys_that_look_like_scripts_stay_json(client: Client) -> None:
-    answer = client.post("/search", {"candidates": [item(1)], "k": 2})
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json()["results"][0]["query"] == item(1)
+def test_keys_with_scripts_are_sent_as_json(client: Client) -> None:
+    response = client.post("/search", {"candidates": [item(1)], "k": 2})
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()["results"][0]["query"] == item(1)
     error = client.post("/search", {"queries": ["<img src=x onerror=alert(1)>"]})
     assert error.headers["content-type"] == "application/json"
     assert error.status_code == 404
     assert error.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_token_is_asked_for(start: Start) -> None:
+def test_a_token_is_required(start: Start) -> None:
     client = start(access=Access("secret-token"))
-    for address in GUARDED:
+    for path in PROTECTED:
         for given in (None, "secret-token", "Bearer", "Bearer secret-toke", "Bearer secret-token2"):
             headers = {} if given is None else {"authorization": given}
-            answer = client.get(address, headers=headers)
-            assert answer.status_code == 401, (address, given)
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert set(answer.json()) == {"error", "hint"}
+            response = client.get(path, headers=headers)
+            assert response.status_code == 401, (path, given)
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert set(response.json()) == {"error", "hint"}
         for given in ("Bearer secret-token", "bearer  secret-token"):
-            assert client.get(address, headers={"authorization": given}).status_code == 200
+            assert client.get(path, headers={"authorization": given}).status_code == 200
     assert client.post("/search", {"queries": [1]}).status_code == 401
-    headers = {"authorization": "Bearer é"}
-    assert (
-        client.get(
-            "/card", headers={"authorization": headers["authorization"].encode()}
-        ).status_code
-        == 401
-    )
+    headers = {"authorization": "Bearer é".encode()}
+    assert client.get("/card", headers=headers).status_code == 401
 
 
-def test_what_tells_nothing_of_a_model_needs_no_token(start: Start) -> None:
+def test_public_paths_need_no_token(start: Start) -> None:
     client = start(access=Access("secret-token"))
-    for address in ("/health", "/ready", "/docs", "/docs/docs.js", "/openapi.json"):
-        answer = client.get(address)
-        assert answer.status_code == 200, address
-        assert "shop" not in answer.text
-    for address in ("/health/../card", "/docs/../card", "/health%2f..%2fcard"):
-        answer = client.get(address)
-        assert answer.status_code in (401, 404), address
-        assert "rg2" not in answer.text
+    for path in ("/health", "/ready", "/docs", "/docs/docs.js", "/openapi.json"):
+        response = client.get(path)
+        assert response.status_code == 200, path
+        assert "shop" not in response.text
+    for path in ("/health/../card", "/docs/../card", "/health%2f..%2fcard"):
+        response = client.get(path)
+        assert response.status_code in (401, 404), path
+        assert "rg2" not in response.text
 
 
-def test_a_foreign_name_of_the_server_is_refused(start: Start) -> None:
+def test_a_foreign_host_header_is_refused(start: Start) -> None:
     client = start(access=Access(hosts=frozenset({"localhost", "127.0.0.1"})))
     for host, status in (("127.0.0.1:8080", 200), ("LOCALHOST", 200), ("evil.example", 400)):
         assert client.get("/card", headers={"host": host}).status_code == status
 
 
-def test_several_names_of_the_server_are_refused(start: Start) -> None:
+def test_several_host_headers_are_refused(start: Start) -> None:
     client = start(access=Access(hosts=frozenset({"localhost"})))
     for names in (["localhost", "localhost"], ["evil.example", "localhost"]):
-        answer = client.get("/card", headers=[("host", name) for name in names])
-        assert answer.status_code == 400
-        assert "several Host" in answer.json()["error"]
+        response = client.get("/card", headers=[("host", name) for name in names])
+        assert response.status_code == 400
+        assert "several Host" in response.json()["error"]
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/health", "/ready", "/models", "/page/page.css", "/card", "/docs", "/nothing"]
+    "path", ["/", "/health", "/ready", "/models", "/page/page.css", "/card", "/docs", "/nothing"]
 )
-def test_a_head_is_an_answer_without_its_body(client: Client, address: str) -> None:
-    whole, head = client.get(address), client.request("HEAD", address)
+def test_head_is_get_without_the_body(client: Client, path: str) -> None:
+    full, head = client.get(path), client.request("HEAD", path)
     assert head.content == b""
-    assert (head.status_code, head.headers) == (whole.status_code, whole.headers)
+    assert (head.status_code, head.headers) == (full.status_code, full.headers)
 
 
-def test_methods_that_an_address_takes(client: Client) -> None:
+def test_accepted_methods(client: Client) -> None:
     assert client.request("HEAD", "/metrics").status_code == 200
     assert client.request("HEAD", "/search").status_code == 405
     assert client.post("/health", {}).headers["allow"] == "GET, HEAD"
@@ -117,10 +112,10 @@ def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
 
     content = pieces() if chunked else b" " * 100_000
     headers = {"content-type": "application/json"}
-    answer = client.request("POST", "/search", content=content, headers=headers)
-    assert answer.status_code == 413
-    assert "1,000 bytes" in answer.json()["error"]
-    assert len(read) < 100  # the rest was not waited for
+    response = client.request("POST", "/search", content=content, headers=headers)
+    assert response.status_code == 413
+    assert "1,000 bytes" in response.json()["error"]
+    assert len(read) < 100  # the rest was not read
     small = json.dumps({"queries": [1]}).encode().ljust(1000)
     assert client.request("POST", "/search", content=small, headers=headers).status_code == 200
     assert (
@@ -129,7 +124,7 @@ def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({"queries": [1], "k": 21}, "k: "),
         ({"queries": [1, 2, 3, 4, 5]}, "queries: "),
@@ -145,118 +140,118 @@ def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
         ({"queries": [1, 2, 3], "exclude": ["x"] * 5}, "exclude: 3 lists without 5 candidates"),
     ],
 )
-def test_who_asks_for_too_much_is_told(start: Start, body: dict[str, Any], told: str) -> None:
+def test_limits_are_explained(start: Start, body: dict[str, Any], message: str) -> None:
     client = start(Limits(batch=4, k=20, keys=6, text=50, results=50, excluded=12))
-    answer = client.post("/search", body)
-    assert answer.status_code == 400
-    assert told in answer.json()["error"]
-    assert answer.json()["hint"]
+    response = client.post("/search", body)
+    assert response.status_code == 400
+    assert message in response.json()["error"]
+    assert response.json()["hint"]
     assert client.post("/search", {"queries": [1, 2, 3], "exclude": ["x"] * 4}).status_code == 200
 
 
-def test_too_many_rows_are_told(start: Start) -> None:
+def test_too_many_rows_are_refused(start: Start) -> None:
     client = start(Limits(rows=3))
     for n, status in ((3, 200), (4, 400)):
-        answer = client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}] * n})
-        assert answer.status_code == status
+        response = client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}] * n})
+        assert response.status_code == status
 
 
-class Stuck:
-    """Holds the thread of a model until it is let go."""
+class Blocker:
+    """Keeps the thread of a model busy until it is released."""
 
     def __init__(self, client: Client) -> None:
-        self.go = threading.Event()
+        self.release = threading.Event()
         self.worker = client.models.slots["shop"].worker
 
     async def hold(self) -> None:
-        job = batching.Job("hold", None, 1, lambda _questions: [self.go.wait(20)])
-        self.held = asyncio.create_task(self.worker.ask(job))
-        await asyncio.sleep(0)  # it is asked
+        job = batching.Job("hold", None, 1, lambda _requests: [self.release.wait(20)])
+        self.held = asyncio.create_task(self.worker.submit(job))
+        await asyncio.sleep(0)  # it is submitted
         while len(self.worker):
             await asyncio.sleep(0.01)
 
 
-def test_too_much_at_once_is_refused_and_health_still_answers(start: Start) -> None:
-    client = start(Limits(waiting=3, in_flight=8))
+def test_too_many_requests_are_refused_but_health_answers(start: Start) -> None:
+    client = start(Limits(waiting=3, requests=8))
 
     async def crowd() -> tuple[list[int], int, dict[str, str]]:
-        stuck = Stuck(client)
-        await stuck.hold()
-        async with client.asking() as http:
-            asks = [
+        blocker = Blocker(client)
+        await blocker.hold()
+        async with client.connect() as http:
+            requests = [
                 asyncio.create_task(http.post("/search", json={"queries": [n]})) for n in range(20)
             ]
             await asyncio.sleep(0.3)
             health = (await http.get("/health")).status_code
-            stuck.go.set()
-            answers = await asyncio.gather(*asks)
-        refused = next(answer for answer in answers if answer.status_code == 429)
-        return [answer.status_code for answer in answers], health, dict(refused.headers)
+            blocker.release.set()
+            responses = await asyncio.gather(*requests)
+        refused = next(response for response in responses if response.status_code == 429)
+        return [response.status_code for response in responses], health, dict(refused.headers)
 
-    found, health, headers = asyncio.run(crowd())
+    statuses, health, headers = asyncio.run(crowd())
     assert health == 200
     assert headers["retry-after"] == "1"
-    assert found.count(200) == 3
-    assert found.count(429) == 17
+    assert statuses.count(200) == 3
+    assert statuses.count(429) == 17
 
 
-def test_an_answer_that_takes_too_long_is_given_up(start: Start) -> None:
-    client = start(Limits(seconds=0.2))
+def test_a_slow_answer_times_out(start: Start) -> None:
+    client = start(Limits(timeout=0.2))
 
     async def wait() -> tuple[httpx.Response, int]:
-        stuck = Stuck(client)
-        await stuck.hold()
-        async with client.asking() as http:
-            answer = await http.post("/search", json={"queries": [1]})
-            stuck.go.set()
+        blocker = Blocker(client)
+        await blocker.hold()
+        async with client.connect() as http:
+            response = await http.post("/search", json={"queries": [1]})
+            blocker.release.set()
             again = await http.post("/search", json={"queries": [1]})
-        return answer, again.status_code
+        return response, again.status_code
 
-    answer, again = asyncio.run(wait())
-    assert answer.status_code == 504
-    assert set(answer.json()) == {"error", "hint"}
+    response, again = asyncio.run(wait())
+    assert response.status_code == 504
+    assert set(response.json()) == {"error", "hint"}
     assert again == 200
-    assert client.models.metrics.searches["shop",] == 2  # what was given up was not searched
+    assert client.models.metrics.searches["shop",] == 2  # the timed-out request was not searched
 
 
-def test_a_body_that_does_not_arrive_is_given_up(start: Start) -> None:
-    client = start(Limits(arriving=0.2))
+def test_a_slow_body_times_out(start: Start) -> None:
+    client = start(Limits(receive_timeout=0.2))
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.sleep(5)
 
     begin = time.monotonic()
-    answer = client.request("POST", "/search", content=slow())
-    assert answer.status_code == 408
+    response = client.request("POST", "/search", content=slow())
+    assert response.status_code == 408
     assert time.monotonic() - begin < 4
 
 
-def test_a_bug_is_told_without_its_details(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_hides_its_details(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     client = start()
 
-    def broken(_ranker: object, _questions: object) -> None:
+    def broken(_ranker: object, _requests: object) -> None:
         raise ZeroDivisionError("private")
 
     monkeypatch.setattr("rankfold.serve.app.answer", broken)
-    answer = client.post("/search", {"queries": [1]})
-    assert answer.status_code == 500
-    assert set(answer.json()) == {"error", "hint"}
-    assert "private" not in answer.text
+    response = client.post("/search", {"queries": [1]})
+    assert response.status_code == 500
+    assert set(response.json()) == {"error", "hint"}
+    assert "private" not in response.text
     client.models.log.close()
     lines = [json.loads(line) for line in client.log.getvalue().splitlines()]
     assert any("private" in line.get("trace", "") for line in lines)
 
 
-def test_requests_are_logged_without_what_they_ask(client: Client) -> None:
+def test_requests_are_logged_without_their_content(client: Client) -> None:
     client.get("/history", params={"query": "3"})
     client.post("/search", {"queries": [3], "exclude": ["a secret"]})
     client.get("/a%0Ab")
     client.models.log.close()
     text = client.log.getvalue()
     lines = [json.loads(line) for line in text.splitlines()]
-    asked = [line for line in lines if line["event"] == "request"]
-    assert [(line["method"], line["path"], line["status"]) for line in asked] == [
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [(line["method"], line["path"], line["status"]) for line in requests] == [
         ("GET", "/history", 200),
         ("POST", "/search", 200),
         ("GET", "/a\nb", 404),
@@ -276,5 +271,5 @@ def test_requests_are_logged_without_what_they_ask(client: Client) -> None:
         ("/", "/"),
     ],
 )
-def test_labels_are_few(path: str, label: str) -> None:
-    assert endpoint_of(path) == label
+def test_endpoint_labels(path: str, label: str) -> None:
+    assert endpoint_label(path) == label

@@ -103,7 +103,7 @@ def test_no_request_fails_while_models_are_replaced(start: Start, shop: Path) ->
         done = asyncio.Event()
 
         async def ask(number: int) -> None:
-            async with client.asking() as http:
+            async with client.connect() as http:
                 while not done.is_set():
                     body = {"queries": [number % 120], "k": 5}
                     statuses.append((await http.post("/search", json=body)).status_code)

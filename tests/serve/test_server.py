@@ -1,4 +1,4 @@
-"""A server at a port: bounds on connections and heads, an orderly end, a swap under load."""
+"""A server on a port: limits on connections and headers, shutdown, model swap under load."""
 
 import json
 import os
@@ -19,24 +19,24 @@ from serving import exchange, fit_shop
 
 from rankfold.errors import UserError
 from rankfold.serve.limits import Limits
-from rankfold.serve.server import hosts_of, is_loopback, listen
+from rankfold.serve.server import allowed_hosts, is_loopback, listen
 
 Live = Callable[..., tuple[str, int]]
-ASK = b'{"queries": [1], "k": 2}'
+BODY = b'{"queries": [1], "k": 2}'
 HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 def test_requests_over_one_connection(live: Live) -> None:
-    place = live(Limits())
-    whole = HEAD + b"content-length: %d\r\n" % len(ASK)
-    last = whole + b"connection: close\r\n\r\n" + ASK
+    address = live(Limits())
+    whole = HEAD + b"content-length: %d\r\n" % len(BODY)
+    last = whole + b"connection: close\r\n\r\n" + BODY
     answer = exchange(
-        place, whole + b"\r\n" + ASK + last
+        address, whole + b"\r\n" + BODY + last
     )  # the second before the first is answered
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     chunked = b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
-    parts = b"".join(b"1\r\n%c\r\n" % byte for byte in ASK) + b"0\r\n\r\n"
-    assert b"HTTP/1.1 200 OK" in exchange(place, HEAD + chunked + parts)
+    parts = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
+    assert b"HTTP/1.1 200 OK" in exchange(address, HEAD + chunked + parts)
 
 
 @pytest.mark.parametrize(
@@ -60,66 +60,66 @@ def test_requests_over_one_connection(live: Live) -> None:
         (HEAD + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400),
     ],
 )
-def test_broken_requests_end_soon(live: Live, sent: bytes, status: int) -> None:
-    place = live(Limits(arriving=0.4))
+def test_invalid_requests_end_soon(live: Live, sent: bytes, status: int) -> None:
+    address = live(Limits(receive_timeout=0.4))
     begin = time.monotonic()
-    answer = exchange(place, sent)
+    answer = exchange(address, sent)
     assert time.monotonic() - begin < 8
     assert answer.startswith(b"HTTP/1.1 %d" % status), answer[:100]
     head, _, body = answer.partition(b"\r\n\r\n")
     assert set(json.loads(body)) == {"error", "hint"}
     assert b"x-content-type-options: nosniff" in head
-    good = exchange(place, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    good = exchange(address, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert good.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_idle_connections_are_closed_and_too_many_refused(live: Live) -> None:
-    place = live(Limits(connections=3, arriving=30.0))
-    held = [socket.create_connection(place) for _ in range(3)]
+def test_too_many_connections_are_refused(live: Live) -> None:
+    address = live(Limits(connections=3, receive_timeout=30.0))
+    held = [socket.create_connection(address) for _ in range(3)]
     time.sleep(0.2)
-    answer = exchange(place, b"")
+    answer = exchange(address, b"")
     assert answer.startswith(b"HTTP/1.1 503")
     for connection in held:
         connection.close()
     time.sleep(0.2)
-    good = exchange(place, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    good = exchange(address, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert good.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_taken_port_is_an_error() -> None:
     taken = listen("127.0.0.1", 0)
     taken.listen()
     with taken, pytest.raises(UserError, match="port") as error:
         listen("127.0.0.1", taken.getsockname()[1])
     assert "--port" in error.value.hint
-    with pytest.raises(UserError, match="cannot listen at"):
+    with pytest.raises(UserError, match="cannot listen on"):
         listen("no.such.host.invalid", 0)
 
 
-def test_names_of_this_machine() -> None:
+def test_loopback_names() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.8.9.1", "::1", "localhost")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
-    assert "localhost" in (hosts_of("127.0.0.1") or ())
-    assert hosts_of("0.0.0.0") is None
+    assert "localhost" in (allowed_hosts("127.0.0.1") or ())
+    assert allowed_hosts("0.0.0.0") is None
 
 
 @contextmanager
 def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``rankfold serve`` as a process of its own, and its address."""
+    """``rankfold serve`` in another process, and its URL."""
     command = [sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
         try:
             line = running.stdout.readline()
-            found = re.search(r"rankfold serves (http://\S+)", line)
+            found = re.search(r"serving on (http://\S+)", line)
             assert found, line + running.stderr.read()
             yield running, found[1]
         finally:
             running.kill()
 
 
-def test_a_swap_and_an_end_under_load(tmp_path: Path) -> None:
+def test_swap_and_shutdown_under_load(tmp_path: Path) -> None:
     fit_shop(tmp_path / "shop")
     answers: list[tuple[str, ...]] = []
     statuses: list[int] = []
@@ -159,7 +159,7 @@ def test_a_swap_and_an_end_under_load(tmp_path: Path) -> None:
     assert running.returncode == 0
     assert broken == []
     assert set(statuses) == {200}
-    assert len(set(answers)) == 2  # the old model's and the new one's, nothing between
+    assert len(set(answers)) == 2  # of the old model and of the new one, no mixture
     assert card.startswith("  shop: rg2-plain; 120 queries")
     lines = [json.loads(line) for line in err.splitlines()]
     events = [line["event"] for line in lines]
@@ -168,19 +168,19 @@ def test_a_swap_and_an_end_under_load(tmp_path: Path) -> None:
     assert {line["level"] for line in lines} == {"info"}
 
 
-def test_what_is_asked_before_the_end_is_answered(tmp_path: Path) -> None:
-    """A body that is still arriving at the signal is waited for."""
+def test_open_requests_are_answered_at_shutdown(tmp_path: Path) -> None:
+    """A body that is still arriving when the signal comes is read to its end."""
     fit_shop(tmp_path / "shop")
     with process(tmp_path / "shop", "--grace", 10) as (running, address):
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=20) as connection:
-            connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(ASK) + ASK[:5])
+            connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY[:5])
             time.sleep(0.5)
             running.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             with pytest.raises(OSError):  # noqa: PT011
                 socket.create_connection((host, int(port)), timeout=2).close()
-            connection.sendall(ASK[5:])
+            connection.sendall(BODY[5:])
             answer = connection.recv(65536)
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert b"connection: close" in answer

@@ -34,15 +34,13 @@ from libauc.optimizers.sopa import SOPA  # noqa: E402
 from libauc.optimizers.sopa_s import SOPAs  # noqa: E402
 from libauc.sampler import TriSampler  # noqa: E402
 
-from rankfold.encoders.rows import Shape, find_encoder  # noqa: E402
+from rankfold.encoders.row_inputs import RowShape  # noqa: E402
+from rankfold.encoders.rows import find_encoder  # noqa: E402
 from rankfold.encoders.towers import small_linear  # noqa: E402
 from rankfold.losses.low_fpr import above  # noqa: E402
-from rankfold.methods.ordinal.training import (  # noqa: E402
-    BLOCK,
-    GradedConfig,
-    Grading,
-    by_thresholds,
-)
+from rankfold.methods.ordinal.module import GradingModule  # noqa: E402
+from rankfold.methods.ordinal.scores import by_thresholds  # noqa: E402
+from rankfold.methods.ordinal.training import MAX_BLOCK_ROWS, GradedConfig  # noqa: E402
 from rankfold.training.schedules import SCHEDULES, rate  # noqa: E402
 from rankfold.types import Graded  # noqa: E402
 
@@ -62,12 +60,14 @@ def answer(job: dict[str, Any]) -> dict[str, float]:
     device = torch.device(job["device"])
     levels = tuple(found["levels"].tolist())
     image = None if rows.images is None else tuple(rows.images.shape[1:])
-    shape = Shape(rows.numbers.shape[1], levels, image)
+    shape = RowShape(rows.numbers.shape[1], levels, image)
     began = process_time()
     module = fitted(rows.to(device), n_grades, shape, job["settings"], job["seed"])
     seconds = process_time() - began
     with torch.no_grad():
-        parts = [asked.select(some).to(device) for some in torch.arange(len(asked)).split(BLOCK)]
+        parts = [
+            asked.select(some).to(device) for some in torch.arange(len(asked)).split(MAX_BLOCK_ROWS)
+        ]
         outputs = torch.cat([module.head(module.vectors(some)) for some in parts])
     np.save(Path(job["out"]), by_thresholds(outputs, n_grades).cpu().numpy())
     return {"cpu_seconds": seconds}
@@ -79,15 +79,16 @@ def part(found: Any, name: str) -> Graded:
 
 
 def fitted(
-    rows: Graded, n_grades: int, shape: Shape, settings: dict[str, Any], seed: int
-) -> Grading:
+    rows: Graded, n_grades: int, shape: RowShape, settings: dict[str, Any], seed: int
+) -> GradingModule:
     """The module after the last epoch."""
     own = GradedConfig(dropout=settings["dropout"], flips=settings["flips"])
     rng, tasks, device = torch.Generator().manual_seed(seed), n_grades - 1, rows.grades.device
     draws = rng if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
     np.random.seed(seed)  # what their sampler draws from
     encoder, _ = find_encoder("auto", shape)
-    module = Grading(shape, encoder, own, small_linear(own.width, tasks, rng), rng)
+    options = {"width": own.width, "dropout": own.dropout, "flips": own.flips}
+    module = GradingModule(shape, encoder, small_linear(own.width, tasks, rng), rng, **options)
     module.to(device).scaling.fit(rows)
     labels = above(rows.grades, n_grades).T.long()
     given = {key: settings[key] for key in OF_LOSS if key in settings}

@@ -1,25 +1,24 @@
-"""Texts as bags of tokens, and an encoder that turns bags into vectors."""
+"""Texts as bags of tokens: tf-idf weights, and frequent pairs of adjacent tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import embedding_bag, normalize
+from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.errors import UserError
 from rankfold.types import Comm, Own, Texts
 
-GATHERED = 2**22  # pairs of tokens, of all processes, that are counted at a time
-SHORTEST = 1e-6  # a vector shorter than this is not stretched to length 1
+MAX_GATHERED_PAIRS = 2**22  # of all processes, counted at a time
 
 
-def rarity(sides: Sequence[Texts], n_tokens: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
-    """How much a token says: idf_t = 1 + ln((1 + n) / (1 + df_t)) over n texts; [n_tokens].
+def inverse_document_frequency(
+    sides: Sequence[Texts], n_tokens: int, comm: Comm = SINGLE_PROCESS
+) -> Tensor:
+    """idf_t = 1 + ln((1 + n) / (1 + df_t)) over n texts; [n_tokens].
 
-    Of several processes each has some of the texts.
+    Each of several processes has some of the texts.
     """
     counts = torch.zeros(n_tokens, dtype=torch.float64)
     for texts in sides:
@@ -31,7 +30,7 @@ def rarity(sides: Sequence[Texts], n_tokens: int, comm: Comm = SINGLE_PROCESS) -
 
 
 def as_bags(texts: Texts) -> Texts:
-    """Each token of a text once, ascending, weighed by how often it occurs."""
+    """The distinct tokens of each text, ascending, weighted by their counts."""
     rows = torch.repeat_interleave(texts.counts())
     base = int(texts.tokens.max()) + 1 if len(texts.tokens) else 1
     pairs, places = (rows * base + texts.tokens).unique(return_inverse=True)
@@ -45,7 +44,7 @@ def as_bags(texts: Texts) -> Texts:
 def weigh(texts: Texts, idf: Tensor) -> Texts:
     """Bags of length 1 with tf-idf weights: (1 + ln tf) idf, divided by the norm.
 
-    Weights that the texts bring (of bags made elsewhere) are taken as they are, then normalised.
+    Texts that have weights (bags made elsewhere) keep them, normalised.
     """
     bags = as_bags(texts)
     assert bags.weights is not None
@@ -58,7 +57,7 @@ def weigh(texts: Texts, idf: Tensor) -> Texts:
 
 
 def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
-    """The same with every token where it stands in its text: of n times, each has an nth."""
+    """The weights of ``weigh``, with tokens in text order; n occurrences share a token's weight."""
     bags = weigh(texts, idf)
     assert bags.weights is not None
     base = len(idf)
@@ -69,43 +68,62 @@ def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
     return Texts(texts.offsets, texts.tokens, (bags.weights / times.clamp(min=1))[places])
 
 
+def thin(bags: Texts, share: float, rng: torch.Generator, own: Own | None = None) -> Texts:
+    """The bags with the weights of about a ``share`` of their tokens set to 0.
+
+    If the bags are part of a batch, the draws are for the tokens of the whole batch, and ``own``
+    says which of them are here.
+    """
+    assert bags.weights is not None
+    total = len(bags.weights) if own is None else own.of
+    kept = torch.rand(total, generator=rng, device=rng.device) >= share
+    if own is not None:
+        kept = kept[own.places]
+    return Texts(bags.offsets, bags.tokens, bags.weights * kept)
+
+
+# ---------------------------------------------------------------------------------- pairs
+
+
 def common_pairs(
-    sides: Sequence[Texts], n_tokens: int, least: int, comm: Comm = SINGLE_PROCESS
+    sides: Sequence[Texts], n_tokens: int, min_count: int, comm: Comm = SINGLE_PROCESS
 ) -> Tensor:
-    """Pairs of adjacent tokens that occur at least so often, as first n_tokens + second; ascending.
+    """Pairs of adjacent tokens with at least ``min_count`` occurrences, ascending; [P].
 
-    Bags that were made elsewhere have no order of words, and no pairs. Of several processes each
-    has some of the texts.
+    A pair is first * n_tokens + second. Bags made elsewhere have no order of tokens, and no pairs.
+    Each of several processes has some of the texts.
     """
-    found = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
-    pairs, counts = found.unique(return_counts=True)
+    occurrences = torch.cat([_pairs(texts, n_tokens)[1] for texts in sides])
+    pairs, counts = occurrences.unique(return_counts=True)
     if comm.size > 1:
-        pairs, counts = _sum_over_ranks(pairs, counts, least, comm)
-    often: Tensor = pairs[counts >= least]
-    return often
+        pairs, counts = _sum_over_processes(pairs, counts, min_count, comm)
+    common: Tensor = pairs[counts >= min_count]
+    return common
 
 
-def _sum_over_ranks(pairs: Tensor, counts: Tensor, least: int, comm: Comm) -> tuple[Tensor, Tensor]:
-    """Of distinct pairs and how often each process has them, those of all that are no rarer.
+def _sum_over_processes(
+    pairs: Tensor, counts: Tensor, min_count: int, comm: Comm
+) -> tuple[Tensor, Tensor]:
+    """The distinct pairs of all processes with at least ``min_count`` occurrences, and the counts.
 
-    Some are gathered at a time, by what remains of them.
+    Pairs are gathered in groups, by their remainder.
     """
-    groups = -(-int(comm.sum(torch.tensor(len(pairs)))) // GATHERED)
+    groups = -(-int(comm.sum(torch.tensor(len(pairs)))) // MAX_GATHERED_PAIRS)
     kept = [(pairs[:0], counts[:0])]
     for number in range(groups):
         mine = pairs % groups == number
         every, places = comm.gather(pairs[mine]).unique(return_inverse=True)
         sums = counts.new_zeros(len(every)).index_add_(0, places, comm.gather(counts[mine]))
-        kept.append((every[sums >= least], sums[sums >= least]))
+        kept.append((every[sums >= min_count], sums[sums >= min_count]))
     both = [torch.cat(column) for column in zip(*kept, strict=True)]
     order = both[0].argsort()
     return both[0][order], both[1][order]
 
 
 def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
-    """The texts with a token more for each of the ``pairs`` in them: n_tokens + its place.
+    """The texts with one more token, n_tokens + place, for each of the ``pairs`` they contain.
 
-    Bags stay as they are.
+    Bags made elsewhere are returned unchanged.
     """
     if len(pairs) == 0 or texts.weights is not None:
         return texts
@@ -128,95 +146,3 @@ def _pairs(texts: Texts, n_tokens: int) -> tuple[Tensor, Tensor]:
     inside = (rows[1:] == rows[:-1]).nonzero().flatten()
     first, second = texts.tokens[inside].long(), texts.tokens[inside + 1].long()
     return rows[inside], first * n_tokens + second
-
-
-class Bags(nn.Module):
-    """A vector of length 1 for each weighed bag; [siamesexml], section 3.
-
-    With x the bag, E the table of token vectors, R a square matrix::
-
-        plain     normalise(E x)
-        residual  f = normalise(relu(E x)),  normalise(f + relu(R f))
-
-    A text without a token has zeros.
-    """
-
-    def __init__(self, start: Tensor, *, residual: bool, rng: torch.Generator) -> None:
-        """``start`` [V, D]: the token vectors to begin with."""
-        super().__init__()
-        self.tokens = nn.Embedding(len(start), start.shape[1], sparse=True, _weight=start)
-        width = start.shape[1]
-        self.mixing = (
-            nn.Parameter(torch.randn(width, width, generator=rng) / width) if residual else None
-        )
-
-    def forward(self, bags: Texts) -> Tensor:
-        """[n, D]."""
-        return self.through(self.sums(bags))
-
-    def sums(self, bags: Texts) -> Tensor:
-        """E x; [n, D]. Each token is looked up once, however many texts have it."""
-        known, places = bags.tokens.unique(return_inverse=True)
-        return embedding_bag(
-            places,
-            self.tokens(known).float(),  # of a kept model they are halves
-            bags.offsets[:-1],
-            mode="sum",
-            per_sample_weights=bags.weights,
-        )
-
-    def through(self, sums: Tensor) -> Tensor:
-        """From E x to the vector."""
-        if self.mixing is None:
-            return unit(sums)
-        first = unit(sums.relu())
-        return unit(first + (first @ self.mixing.T).relu())
-
-
-def plain(start: Tensor, rng: torch.Generator) -> nn.Module:
-    return Bags(start, residual=False, rng=rng)
-
-
-def residual(start: Tensor, rng: torch.Generator) -> nn.Module:
-    return Bags(start, residual=True, rng=rng)
-
-
-TextEncoder = Callable[[Tensor, torch.Generator], nn.Module]
-"""From token vectors to begin with [V, D], and draws, to a module: weighed texts in, [n, D] out."""
-
-TEXT_ENCODERS: dict[str, TextEncoder] = {"plain": plain, "residual": residual}
-OF_BAGS = tuple(TEXT_ENCODERS)  # ours, to which the order of words is nothing
-
-
-def weighed(encoder: str, texts: Texts, idf: Tensor) -> Texts:
-    """Texts as an encoder takes them: ours as bags, one of your own in the order of their words."""
-    return (weigh if encoder in OF_BAGS else weigh_in_order)(texts, idf)
-
-
-def find_text_encoder(name: str) -> TextEncoder:
-    """A UserError for what is none."""
-    if name not in TEXT_ENCODERS:
-        raise UserError(
-            f"encoder cannot be {name!r}",
-            hint=f"it is {' or '.join(TEXT_ENCODERS)}; one of your own is put into "
-            "rankfold.encoders.bags.TEXT_ENCODERS first",
-        )
-    return TEXT_ENCODERS[name]
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; zeros stay zeros."""
-    return normalize(vectors, dim=-1, eps=SHORTEST)
-
-
-def thin(bags: Texts, share: float, rng: torch.Generator, own: Own | None = None) -> Texts:
-    """The bags without about a ``share`` of their tokens, which weigh 0.
-
-    Of bags that several processes have, draws are for the tokens of all; ``own`` are these ones'.
-    """
-    assert bags.weights is not None
-    total = len(bags.weights) if own is None else own.of
-    kept = torch.rand(total, generator=rng, device=rng.device) >= share
-    if own is not None:
-        kept = kept[own.places]
-    return Texts(bags.offsets, bags.tokens, bags.weights * kept)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 
 SPREAD = 0.1  # standard deviation of a coordinate at the start
 BLOCK = 2**16  # rows drawn at a time where not all are kept
@@ -29,7 +29,7 @@ class Tables(nn.Module):
         *,
         sparse: bool = False,
         own: tuple[int, int] | None = None,
-        shard: Shard | None = None,
+        shard: TableShard | None = None,
     ) -> None:
         super().__init__()
         held = None if shard is None else (shard.start, shard.stop)

@@ -17,7 +17,9 @@ class Places(NamedTuple):
     columns: Tensor  # [n] int64
 
 
-def shared_apart_loss(scores: Tensor, log_q: Tensor, positive: Places, hidden: Places) -> Tensor:
+def shared_decoupled_softmax_loss(
+    scores: Tensor, log_q: Tensor, positive: Places, hidden: Places
+) -> Tensor:
     """Cross-entropy of each positive against rivals that are weighed by 1 / q.
 
     The same as ``decoupled_softmax_loss`` of ``scores`` where positive and

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.kernels.fused import (
+from rankfold.kernels.triton_support import (
     able,
     ceil,
     compiled,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankfold.kernels.fused import (
+from rankfold.kernels.triton_support import (
     able,
     ceil,
     compiled,

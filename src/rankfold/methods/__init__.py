@@ -5,11 +5,11 @@ from rankfold.methods.closed_form import ease, plain, popularity, rg2
 from rankfold.methods.gradient import margins, newton
 from rankfold.methods.gradient.full import FULL
 from rankfold.methods.gradient.sampled import SAMPLED
-from rankfold.methods.ordinal import cba
-from rankfold.methods.ordinal.baselines import GRADES
+from rankfold.methods.ordinal import cba, constrained, decision_dag, partial_auc
+from rankfold.methods.ordinal.classifiers import CLASSIFIERS
 from rankfold.methods.text import linear, neighbours
-from rankfold.methods.text.siamesexml import released
 from rankfold.methods.text.siamesexml.fit import SIAMESE
+from rankfold.methods.text.siamesexml.released import fit as released
 from rankfold.types import Method
 
 METHODS: dict[str, Method] = {
@@ -34,5 +34,8 @@ METHODS: dict[str, Method] = {
     "text-neighbours": neighbours.METHOD,
     "text-linear": linear.METHOD,
     "cba": cba.METHOD,
-    **GRADES,
+    **CLASSIFIERS,
+    "ddag": decision_dag.METHOD,
+    "eban": constrained.METHOD,
+    "pauc": partial_auc.METHOD,
 }

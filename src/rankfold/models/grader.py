@@ -12,8 +12,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.data.build.graded import NewRows, read_rows
-from rankfold.data.folder import from_columns, to_columns, to_table, vocabulary
+from rankfold.data.build.new_rows import NewRows, read_rows
+from rankfold.data.folder import to_table, vocabulary
 from rankfold.errors import UserError, counted
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
@@ -151,7 +151,7 @@ class Grader:
         """New rows as the model takes them."""
         shape = self.model.notes.get("image_shape")
         image_shape = None if shape is None else (shape[0], shape[1], shape[2])
-        return read_rows(table, self.columns, key=key, image_shape=image_shape, **more)
+        return read_rows(table, self.columns, key_column=key, image_shape=image_shape, **more)
 
     def frame(self, new: NewRows, fpr: float) -> pl.DataFrame:
         """What new rows get."""
@@ -180,7 +180,7 @@ class Grader:
             "config": dict(self.model.config),
             "notes": dict(self.model.notes),
             "sizes": [0, len(self.grades)],
-            "columns": None if self.columns is None else from_columns(self.columns),
+            "columns": None if self.columns is None else self.columns.to_json(),
         }
         files: dict[str, store.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
@@ -239,7 +239,7 @@ def _grader(folder: store.Folder) -> Grader:
     meta = folder.manifest
     _, n_grades = meta["sizes"]
     model = Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"])
-    columns = None if meta["columns"] is None else to_columns(meta["columns"])
+    columns = None if meta["columns"] is None else Columns.from_json(meta["columns"])
     grader = Grader(model, vocabulary(folder, "grades", n_grades, texts=True), columns)
     _check_names(grader)
     _check_operating(model, n_grades)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.index.build import COSINE, NAMES, WANTED, Saved, Served, build
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.models.search import Searcher, find_index, ranks_itself
 from rankfold.storage import folder as store
-from rankfold.types import Progress
+from rankfold.types import Progress, silent
 
 
 def add_index(

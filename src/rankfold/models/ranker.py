@@ -17,30 +17,27 @@ from torch import Tensor
 from rankfold.data.build.align import (
     arrange,
     arrange_texts,
+    changed_rows,
     merge,
-    news,
     own_pairs,
     renumber,
     rows_of,
 )
-from rankfold.data.build.features import Keyed, align, open_table
-from rankfold.data.build.side_features import dropped
+from rankfold.data.build.features import align
 from rankfold.data.build.tokens import tokenise
 from rankfold.data.folder import (
     TOKENIZER,
-    check_pairs,
     from_tensors,
-    is_sound,
     texts_of,
-    to_columns,
     to_table,
-    to_tensors,
     tokenizer_of,
     vocabulary,
 )
+from rankfold.data.integrity import check_content, texts_valid
 from rankfold.data.prepare import as_data
-from rankfold.data.read.documents import TextTable, as_texts, open_texts
-from rankfold.data.read.files import BadRows
+from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.reading import BadRows
+from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
 from rankfold.index.build import Saved
 from rankfold.methods import METHODS
@@ -67,6 +64,7 @@ from rankfold.types import (
     TopK,
     Vocabulary,
     from_pairs,
+    to_tensors,
 )
 
 PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
@@ -253,7 +251,7 @@ class Ranker:
         grown = self._arranged(merge(self.queries, data.queries.keys.filter(having)))
         rows = data.queries.find(grown.queries.keys)
         more = arrange(train, rows)
-        seen, changed = grown.seen.union(more), news(grown.seen, more)
+        seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
         hidden = grown.excluded
         if excluded is not None:
             theirs = arrange(excluded, rows)
@@ -397,7 +395,7 @@ class Ranker:
     def _excludes_own(self) -> bool:
         """Whether no query may get the candidate of its own key."""
         own = own_pairs(self.queries, self.candidates)
-        return self.excluded is not None and len(news(self.excluded, own)) == 0
+        return self.excluded is not None and len(changed_rows(self.excluded, own)) == 0
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing the model that is there."""
@@ -443,7 +441,7 @@ def check_grows(method: str) -> None:
 
 def _left_out(bad: BadRows) -> dict[str, Any]:
     """How many rows could not be used and, if there are any, why, and where the first are."""
-    told = {"dropped": dropped(bad)} if bad.counts else {}
+    told = {"dropped": bad.summary()} if bad.counts else {}
     return {"left_out": bad.total, **told}
 
 
@@ -461,7 +459,7 @@ def _encoder(model: Model) -> tuple[Callable[[Model, Features], Tensor], Columns
             "this model was fitted without features of candidates",
             hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
         )
-    return encode, to_columns(model.notes["candidate_columns"])
+    return encode, Columns.from_json(model.notes["candidate_columns"])
 
 
 def _check_new(table: Keyed, candidates: Vocabulary) -> None:
@@ -511,7 +509,7 @@ def _in_candidates(
     data: Dataset, candidates: Vocabulary
 ) -> tuple[Interactions, Interactions | None]:
     """The training pairs and the excluded pairs of data, as far as their candidates are known."""
-    check_pairs(data)
+    check_content(data)
     rows, n = rows_of(candidates, data.candidates), len(candidates)
     train = renumber(data.split("train"), rows, n)
     if train.n_pairs == 0:
@@ -597,7 +595,7 @@ def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
     if kind_of(folder) != "texts":
         return {}
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
-    if texts is None or not is_sound(texts, n_tokens):
+    if texts is None or not texts_valid(texts, n_tokens):
         what = "has no texts of its queries" if texts is None else "its texts are no texts"
         raise store.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}

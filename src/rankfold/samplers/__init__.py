@@ -6,15 +6,15 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.samplers.cached import Xir
-from rankfold.samplers.drawing import DRAWS
+from rankfold.samplers.bir import Bir
 from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.mixed import Mixed
 from rankfold.samplers.popularity import Mode, Popularity, popularity
-from rankfold.samplers.resampled import Bir
+from rankfold.samplers.resampling import DRAWS
 from rankfold.samplers.shared import Shared
 from rankfold.samplers.streaming import Streaming
 from rankfold.samplers.uniform import Uniform
+from rankfold.samplers.xir import Xir
 from rankfold.types import Comm, Sampler
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, Whole
 from rankfold.types import Batch, Pool
 
 

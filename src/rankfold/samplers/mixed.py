@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, Whole
 from rankfold.types import Batch, Pool
 
 

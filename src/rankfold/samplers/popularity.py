@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rankfold.samplers.alias import alias_table, draw
-from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, Whole
 from rankfold.types import Batch, Pool
 
 Mode = Literal["count", "log", "power"]

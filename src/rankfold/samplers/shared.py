@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from rankfold.samplers.defaults import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, Whole
 from rankfold.types import Batch, Pool
 
 

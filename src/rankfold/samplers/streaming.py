@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rankfold.samplers.defaults import Whole
+from rankfold.samplers.mixins import Whole
 from rankfold.types import Batch, Drawn, Pool
 
 SIZES = (4993, 4999, 5003, 5009, 5011)  # of the hash arrays

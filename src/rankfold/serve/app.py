@@ -1,4 +1,4 @@
-"""The endpoints. Everything that is about a model exists twice: of the first, and by its name."""
+"""The endpoints. Each endpoint of a model exists twice: for the first model, and by name."""
 
 from __future__ import annotations
 
@@ -17,57 +17,67 @@ from rankfold.errors import UserError
 from rankfold.models.search import takes_texts
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
-from rankfold.serve.files import add_files
+from rankfold.serve.errors import HttpError, error_body
+from rankfold.serve.files import add_static_files
 from rankfold.serve.grade import Rows, grade
-from rankfold.serve.keys import history_of, keys_like
-from rankfold.serve.limits import Limits, Problem, error_json
+from rankfold.serve.keys import find_keys, read_history
+from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Labels
-from rankfold.serve.middleware import Access, App, Guard, Receive, Scope, Send
+from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
 from rankfold.serve.models import NAME, Models, Slot
 from rankfold.serve.search import Question, answer, check_size
 
 JSON = "application/json"
-REFUSALS = {
-    400: "what was asked cannot be answered",
+DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."
+SUMMARIES = {
+    "search": "Rank candidates for queries, histories or texts, or find similar candidates",
+    "grade": "Score and grade rows",
+    "history": "The candidates that a known query chose",
+    "keys": "Find keys that start with a text or contain it",
+    "card": "The model card: method, data, quality, and the inputs it accepts",
+}
+ERRORS = {
+    400: "the request is invalid, or this model cannot answer it",
     401: "the token is missing or wrong",
-    404: "no such model, query or candidate",
+    404: "unknown model, query or candidate",
     408: "the body did not arrive in time",
     413: "the body is too large",
-    429: "too much at once",
+    429: "too many requests at once",
     503: "not loaded yet, or shutting down",
-    504: "it took too long",
+    504: "the answer took too long",
 }
-ABOUT = "Ranks a few candidates out of very many. Errors have an error and a hint."
-Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="of a model")]
+Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="name of a model")]
 Handler = Callable[[Slot, Request], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build(models: Models, limits: Limits, access: Access | None = None) -> Guard:
-    """The application, guarded."""
+def build_app(models: Models, limits: Limits, access: Access | None = None) -> Middleware:
+    """The application inside its middleware."""
     api = FastAPI(
         title="rankfold",
         version=__version__,
-        description=ABOUT,
+        description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
     )
-    direct = _add_questions(api, models, limits)
-    _add_state(api, models)
-    add_files(api)
-    api.add_exception_handler(Problem, _on_problem)
+    direct = _add_model_endpoints(api, models, limits)
+    _add_status_endpoints(api, models)
+    add_static_files(api)
+    api.add_exception_handler(HttpError, _on_http_error)
     api.add_exception_handler(UserError, _on_user_error)
-    api.add_exception_handler(HTTPException, _on_http)
-    api.add_exception_handler(RequestValidationError, _on_invalid)
-    return Guard(Direct(api, direct), access or Access(), limits, models.log, models.metrics)
+    api.add_exception_handler(HTTPException, _on_routing_error)
+    api.add_exception_handler(RequestValidationError, _on_invalid_name)
+    app = DirectRoutes(api, direct)
+    return Middleware(app, access or Access(), limits, models.log, models.metrics)
 
 
-class Direct:
-    """An API, some of whose endpoints are reached without its routes and layers.
+class DirectRoutes:
+    """An API with some endpoints that bypass FastAPI's routing.
 
-    These cost as much as a search; what they do for an endpoint that checks its own body is little.
+    Routing costs as much time as a search, and does little for an endpoint that checks its own
+    body.
     """
 
     def __init__(self, api: App, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
@@ -82,37 +92,40 @@ class Direct:
         request = Request(scope, receive)
         try:
             response = await endpoint(request)
-        except Problem as problem:
-            response = await _on_problem(request, problem)
+        except HttpError as error:
+            response = await _on_http_error(request, error)
         except UserError as error:
             response = await _on_user_error(request, error)
         await response(scope, receive, send)
 
 
-# ---------------------------------------------------------------------------------- questions
+# ---------------------------------------------------------------------------------- models
 
 
-def _add_questions(api: FastAPI, models: Models, limits: Limits) -> dict[tuple[str, str], Endpoint]:
-    """All of them; returns those with a body, by method and path."""
-    search_body, grade_body = schema.search_body(limits), schema.grade_body(limits)
-    searching, grading = partial(_search, search_body, limits), partial(_grade, grade_body)
+def _add_model_endpoints(
+    api: FastAPI, models: Models, limits: Limits
+) -> dict[tuple[str, str], Endpoint]:
+    """Add all of them; returns those with a body, by method and path."""
+    search_body, grade_body = schema.search_request(limits), schema.grade_request(limits)
+    search, grade_rows = partial(_search, search_body, limits), partial(_grade, grade_body)
     post = partial(_add, api, models, "POST")
     get = partial(_add, api, models, "GET")
-    post("search", searching, schema.SearchAnswer, body=search_body)
-    post("grade", grading, schema.GradeAnswer, body=grade_body)
-    get("history", partial(_history, models), schema.HistoryAnswer, query=schema.HistoryOf)
-    get("keys", partial(_keys, models), schema.KeysAnswer, query=schema.Keys)
-    get("card", _card, schema.CardAnswer)
-    found: dict[tuple[str, str], Endpoint] = {}
-    for name, handler in (("search", searching), ("grade", grading)):
-        found["POST", f"/{name}"] = partial(_of, models, None, handler)
-        for each in models.slots:
-            found["POST", f"/models/{each}/{name}"] = partial(_of, models, each, handler)
-    return found
+    post("search", search, schema.SearchResponse, body=search_body)
+    post("grade", grade_rows, schema.GradeResponse, body=grade_body)
+    get("history", partial(_history, models), schema.HistoryResponse, query=schema.HistoryRequest)
+    get("keys", partial(_keys, models), schema.KeysResponse, query=schema.KeysRequest)
+    get("card", _card, schema.CardResponse)
+    direct: dict[tuple[str, str], Endpoint] = {}
+    for endpoint, handler in (("search", search), ("grade", grade_rows)):
+        direct["POST", f"/{endpoint}"] = partial(_handle, models, None, handler)
+        for name in models.slots:
+            path = f"/models/{name}/{endpoint}"
+            direct["POST", path] = partial(_handle, models, name, handler)
+    return direct
 
 
-async def _of(models: Models, name: str | None, handler: Handler, request: Request) -> Response:
-    """What a model answers; None: the first one."""
+async def _handle(models: Models, name: str | None, handler: Handler, request: Request) -> Response:
+    """The response of a model; None: the first one."""
     return await handler(models.slot(name), request)
 
 
@@ -120,141 +133,127 @@ def _add(
     api: FastAPI,
     models: Models,
     method: str,
-    name: str,
+    endpoint: str,
     handler: Handler,
-    answers: type[BaseModel],
+    response: type[BaseModel],
     *,
     body: type[BaseModel] | None = None,
     query: type[BaseModel] | None = None,
 ) -> None:
-    """An endpoint of the first model, and of each by its name."""
+    """Add an endpoint of the first model, and of each by its name."""
 
-    async def of_first(request: Request) -> Response:
-        return await _of(models, None, handler, request)
+    async def first(request: Request) -> Response:
+        return await _handle(models, None, handler, request)
 
-    async def of_named(name: Name, request: Request) -> Response:
-        return await _of(models, name, handler, request)
+    async def named(name: Name, request: Request) -> Response:
+        return await _handle(models, name, handler, request)
 
-    more: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if body is not None:
-        content = {JSON: {"schema": schema.document(body)}}
-        more["requestBody"] = {"required": True, "content": content}
+        content = {JSON: {"schema": schema.json_schema(body)}}
+        extra["requestBody"] = {"required": True, "content": content}
     if query is not None:
-        more["parameters"] = schema.parameters(query)
-    for path, endpoint, which in (
-        (f"/{name}", of_first, "first"),
-        (f"/models/{{name}}/{name}", of_named, "named"),
-    ):
+        extra["parameters"] = schema.query_parameters(query)
+    for path, function in ((f"/{endpoint}", first), (f"/models/{{name}}/{endpoint}", named)):
         api.add_api_route(
             path,
-            endpoint,
+            function,
             methods=[method],
-            operation_id=f"{name}_{which}",
-            summary=_SUMMARIES[name],
+            operation_id=f"{endpoint}_{function.__name__}",
+            summary=SUMMARIES[endpoint],
             response_class=Response,
-            responses=_answers(answers, *REFUSALS),
-            openapi_extra=more,
+            responses=_responses(response, *ERRORS),
+            openapi_extra=extra,
         )
-
-
-_SUMMARIES = {
-    "search": "The best candidates for queries, histories or texts, or like candidates",
-    "grade": "The score and the grade of rows",
-    "history": "What a known query chose",
-    "keys": "Keys that begin with a text or contain it",
-    "card": "What the model is and what can be asked of it",
-}
 
 
 async def _search(
-    body: type[schema.Search], limits: Limits, slot: Slot, request: Request
+    body: type[schema.SearchRequest], limits: Limits, slot: Slot, request: Request
 ) -> Response:
-    asked = schema.checked(body, await _content(request))
-    named = [name for name in schema.ASKS if name in asked.model_fields_set]
-    if len(named) != 1:
-        raise Problem(
-            400,
-            f"the body has {' and '.join(named) or 'no question'}",
-            f"give one of {', '.join(schema.ASKS)}",
-        )
-    about = named[0]
+    given = schema.parse_body(body, await _read_json(request))
+    names = [name for name in schema.SEARCH_INPUTS if name in given.model_fields_set]
+    if len(names) != 1:
+        error = f"expected one of {', '.join(schema.SEARCH_INPUTS)}"
+        hint = "see /docs for the accepted fields"
+        raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
+    about = names[0]
     question = Question(
         about,
-        _listed(about, getattr(asked, about)),
-        asked.k,
-        asked.exclude or (),
-        asked.allow,
-        asked.include_seen,
+        _as_list(about, getattr(given, about)),
+        given.k,
+        given.exclude or (),
+        given.allow,
+        given.include_seen,
     )
     check_size(question, limits)
     served = slot.now()
     ranker = served.ranker()
     if about == "history" and about not in served.asks and takes_texts(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
-        raise UserError(error, hint="give it as `text`")
+        raise UserError(error, hint="send `text` instead")
     group = (id(ranker), question.group)
     job = Job(group, question, len(question.asked), partial(answer, ranker))
-    return _json(await slot.worker.ask(job))
+    return _json(await slot.worker.submit(job))
 
 
-def _listed(about: str, asked: Any) -> list[Any]:
-    """A question for each list that is wanted: one history or one text stands for a list of it."""
-    if about == "text" and isinstance(asked, str):
-        return [asked]
-    if about == "history" and not any(isinstance(entry, list) for entry in asked):
-        return [asked]
-    return list(asked)
+def _as_list(about: str, value: Any) -> list[Any]:
+    """One entry per ranking: a single history or text becomes a list of one."""
+    if about == "text" and isinstance(value, str):
+        return [value]
+    if about == "history" and not any(isinstance(entry, list) for entry in value):
+        return [value]
+    return list(value)
 
 
-async def _grade(body: type[schema.Grade], slot: Slot, request: Request) -> Response:
-    asked = schema.checked(body, await _content(request))
+async def _grade(body: type[schema.GradeRequest], slot: Slot, request: Request) -> Response:
+    given = schema.parse_body(body, await _read_json(request))
     served = slot.now()
-    grader = served.grader()
-    question = Rows(asked.rows, asked.fpr)
-    job = Job(id(served), question, len(asked.rows), partial(grade, grader, served.card["grades"]))
-    return _json(await slot.worker.ask(job))
+    run = partial(grade, served.grader(), served.card["grades"])
+    job = Job(id(served), Rows(given.rows, given.fpr), len(given.rows), run)
+    return _json(await slot.worker.submit(job))
 
 
 async def _history(models: Models, slot: Slot, request: Request) -> Response:
-    asked = _query(schema.HistoryOf, request)
-    return await _aside(models, partial(history_of, slot.now().ranker(), asked.query))
+    given = _parse_query(schema.HistoryRequest, request)
+    return await _lookup(models, partial(read_history, slot.now().ranker(), given.query))
 
 
 async def _keys(models: Models, slot: Slot, request: Request) -> Response:
-    asked = _query(schema.Keys, request)
+    given = _parse_query(schema.KeysRequest, request)
     ranker = slot.now().ranker()
-    return await _aside(models, partial(keys_like, ranker, asked.side, asked.like, asked.limit))
+    return await _lookup(models, partial(find_keys, ranker, given.side, given.like, given.limit))
 
 
-async def _aside(models: Models, look: Callable[[], bytes]) -> Response:
-    """What is not a search, done by the thread for that."""
-    job = Job(id(look), look, 1, lambda looks: [each() for each in looks])
-    return _json(await models.side.ask(job))
+async def _lookup(models: Models, look_up: Callable[[], bytes]) -> Response:
+    """Run a lookup on the thread for lookups: it must not delay searches."""
+    job = Job(id(look_up), look_up, 1, lambda lookups: [each() for each in lookups])
+    return _json(await models.side.submit(job))
 
 
 async def _card(slot: Slot, _request: Request) -> Response:
     return _json(slot.now().document)
 
 
-async def _content(request: Request) -> bytes:
-    """The body, if it is said to be JSON: a page of another site cannot send that unasked."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        raise Problem(400, f"the body is of type {kind[:100] or 'unknown'}", f"send {JSON}")
+async def _read_json(request: Request) -> bytes:
+    """The body, if its type is JSON: a page of another site cannot send that without CORS."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON:
+        error = f"the Content-Type must be {JSON}, got {media_type[:100] or 'none'}"
+        raise HttpError(400, error, f"send the header `Content-Type: {JSON}`")
     return await request.body()
 
 
-def _query(kind: type[schema.Body], request: Request) -> schema.Body:
+def _parse_query(kind: type[schema.Body], request: Request) -> schema.Body:
     try:
         return kind.model_validate(dict(request.query_params))
     except ValidationError as error:
-        raise schema.explained(error) from None
+        raise schema.explain(error) from None
 
 
-# ---------------------------------------------------------------------------------- state
+# ---------------------------------------------------------------------------------- status
 
 
-def _add_state(api: FastAPI, models: Models) -> None:
+def _add_status_endpoints(api: FastAPI, models: Models) -> None:
     async def names() -> Response:
         return _json(to_json({"models": list(models.slots)}))
 
@@ -263,7 +262,8 @@ def _add_state(api: FastAPI, models: Models) -> None:
 
     async def ready() -> Response:
         if not models.ready:
-            raise Problem(503, "not all models are loaded", "wait", {"retry-after": "1"})
+            hint = "try again in a moment"
+            raise HttpError(503, "not all models are loaded yet", hint, {"retry-after": "1"})
         return _json(b'{"status":"ready"}')
 
     async def metrics() -> Response:
@@ -274,59 +274,63 @@ def _add_state(api: FastAPI, models: Models) -> None:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     get = partial(api.add_api_route, methods=["GET"], response_class=Response)
-    state, text = schema.StateAnswer, {"text/plain": {"schema": {"type": "string"}}}
+    status, text = schema.StatusResponse, {"text/plain": {"schema": {"type": "string"}}}
     for path, endpoint, summary, responses in (
-        ("/models", names, "Their names", _answers(schema.ModelsAnswer, 400, 401, 429, 503)),
-        ("/health", health, "Whether the server runs", _answers(state, 400)),
-        ("/ready", ready, "Whether all models are loaded", _answers(state, 400, 503)),
-        ("/metrics", metrics, "Counts, for Prometheus", _answers(None, 400, 401)),
+        (
+            "/models",
+            names,
+            "The names of the models",
+            _responses(schema.ModelsResponse, 400, 401, 429, 503),
+        ),
+        ("/health", health, "Whether the server runs", _responses(status, 400)),
+        ("/ready", ready, "Whether all models are loaded", _responses(status, 400, 503)),
+        ("/metrics", metrics, "Metrics for Prometheus", _responses(None, 400, 401)),
     ):
         if path == "/metrics":
             responses[200]["content"] = text
         get(path, endpoint, summary=summary, responses=responses)
 
 
-# ---------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------------- responses
 
 
 def _json(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type=JSON)
 
 
-def _answers(good: type[BaseModel] | None, *refusals: int) -> dict[int | str, dict[str, Any]]:
-    """For the document: every status with what comes with it."""
-    told: dict[int | str, dict[str, Any]] = {
-        status: {"model": schema.ErrorAnswer, "description": REFUSALS[status]}
-        for status in refusals
+def _responses(model: type[BaseModel] | None, *errors: int) -> dict[int | str, dict[str, Any]]:
+    """Every status with its model, for the OpenAPI document."""
+    good: dict[str, Any] = {"description": "success"}
+    responses: dict[int | str, dict[str, Any]] = {
+        200: good if model is None else {**good, "model": model}
     }
-    answer: dict[str, Any] = {"description": "the answer"}
-    return {200: answer if good is None else {**answer, "model": good}, **told}
+    for status in errors:
+        responses[status] = {"model": schema.ErrorResponse, "description": ERRORS[status]}
+    return responses
 
 
-async def _on_problem(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    content = error_json(error.error, error.hint)
-    return Response(content, error.status, headers=error.headers, media_type=JSON)
+async def _on_http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    return Response(error.body, error.status, headers=error.headers, media_type=JSON)
 
 
 async def _on_user_error(_request: Request, error: Exception) -> Response:
-    return _json(error_json(str(error), getattr(error, "hint", "")), 400)
+    return _json(error_body(str(error), getattr(error, "hint", "")), 400)
 
 
-async def _on_http(request: Request, error: Exception) -> Response:
-    """No such address, or not with this method."""
+async def _on_routing_error(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    told = {404: "there is nothing at this address", 405: f"this address takes no {request.method}"}
-    content = error_json(
-        told.get(error.status_code, str(error.detail)), "/docs lists the addresses"
-    )
+    messages = {404: "there is no such path", 405: f"this path does not accept {request.method}"}
+    message = messages.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})
     if "GET" in headers.get("Allow", ""):
-        headers["Allow"] += ", HEAD"  # the guard answers it as GET
+        headers["Allow"] += ", HEAD"  # the middleware answers it like GET
+    content = error_body(message, "/docs lists the paths")
     return Response(content, error.status_code, headers=headers, media_type=JSON)
 
 
-async def _on_invalid(_request: Request, error: Exception) -> Response:
-    """What FastAPI itself checks: the names of models."""
+async def _on_invalid_name(_request: Request, error: Exception) -> Response:
+    """FastAPI itself checks only the names of models."""
     assert isinstance(error, RequestValidationError)
-    return _json(error_json("that is no name of a model", "GET /models lists the names"), 404)
+    return _json(error_body("invalid model name", "GET /models lists the names"), 404)

@@ -1,7 +1,6 @@
-"""Requests that arrive while one is answered are answered together, by the one thread of a model.
+"""Batching: each model has one thread, which answers all compatible waiting requests at once.
 
-So the event loop never computes, a model computes one thing at a time, and the busier the server
-is, the more a search answers.
+The event loop never computes, a model runs one batch at a time, and batches grow with the load.
 """
 
 from __future__ import annotations
@@ -13,44 +12,42 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankfold.serve.limits import too_much
+from rankfold.serve.errors import too_busy
 
-TOGETHER = 256  # lists or rows of results, at most where several requests share a search
+MAX_BATCH_SIZE = 256  # rankings or rows in a batch of several requests
 
 
 @dataclass(slots=True)
 class Job:
-    """A request that waits for its answer. Those of an equal ``group`` are answered together."""
+    """A request that waits for its result. Jobs of an equal ``group`` may share a batch."""
 
     group: Hashable
-    question: Any
-    size: int  # how many lists or rows it wants
-    answer: Callable[[Sequence[Any]], list[Any]]  # of questions: a result or an exception for each
+    request: Any
+    size: int  # rankings or rows
+    answer: Callable[[Sequence[Any]], list[Any]]  # a result or an exception for each request
     future: asyncio.Future[Any] = field(init=False)
 
 
 class Worker:
-    """A thread and what waits for it."""
+    """A thread and its queue of jobs. ``on_batch`` is called with the number of jobs in each."""
 
     def __init__(
-        self, name: str, most: int, answered: Callable[[int], None] = lambda _n: None
+        self, name: str, max_waiting: int, on_batch: Callable[[int], None] = lambda _n: None
     ) -> None:
-        self.name = name
-        self.most = most  # that wait
-        self.answered = answered  # told how many were answered together
+        self.name, self.max_waiting, self.on_batch = name, max_waiting, on_batch
         self._waiting: deque[Job] = deque()
         self._change = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name=f"answers {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"worker {name}", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, job: Job) -> Any:
-        """The result of a job; what it raised is raised."""
-        if len(self._waiting) >= self.most:
-            raise too_much(f"the model {self.name}")
+    async def submit(self, job: Job) -> Any:
+        """The result of a job; its exception is raised here."""
+        if len(self._waiting) >= self.max_waiting:
+            raise too_busy(f"the model {self.name}")
         job.future = asyncio.get_running_loop().create_future()
         with self._change:
             self._waiting.append(job)
@@ -63,50 +60,50 @@ class Worker:
             self._change.notify()
         self._thread.join(timeout=5)
 
-    def _work(self) -> None:
-        while jobs := self._next():
-            wanted = [job for job in jobs if not job.future.cancelled()]
-            if wanted:
-                results = _answers(wanted)
-                self.answered(len(wanted))
-                _deliver(wanted, results)
-            del jobs, wanted  # a thread that waits must not hold a model that was replaced
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            jobs = [job for job in batch if not job.future.cancelled()]
+            if jobs:
+                results = _answer(jobs)
+                self.on_batch(len(jobs))
+                _deliver(jobs, results)
+            del batch, jobs  # a waiting thread must not keep a replaced model alive
 
-    def _next(self) -> list[Job]:
-        """The first that waits, and those of its group; none when it is over."""
+    def _next_batch(self) -> list[Job]:
+        """The first waiting job and others of its group; empty when the worker is closed."""
         with self._change:
             while not self._waiting and not self._closing:
                 self._change.wait()
             if not self._waiting:
                 return []
             first = self._waiting.popleft()
-            taken, others, size = [first], [], first.size
-            while self._waiting and size < TOGETHER:
+            batch, others, size = [first], [], first.size
+            while self._waiting and size < MAX_BATCH_SIZE:
                 job = self._waiting.popleft()
-                if job.group == first.group and size + job.size <= TOGETHER:
-                    taken.append(job)
+                if job.group == first.group and size + job.size <= MAX_BATCH_SIZE:
+                    batch.append(job)
                     size += job.size
                 else:
                     others.append(job)
             self._waiting.extendleft(reversed(others))
-            return taken
+            return batch
 
 
-def _answers(jobs: Sequence[Job]) -> list[Any]:
-    """A result or an exception for each; where all fail together, each is asked alone."""
+def _answer(jobs: Sequence[Job]) -> list[Any]:
+    """A result or an exception for each job. If a batch fails, each job is run alone."""
     try:
-        return jobs[0].answer([job.question for job in jobs])
+        return jobs[0].answer([job.request for job in jobs])
     except Exception as error:
-        return [error] if len(jobs) == 1 else [_answers([job])[0] for job in jobs]
+        return [error] if len(jobs) == 1 else [_answer([job])[0] for job in jobs]
 
 
 def _deliver(jobs: Sequence[Job], results: Sequence[Any]) -> None:
-    """Hand the results to the event loop, all at once."""
+    """Hand all results to the event loop in one call."""
 
     def settle() -> None:
         for job, result in zip(jobs, results, strict=True):
             if job.future.done():
-                continue  # who asked has gone
+                continue  # the client has gone
             if isinstance(result, Exception):
                 job.future.set_exception(result)
             else:

@@ -1,4 +1,7 @@
-"""The page, the documentation and the OpenAPI document, from memory: no address is ever a path."""
+"""Static files: the page, the documentation and the OpenAPI document.
+
+All are read once and served from memory, so that no part of a URL is ever used as a path.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-KINDS = {  # not what the system may say of them
+MEDIA_TYPES = {  # the system's own table may differ
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -20,26 +23,26 @@ KINDS = {  # not what the system may say of them
 }
 
 
-def add_files(api: FastAPI) -> None:
-    """``/``, ``/page/...``, ``/docs`` and ``/openapi.json``, of what the application has by now."""
+def add_static_files(api: FastAPI) -> None:
+    """Add ``/``, ``/page/...``, ``/docs`` and ``/openapi.json``, after all other endpoints."""
     files = {**read_files("page", "/page/"), **read_files("docs", "/docs/")}
-    for address, source in (("/", "/page/index.html"), ("/docs", "/docs/index.html")):
+    for path, source in (("/", "/page/index.html"), ("/docs", "/docs/index.html")):
         if source in files:
-            files[address] = files[source]
-    files["/openapi.json"] = (to_json(described(api)), "application/json")
+            files[path] = files[source]
+    files["/openapi.json"] = (to_json(openapi_document(api)), "application/json")
 
-    async def file(request: Request) -> Response:
-        found = files.get(request.scope["path"])
-        if found is None:
+    async def respond(request: Request) -> Response:
+        file = files.get(request.scope["path"])
+        if file is None:
             raise HTTPException(404)
-        return Response(found[0], media_type=found[1])
+        return Response(file[0], media_type=file[1])
 
-    for address in ("/", "/docs", "/openapi.json", "/page/{path:path}", "/docs/{path:path}"):
-        api.add_api_route(address, file, methods=["GET"], include_in_schema=False)
+    for path in ("/", "/docs", "/openapi.json", "/page/{path:path}", "/docs/{path:path}"):
+        api.add_api_route(path, respond, methods=["GET"], include_in_schema=False)
 
 
-def described(api: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, without the answer that FastAPI would give and this server does not."""
+def openapi_document(api: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document without status 422, which FastAPI adds and this server never sends."""
     document = api.openapi()
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -50,11 +53,11 @@ def described(api: FastAPI) -> dict[str, Any]:
 
 
 def read_files(folder: str, prefix: str) -> Mapping[str, tuple[bytes, str]]:
-    """Content and type of the files of a folder of this package; of no other kinds than known."""
-    found: dict[str, tuple[bytes, str]] = {}
+    """Content and media type of the files in a folder of this package, by URL path."""
+    files: dict[str, tuple[bytes, str]] = {}
     home = resources.files("rankfold.serve") / folder
     for entry in home.iterdir() if home.is_dir() else ():
-        kind = KINDS.get(entry.name.rpartition(".")[2])
-        if kind is not None and entry.is_file():
-            found[prefix + entry.name] = (entry.read_bytes(), kind)
-    return found
+        media_type = MEDIA_TYPES.get(entry.name.rpartition(".")[2])
+        if media_type is not None and entry.is_file():
+            files[prefix + entry.name] = (entry.read_bytes(), media_type)
+    return files

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.models.grader import Grader
-from rankfold.serve.limits import Problem
+from rankfold.serve.errors import HttpError
 from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
@@ -31,7 +31,9 @@ class Rows:
 
 
 @torch.inference_mode()
-def grade(grader: Grader, names: Sequence[str], questions: Sequence[Rows]) -> list[bytes | Problem]:
+def grade(
+    grader: Grader, names: Sequence[str], questions: Sequence[Rows]
+) -> list[bytes | HttpError]:
     """A JSON document for each request, or what is wrong with it. All are scored together.
 
     ``names`` are those of the grades.
@@ -60,19 +62,19 @@ def _columns(grader: Grader) -> Columns:
     return grader.columns
 
 
-def _wrong(rows: Sequence[Row], columns: Columns) -> Problem | None:
+def _wrong(rows: Sequence[Row], columns: Columns) -> HttpError | None:
     """The first value that the model cannot take. A column that is not there is missing."""
     numbers = set(columns.numbers)
     for place, row in enumerate(rows):
         for name, value in row.items():
             if name not in numbers and name not in columns.levels:
                 known = ", ".join([*columns.numbers, *columns.levels][:20])
-                return Problem(400, f"row {place}: unknown column {name!r}", f"known: {known}")
+                return HttpError(400, f"row {place}: unknown column {name!r}", f"known: {known}")
             is_text = isinstance(value, str)
             if value is not None and is_text == (name in numbers):
                 wanted = "a number" if name in numbers else "a text"
                 told = f"row {place}: {name!r} is {value!r:.100}, but {wanted} is wanted"
-                return Problem(400, told, "null is a missing value")
+                return HttpError(400, told, "null is a missing value")
     return None
 
 

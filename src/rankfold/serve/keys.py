@@ -1,4 +1,4 @@
-"""Keys that contain a text, and what a known query chose: for completing and for showing."""
+"""Look up keys for completion, and the history of a known query."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rankfold.models.ranker import Ranker
 from rankfold.serve.search import described, keys_of, unknown
 from rankfold.types import Key, Vocabulary
 
-BLOCK = 100_000  # keys at a time
+BLOCK_SIZE = 100_000  # keys
 
 
-def keys_like(ranker: Ranker, side: str, like: str, limit: int) -> bytes:
+def find_keys(ranker: Ranker, side: str, like: str, limit: int) -> bytes:
     """``{"keys": [{"key", "text"?}]}``."""
     keys = ranker.queries if side == "query" else ranker.candidates
-    return to_json({"keys": described(keys, find_like(keys, like, limit), "key")})
+    return to_json({"keys": described(keys, matching_rows(keys, like, limit), "key")})
 
 
-def history_of(ranker: Ranker, query: Key) -> bytes:
-    """``{"query", "candidates": [{"candidate", "text"?}]}``: what a known query chose."""
+def read_history(ranker: Ranker, query: Key) -> bytes:
+    """``{"query", "candidates": [{"candidate", "text"?}]}`` of a known query."""
     row = int(ranker.queries.find([query])[0])
     if row < 0:
         raise unknown(ranker.queries, query, "query", near=True)
@@ -30,36 +30,36 @@ def history_of(ranker: Ranker, query: Key) -> bytes:
     return to_json({**answer, "candidates": described(ranker.candidates, chosen, "candidate")})
 
 
-def find_like(keys: Vocabulary, like: str, limit: int) -> list[int]:
-    """Rows whose key or text begins with ``like``, then others that contain it; in any letters."""
+def matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
+    """Rows whose key or text starts with ``like``, then those that contain it; ignores case."""
     if not like:
         return list(range(min(limit, len(keys))))
     wanted = like.lower()
-    beginning: list[int] = []
+    starting: list[int] = []
     containing: list[int] = []
-    for start in range(0, len(keys), BLOCK):
+    for start in range(0, len(keys), BLOCK_SIZE):
         words = [_lowered(keys.keys, start)]
         if keys.texts is not None:
             words.append(_lowered(keys.texts, start))
-        begins = _either([each.str.starts_with(wanted) for each in words])
-        within = _either([each.str.contains(wanted, literal=True) for each in words]) & ~begins
-        beginning += _places(begins, start, limit - len(beginning))
-        containing += _places(within, start, limit - len(containing))
-        if len(beginning) == limit:
+        starts = _any_of([each.str.starts_with(wanted) for each in words])
+        contains = _any_of([each.str.contains(wanted, literal=True) for each in words]) & ~starts
+        starting += _true_rows(starts, start, limit - len(starting))
+        containing += _true_rows(contains, start, limit - len(containing))
+        if len(starting) == limit:
             break
-    return [*beginning, *containing][:limit]
+    return [*starting, *containing][:limit]
 
 
 def _lowered(words: pl.Series, start: int) -> pl.Series:
-    return words.slice(start, BLOCK).cast(pl.String).str.to_lowercase()
+    return words.slice(start, BLOCK_SIZE).cast(pl.String).str.to_lowercase()
 
 
-def _either(masks: list[pl.Series]) -> pl.Series:
-    found = masks[0].fill_null(value=False)
+def _any_of(masks: list[pl.Series]) -> pl.Series:
+    result = masks[0].fill_null(value=False)
     for mask in masks[1:]:
-        found = found | mask.fill_null(value=False)
-    return found
+        result = result | mask.fill_null(value=False)
+    return result
 
 
-def _places(mask: pl.Series, start: int, most: int) -> list[int]:
-    return [start + place for place in mask.arg_true().head(most).to_list()]
+def _true_rows(mask: pl.Series, start: int, limit: int) -> list[int]:
+    return [start + row for row in mask.arg_true().head(limit).to_list()]

@@ -1,6 +1,7 @@
-"""One JSON object per line on stderr, written by a thread of its own: a request never waits for it.
+"""The log: one JSON object per line on stderr, written by its own thread.
 
-Bodies, keys and query strings are not logged: they may be about people.
+Requests never wait for the log. Bodies, keys and query strings are not logged: they may be
+personal data.
 """
 
 from __future__ import annotations
@@ -14,61 +15,58 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-MOST = 10_000  # lines that wait; where more do, they are counted and left out
-PAUSE = 0.05  # seconds between two writes
+MAX_WAITING_LINES = 10_000  # further lines are counted and dropped
+WRITE_INTERVAL = 0.05  # seconds
 
 
 class Log:
-    """Lines for a stream. ``close`` writes what is left."""
+    """Lines for a stream. ``close`` writes the rest."""
 
     def __init__(self, stream: TextIO | None = None, *, requests: bool = True) -> None:
         self.stream = sys.stderr if stream is None else stream
-        self.requests = requests  # also a line for each request
+        self.requests = requests  # whether each request gets a line
         self._lines: deque[dict[str, Any]] = deque()
-        self._left_out = 0
+        self._dropped = 0
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
-    def say(self, event: str, level: str = "info", **fields: Any) -> None:
-        if len(self._lines) >= MOST:
-            self._left_out += 1
+    def write(self, event: str, level: str = "info", **fields: Any) -> None:
+        if len(self._lines) >= MAX_WAITING_LINES:
+            self._dropped += 1
             return
         self._lines.append({"time": _now(), "level": level, "event": event, **fields})
 
-    def fault(self, event: str, error: BaseException, **fields: Any) -> None:
-        """Something that should not have happened, with where it did."""
+    def write_exception(self, event: str, error: BaseException, **fields: Any) -> None:
+        """An unexpected error, with its traceback."""
         trace = "".join(traceback.format_exception(error))
-        self.say(event, "error", error=repr(error), trace=trace, **fields)
+        self.write(event, "error", error=repr(error), trace=trace, **fields)
 
     def close(self) -> None:
         self._closing.set()
         self._thread.join(timeout=5)
 
-    def _write(self) -> None:
+    def _run(self) -> None:
         done = False
         while not done:
-            done = self._closing.wait(PAUSE)
-            left_out, self._left_out = self._left_out, 0
-            if left_out:
-                self.say("lines left out", "warning", lines=left_out)
-            text = "".join(json.dumps(line) + "\n" for line in self._taken())
-            if text:
-                self._put(text)
+            done = self._closing.wait(WRITE_INTERVAL)
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                self.write("lines dropped", "warning", lines=dropped)
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            if lines:
+                self._flush("".join(json.dumps(line) + "\n" for line in lines))
 
-    def _taken(self) -> list[dict[str, Any]]:
-        return [self._lines.popleft() for _ in range(len(self._lines))]
-
-    def _put(self, text: str) -> None:
+    def _flush(self, text: str) -> None:
         try:
             self.stream.write(text)
             self.stream.flush()
-        except (OSError, ValueError):  # nobody reads, or it was closed
+        except (OSError, ValueError):  # the reader has gone, or the stream is closed
             return
 
 
-class Forward(logging.Handler):
-    """What a library says by ``logging``, as lines of a log."""
+class LogHandler(logging.Handler):
+    """Writes the ``logging`` records of libraries to a log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -77,9 +75,9 @@ class Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            self.log.fault(record.getMessage().strip(), error)
+            self.log.write_exception(record.getMessage().strip(), error)
         else:
-            self.log.say(record.getMessage(), record.levelname.lower())
+            self.log.write(record.getMessage(), record.levelname.lower())
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""What the server did, in the text that Prometheus reads."""
+"""Counters and gauges in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 Labels = tuple[str, ...]
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
 class Metrics:
-    """Counts since the start. The event loop counts requests, one other thread counts swaps."""
+    """Counts since the start. The event loop counts requests, another thread counts swaps."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[Labels, int] = defaultdict(int)  # endpoint, status
-        self.buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
+        self.buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.in_flight = 0
         self.swaps: defaultdict[Labels, int] = defaultdict(int)  # model, outcome
         self.searches: defaultdict[Labels, int] = defaultdict(int)  # model
-        self.searched: defaultdict[Labels, int] = defaultdict(int)  # model: requests in searches
+        self.searched: defaultdict[Labels, int] = defaultdict(int)  # model: requests they answered
 
     def count(self, endpoint: str, status: int, seconds: float) -> None:
-        """One request that was answered."""
+        """Count a request."""
         self.requests[endpoint, str(status)] += 1
-        self.buckets[endpoint][bisect_left(BOUNDS, seconds)] += 1
+        self.buckets[endpoint][bisect_left(BUCKETS, seconds)] += 1
         self.seconds[endpoint] += seconds
 
     def text(self, ready: Mapping[Labels, int], waiting: Mapping[Labels, int]) -> str:
-        """All of it; ``ready`` says of each model whether it is loaded."""
+        """The page for Prometheus; ``ready`` is 1 for each loaded model."""
         lines = [
             *_lines("requests_total", "counter", ("endpoint", "status"), self.requests),
             *self._histogram(),
@@ -49,7 +49,7 @@ class Metrics:
         yield f"# TYPE {name} histogram"
         for endpoint, counts in list(self.buckets.items()):
             label, total = f'endpoint="{_escaped(endpoint)}"', 0
-            for bound, count in zip((*BOUNDS, "+Inf"), counts, strict=True):
+            for bound, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
                 total += count
                 yield f'{name}_bucket{{{label},le="{bound}"}} {total}'
             yield f"{name}_sum{{{label}}} {self.seconds[endpoint]:.6f}"
@@ -57,7 +57,7 @@ class Metrics:
 
 
 def resident_bytes() -> int:
-    """Memory that the process holds; 0 where the system does not say."""
+    """Resident memory of the process; 0 on systems without ``/proc``."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -69,8 +69,8 @@ def _lines(
     name: str, kind: str, labels: Labels, values: Mapping[Labels, int | float]
 ) -> Iterable[str]:
     yield f"# TYPE rankfold_{name} {kind}"
-    for found, value in list(values.items()):
-        pairs = zip(labels, found, strict=True)
+    for label_values, value in list(values.items()):
+        pairs = zip(labels, label_values, strict=True)
         shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in pairs)
         yield f"rankfold_{name}{{{shown}}} {value}" if shown else f"rankfold_{name} {value}"
 

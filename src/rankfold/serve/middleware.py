@@ -1,7 +1,6 @@
-"""What stands before every request: who may ask, how much, how long; and what is noted of it.
+"""Middleware: access, limits, timeouts and logging around the whole application.
 
-Plain ASGI, around the whole application. A body is read here, up to its limit, before anything else
-looks at it.
+Plain ASGI. A request's body is read here, up to its limit, before the application sees it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from rankfold.serve.limits import Limits, Problem, error_json, too_much
+from rankfold.serve.errors import HttpError, too_busy
+from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 
@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-POLICY = "; ".join(
+CONTENT_POLICY = "; ".join(
     [
         "default-src 'self'",
         "base-uri 'none'",
@@ -33,8 +33,8 @@ POLICY = "; ".join(
         "object-src 'none'",
     ]
 )
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
+SECURITY_HEADERS = [
+    (b"content-security-policy", CONTENT_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -42,136 +42,136 @@ HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
-OPEN = re.compile(
+PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
     r"/(health|ready|docs|openapi\.json|docs/.*|page/.*)?"
-)  # no token: nothing of a model
-ALWAYS = ("/health", "/ready", "/metrics")  # however busy the server is
-ENDPOINTS = {"search", "grade", "history", "keys", "card"}
-DRAINED = 4  # times the limit of a body: so much more is read, that the refusal is not lost
+)
+MONITORING_PATHS = ("/health", "/ready", "/metrics")  # answered however busy the server is
+MODEL_ENDPOINTS = {"search", "grade", "history", "keys", "card"}
+DRAIN_FACTOR = 4  # a refused body is read up to this many times its limit, so that the client
+# gets to read the error
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask."""
+    """Which requests are allowed."""
 
-    token: str | None = None  # None: everybody
-    hosts: frozenset[str] | None = None  # names of the server that are good; None: all
+    token: str | None = None  # None: no token is needed
+    hosts: frozenset[str] | None = None  # accepted values of the Host header; None: any
 
 
-class Guard:
-    """An application and what it is guarded by."""
+class Middleware:
+    """An application with its access rules, limits, log and metrics."""
 
     def __init__(
         self, app: App, access: Access, limits: Limits, log: Log, metrics: Metrics
     ) -> None:
-        self.app, self.access, self.limits, self.log, self.metrics = (
-            app,
-            access,
-            limits,
-            log,
-            metrics,
-        )
-        self.closing = False  # finishes what has begun
+        self.app, self.access, self.limits = app, access, limits
+        self.log, self.metrics = log, metrics
+        self.closing = False  # finish open requests, refuse new ones
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._handle(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 0
         self.metrics.in_flight += 1
         try:
             try:
-                messages = await self._answered(scope, receive)
-            except Problem as problem:
-                messages = _refusal(problem)
+                messages = await self._respond(scope, receive)
+            except HttpError as error:
+                messages = _error_messages(error)
             except Exception as error:
-                self.log.fault("a bug", error, path=scope["path"])
-                messages = _refusal(Problem(500, "the server made a mistake", "its log tells more"))
+                self.log.write_exception("internal error", error, path=scope["path"])
+                hint = "this is a bug in rankfold; the traceback is in the server's log"
+                messages = _error_messages(HttpError(500, "internal error", hint))
             status = messages[0]["status"]
             for message in messages:
-                await send(_finished(message, scope["method"]))
+                await send(_completed(message, scope["method"]))
         finally:
             self.metrics.in_flight -= 1
             seconds = time.perf_counter() - start
-            self.metrics.count(endpoint_of(scope["path"]), status, seconds)
+            self.metrics.count(endpoint_label(scope["path"]), status, seconds)
             if self.log.requests:
-                self._note(scope, status, seconds)
+                self._log_request(scope, status, seconds)
 
-    async def _answered(self, scope: Scope, receive: Receive) -> list[Message]:
-        """The whole answer, before any of it is sent: how slowly it is read does not count."""
+    async def _respond(self, scope: Scope, receive: Receive) -> list[Message]:
+        """The complete response, before any of it is sent: a slow reader does not time out."""
         self._check(scope)
-        inner = await self._read(scope, receive)
+        receive = await self._with_body(scope, receive)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         messages: list[Message] = []
 
-        async def keep(message: Message) -> None:
+        async def collect(message: Message) -> None:
             messages.append(message)
 
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                await self.app({**scope, "method": method}, inner, keep)
+            async with asyncio.timeout(self.limits.timeout):
+                await self.app({**scope, "method": method}, receive, collect)
         except TimeoutError:
-            hint = "ask for less at a time, or again later"
-            raise Problem(504, f"it took more than {self.limits.seconds:g} s", hint) from None
+            hint = "ask for less, or try again later"
+            error = f"the answer took more than {self.limits.timeout:g} s"
+            raise HttpError(504, error, hint) from None
         return messages
 
     def _check(self, scope: Scope) -> None:
         headers, path = dict(scope["headers"]), scope["path"]
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:
-            raise Problem(400, "the request has several Host headers", "send one")
+            raise HttpError(400, "the request has several Host headers", "send one")
         self._check_host(headers.get(b"host", b""))
         self._check_token(path, headers.get(b"authorization", b""))
-        if path not in ALWAYS:
+        if path not in MONITORING_PATHS:
             if self.closing:
-                raise Problem(503, "the server is shutting down", "ask another, or again later")
-            if self.metrics.in_flight > self.limits.in_flight:
-                raise too_much("the server")
+                raise HttpError(503, "the server is shutting down", "try again later")
+            if self.metrics.in_flight > self.limits.requests:
+                raise too_busy("the server")
 
     def _check_host(self, host: bytes) -> None:
-        """A page of another site whose name was turned to this address has that site's name."""
+        """Prevent DNS rebinding: a foreign name that resolves to this address is refused."""
         if self.access.hosts is None:
             return
         name = re.sub(r":\d*$", "", host.decode("latin-1")).lower()
         if name not in self.access.hosts:
-            hint = "use its address, or start it with a token, and it answers to any name"
-            raise Problem(400, f"this server does not go by the name {name!r:.100}", hint)
+            hint = "use the server's address; a server with a token accepts any name"
+            raise HttpError(400, f"the Host header {name!r:.100} is not accepted", hint)
 
     def _check_token(self, path: str, given: bytes) -> None:
-        if self.access.token is None or OPEN.fullmatch(path):
+        if self.access.token is None or PUBLIC_PATHS.fullmatch(path):
             return
-        wanted = f"Bearer {self.access.token}".encode()
-        if not hmac.compare_digest(_canonical(given), wanted):
-            hint = "send the header `Authorization: Bearer TOKEN`"
-            raise Problem(
-                401, "the token is missing or wrong", hint, {"www-authenticate": "Bearer"}
+        expected = f"Bearer {self.access.token}".encode()
+        if not hmac.compare_digest(_canonical(given), expected):
+            raise HttpError(
+                401,
+                "the token is missing or wrong",
+                "send the header `Authorization: Bearer TOKEN`",
+                {"www-authenticate": "Bearer"},
             )
 
-    async def _read(self, scope: Scope, receive: Receive) -> Receive:
-        """What gives the application the body, which is all there."""
+    async def _with_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Read the body; returns a ``receive`` that gives it to the application."""
         headers, limit = dict(scope["headers"]), self.limits.body
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return receive
-        closing, length = {"connection": "close"}, headers.get(b"content-length", b"0")
+        close, length = {"connection": "close"}, headers.get(b"content-length", b"0")
         body = None
         if length.isdigit() and int(length[:20]) <= limit:
             try:
-                async with asyncio.timeout(self.limits.arriving):
-                    body = await _body(receive, limit)
+                async with asyncio.timeout(self.limits.receive_timeout):
+                    body = await _read_body(receive, limit)
             except TimeoutError:
-                hint = "send it faster, or less of it"
-                raise Problem(408, "the body did not arrive in time", hint, closing) from None
+                hint = "send it faster, or send less"
+                raise HttpError(408, "the body did not arrive in time", hint, close) from None
         if body is None:
-            await _drain(receive, DRAINED * limit)
-            hint = "ask in several requests"
-            raise Problem(413, f"the body has more than {limit:,} bytes", hint, closing)
+            await _drain(receive, DRAIN_FACTOR * limit)
+            hint = "split it into several requests"
+            raise HttpError(413, f"the body has more than {limit:,} bytes", hint, close)
         return _replay(body, receive)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
         client = scope.get("client") or ("", 0)
-        self.log.say(
+        self.log.write(
             "request",
             method=scope["method"],
             path=scope["path"][:200],
@@ -181,49 +181,50 @@ class Guard:
         )
 
 
-def endpoint_of(path: str) -> str:
-    """What is asked, without who is: a label that has few values."""
+def endpoint_label(path: str) -> str:
+    """The endpoint of a path for metrics: a label with few values."""
     parts = path.split("/")
-    if len(parts) == 4 and parts[1] == "models" and parts[3] in ENDPOINTS:
+    if len(parts) == 4 and parts[1] == "models" and parts[3] in MODEL_ENDPOINTS:
         return f"/models/{{name}}/{parts[3]}"
-    if len(parts) == 2 and (parts[1] in ENDPOINTS or path in (*ALWAYS, "/", "/models", "/docs")):
+    others = (*MONITORING_PATHS, "/", "/models", "/docs")
+    if len(parts) == 2 and (parts[1] in MODEL_ENDPOINTS or path in others):
         return path
     return "other"
 
 
 def _canonical(given: bytes) -> bytes:
-    """The scheme's letters may be of any case."""
+    """The Authorization header with the scheme's case and spaces normalised."""
     scheme, _, rest = given.partition(b" ")
     return b"Bearer " + rest.strip() if scheme.lower() == b"bearer" else given
 
 
-def _refusal(problem: Problem) -> list[Message]:
-    body = error_json(problem.error, problem.hint)
-    headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+def _error_messages(error: HttpError) -> list[Message]:
+    body = error.body
+    headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     headers += [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]
     return [
-        {"type": "http.response.start", "status": problem.status, "headers": headers},
+        {"type": "http.response.start", "status": error.status, "headers": headers},
         {"type": "http.response.body", "body": body},
     ]
 
 
-def _finished(message: Message, method: str) -> Message:
-    """With the headers of every answer; HEAD gets these alone."""
+def _completed(message: Message, method: str) -> Message:
+    """Add the security headers; drop the body of a response to HEAD."""
     if message["type"] == "http.response.start":
-        return {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+        return {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
     return {**message, "body": b""} if method == "HEAD" else message
 
 
-async def _body(receive: Receive, limit: int) -> bytes | None:
-    """All of it; None where it is too large."""
+async def _read_body(receive: Receive, limit: int) -> bytes | None:
+    """The complete body; None if it is too large."""
     size, parts = 0, []
     while size <= limit:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, "the connection was closed", "nobody reads this")
+            raise HttpError(400, "the client closed the connection")
         part = message.get("body", b"")
         size += len(part)
         parts.append(part)
@@ -232,12 +233,12 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
     return None
 
 
-async def _drain(receive: Receive, most: int) -> None:
-    """Read on for a while: who is still sending does not see an answer."""
+async def _drain(receive: Receive, limit: int) -> None:
+    """Read on for a moment: a client that is still sending does not see the response."""
     size = 0
     try:
         async with asyncio.timeout(1.0):
-            while size < most:
+            while size < limit:
                 message = await receive()
                 size += len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):
@@ -247,13 +248,13 @@ async def _drain(receive: Receive, most: int) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    sent = False
 
-    async def inner() -> Message:
-        nonlocal given
-        if given:
+    async def replayed() -> Message:
+        nonlocal sent
+        if sent:
             return await receive()
-        given = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return inner
+    return replayed

@@ -23,7 +23,8 @@ from rankfold.models.grader import Grader, load
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import takes_texts
 from rankfold.serve.batching import Worker
-from rankfold.serve.limits import Limits, Problem
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.search import Question, answer
@@ -87,7 +88,7 @@ class Slot:
         """The model that answers a request from here on."""
         if self.served is None:
             hint = "GET /ready tells when it can"
-            raise Problem(503, f"{self.name} is not loaded yet", hint, {"retry-after": "1"})
+            raise HttpError(503, f"{self.name} is not loaded yet", hint, {"retry-after": "1"})
         return self.served
 
 
@@ -114,7 +115,7 @@ class Models:
         if name is None:
             return next(iter(self.slots.values()))
         if name not in self.slots:
-            raise Problem(404, f"there is no model {name!r:.100}", "GET /models lists the names")
+            raise HttpError(404, f"there is no model {name!r:.100}", "GET /models lists the names")
         return self.slots[name]
 
     def load(self) -> None:
@@ -152,7 +153,7 @@ class Models:
                 self.metrics.swaps[slot.name, "failed"] += 1
                 if not told:
                     hint = getattr(error, "hint", "")
-                    self.log.say(
+                    self.log.write(
                         "cannot read the new model, the old one stays",
                         "error",
                         model=slot.name,
@@ -170,7 +171,7 @@ class Models:
         slot.stamp, slot.failed_at = stamp, None
         seconds = round(time.perf_counter() - start, 3)
         method = slot.served.card["method"]
-        self.log.say("model loaded", model=slot.name, method=method, seconds=seconds)
+        self.log.write("model loaded", model=slot.name, method=method, seconds=seconds)
 
     def _counting(self, name: str) -> Callable[[int], None]:
         def answered(n: int) -> None:

@@ -1,7 +1,7 @@
-"""A connection: what arrives and what is read of the answers, within bounds.
+"""A connection with limits on what arrives and on how long responses stay unread.
 
-uvicorn bounds neither the head of a request, nor how long it takes to arrive, nor how long a client
-leaves its answers unread.
+uvicorn limits neither the headers of a request, nor how long it takes to arrive, nor how long a
+client leaves its responses unread.
 """
 
 from __future__ import annotations
@@ -11,56 +11,54 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from rankfold.serve.limits import Limits, error_json
-from rankfold.serve.middleware import HEADERS
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
+from rankfold.serve.middleware import SECURITY_HEADERS
 
-READ = 2**14  # bytes that have to be read of what was written, in the time that may be idle
-Refusal = tuple[int, str, str]  # status, error, hint
-BROKEN: Refusal = (400, "that is no HTTP request", "speak HTTP/1.1")
-TOO_LARGE: Refusal = (431, "the head of the request is too large", "send fewer headers")
+MIN_READ = 2**14  # bytes of a response that a client must read within the idle timeout
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's, with bounds on heads, on connections, and on how long nobody reads an answer."""
+    """uvicorn's protocol with limits on headers, connections and unread responses."""
 
-    bounds = Limits()
-    _timer: asyncio.TimerHandle | None = None  # of what is to arrive
-    _reader: asyncio.TimerHandle | None = None  # of what is to be read
-    _answering: RequestResponseCycle | None = None  # others wait behind it
-    _refusal: Refusal | None = None  # what is said after the answers that are due
-    _head = 0  # bytes since the last head was complete, or since the connection was made
-    _fields = 0  # bytes of the address and the headers of this request
-    _inside = False  # a body: what arrives is no head
+    limits = Limits()
+    _arrival_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
+    _current: RequestResponseCycle | None = None  # pipelined requests wait for it
+    _error: HttpError | None = None  # sent after the responses that are due
+    _unparsed = 0  # bytes since the headers of the last request were complete
+    _header_bytes = 0  # of this request: its URL and headers
+    _in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.bounds.connections:
-            self._end((503, "too many connections", "close some, or try again later"))
+        if len(self.connections) > self.limits.connections:
+            self._end(HttpError(503, "too many connections", "close some, or try again later"))
             return
-        self._wait()
+        self._start_arrival_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self._stop_watching()
-        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
-            if cycle is not None and not cycle.response_complete:  # uvicorn tells only the last
+        self._stop_arrival_timer()
+        self._stop_read_timer()
+        for cycle in (self._current, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:  # uvicorn notifies only the last
                 cycle.disconnected = True
                 cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing() or self._refusal is not None:
+        if self.transport.is_closing() or self._error is not None:
             return
-        if not self._inside:
-            self._head += len(data)
-            if self._timer is None:
-                self._wait()
+        if not self._in_body:
+            self._unparsed += len(data)
+            if self._arrival_timer is None:
+                self._start_arrival_timer()
         super().data_received(data)
-        if not self._inside and self._head > self.bounds.head and self._refusal is None:
-            self._refuse(TOO_LARGE)
+        if not self._in_body and self._unparsed > self.limits.headers and self._error is None:
+            self._fail(_headers_too_large())
 
     def on_message_begin(self) -> None:
-        self._fields = 0
+        self._header_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -72,29 +70,29 @@ class Protocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._stop_waiting()
-        self._inside, self._head = True, 0
+        self._stop_arrival_timer()
+        self._in_body, self._unparsed = True, 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._inside, self._head = False, 0
+        self._in_body, self._unparsed = False, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._watch()
-        elif self._refusal is not None and self._is_done:
-            self._end(self._refusal)
+            self._start_read_timer()
+        elif self._error is not None and self._all_answered:
+            self._end(self._error)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch()
+        self._start_read_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._stop_watching()
+            self._stop_read_timer()
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
@@ -103,73 +101,79 @@ class Protocol(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        if not self.transport.is_closing():
-            self._refuse(TOO_LARGE if self._fields > self.bounds.head else BROKEN)
+        if self.transport.is_closing():
+            return
+        if self._header_bytes > self.limits.headers:
+            self._fail(_headers_too_large())
+        else:
+            self._fail(HttpError(400, "invalid HTTP request", "send HTTP/1.1"))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
+        self._current = cycle
         super()._start_asgi_task(cycle, app)
 
     @property
-    def _is_done(self) -> bool:
-        """Whether all that was asked is answered."""
-        return not self.pipeline and (self._answering is None or self._answering.response_complete)
+    def _all_answered(self) -> bool:
+        return not self.pipeline and (self._current is None or self._current.response_complete)
 
     def _count(self, size: int) -> None:
-        """Stops the parser where a head is too large, also one that arrives all at once."""
-        self._fields += size
-        if self._fields > self.bounds.head:
-            raise ValueError("the head is too large")
+        """Stop the parser if the headers are too large, even if they arrive all at once."""
+        self._header_bytes += size
+        if self._header_bytes > self.limits.headers:
+            raise ValueError("the headers are too large")
 
-    def _wait(self) -> None:
-        self._timer = self.loop.call_later(self.bounds.arriving, self._too_slow)
+    def _start_arrival_timer(self) -> None:
+        self._arrival_timer = self.loop.call_later(self.limits.receive_timeout, self._on_late)
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_arrival_timer(self) -> None:
+        if self._arrival_timer is not None:
+            self._arrival_timer.cancel()
+            self._arrival_timer = None
 
-    def _too_slow(self) -> None:
+    def _on_late(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._wait()  # another is still being answered
+            self._start_arrival_timer()  # an earlier request is still being answered
         elif not self.transport.is_closing():
-            self._end((408, "the request did not arrive in time", "send it faster"))
+            self._end(HttpError(408, "the request did not arrive in time", "send it faster"))
 
-    def _watch(self) -> None:
-        """End the connection of who does not read what was written to it."""
-        self._stop_watching()
-        left = self.transport.get_write_buffer_size()
-        self._reader = self.loop.call_later(self.bounds.idle, self._unread, left)
+    def _start_read_timer(self) -> None:
+        """Close the connection later if the client does not read its responses."""
+        self._stop_read_timer()
+        unread = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(self.limits.idle_timeout, self._on_unread, unread)
 
-    def _stop_watching(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _unread(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() > before - READ:
+    def _on_unread(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - MIN_READ:
             self.transport.abort()
         else:
-            self._watch()  # slowly, but it is read
+            self._start_read_timer()  # the client reads slowly, but it does
 
-    def _refuse(self, refusal: Refusal) -> None:
-        """What follows is not read; what was asked before is answered first."""
-        self._stop_waiting()
-        self._refusal = refusal
-        if self._inside and self.pipeline:
-            self.pipeline.popleft()  # the last, whose body is broken
-        elif self._inside or self._is_done:
-            self._end(refusal)
+    def _fail(self, error: HttpError) -> None:
+        """Read no further; send the error after the responses to earlier requests."""
+        self._stop_arrival_timer()
+        self._error = error
+        if self._in_body and self.pipeline:
+            self.pipeline.popleft()  # the last request, whose body is broken
+        elif self._in_body or self._all_answered:
+            self._end(error)
 
-    def _end(self, refusal: Refusal) -> None:
-        """Answer where there is no request to answer, and close."""
-        self._stop_waiting()
-        status, error, hint = refusal
-        body = error_json(error, hint)
-        headers = [(b"content-type", b"application/json"), *HEADERS]
+    def _end(self, error: HttpError) -> None:
+        """Send an error without a request, and close."""
+        self._stop_arrival_timer()
+        body = error.body
+        headers = [(b"content-type", b"application/json"), *SECURITY_HEADERS]
         lines = [b"%s: %s\r\n" % header for header in headers]
-        head = b"HTTP/1.1 %d \r\n" % status
-        end = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(b"".join([head, *lines, end, body]))
+        first = b"HTTP/1.1 %d \r\n" % error.status
+        last = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(b"".join([first, *lines, last, body]))
         self.transport.close()
-        self._watch()
+        self._start_read_timer()
+
+
+def _headers_too_large() -> HttpError:
+    return HttpError(431, "the request headers are too large", "send fewer or shorter headers")

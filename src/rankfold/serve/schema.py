@@ -1,4 +1,4 @@
-"""What requests may say, as pydantic checks it and the OpenAPI document tells it."""
+"""The requests and responses: pydantic checks requests, the OpenAPI document describes both."""
 
 from __future__ import annotations
 
@@ -8,123 +8,125 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from rankfold.models.grader import USUAL_FPR
-from rankfold.serve.limits import Limits, Problem
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 
-ASKS = ("queries", "history", "text", "candidates")
-LISTS_OF_KEYS = ("queries", "history", "candidates", "exclude", "allow")
-MOST_KEY = 1024  # characters
-MOST_LIKE = 100  # characters of what keys are looked for by
-USUAL_K = 10
+SEARCH_INPUTS = ("queries", "history", "text", "candidates")  # a request has exactly one of them
+KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow")
+MAX_KEY_LENGTH = 1024
+MAX_LIKE_LENGTH = 100
+DEFAULT_K = 10
 
-Key = Annotated[str, Field(max_length=MOST_KEY)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Value = (
-    Annotated[str, Field(max_length=MOST_KEY)]
-    | bool
-    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
-    | Annotated[float, Field(allow_inf_nan=False)]
-    | None
-)
+Text = Annotated[str, Field(max_length=MAX_KEY_LENGTH)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Key = Annotated[Text | Integer, Field(title="key")]
+Value = Text | bool | Integer | Annotated[float, Field(allow_inf_nan=False)] | None
 Body = TypeVar("Body", bound=BaseModel)
 
+# ---------------------------------------------------------------------------------- requests
 
-class Strict(BaseModel):
-    """Nothing is guessed: a number is no text, and an unknown name is an error."""
+
+class StrictModel(BaseModel):
+    """A body without conversions: a number is not a string, and an unknown name is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Search(Strict):
-    """What POST /search takes; ``search_body`` adds the limits."""
+class SearchRequest(StrictModel):
+    """The body of POST /search; ``search_request`` adds the limits."""
 
     queries: list[Any] = Field(default_factory=list)
     history: list[Any] = Field(default_factory=list)
     text: Any = None
     candidates: list[Any] = Field(default_factory=list)
-    k: int = USUAL_K
+    k: int = DEFAULT_K
     exclude: list[Any] = Field(default_factory=list)
     allow: list[Any] | None = None
     include_seen: bool = False
 
 
-class Grade(Strict):
-    """What POST /grade takes."""
+class GradeRequest(StrictModel):
+    """The body of POST /grade; ``grade_request`` adds the limits."""
 
     rows: list[dict[str, Any]]
     fpr: float = USUAL_FPR
 
 
-class HistoryOf(BaseModel):
-    """What GET /history takes."""
+class HistoryRequest(BaseModel):
+    """The parameters of GET /history."""
 
     model_config = ConfigDict(extra="forbid")
-    query: str = Field(max_length=MOST_KEY, description="a known query")
+    query: str = Field(max_length=MAX_KEY_LENGTH, description="key of a known query")
 
 
-class Keys(BaseModel):
-    """What GET /keys takes."""
-
-    model_config = ConfigDict(extra="forbid")
-    side: Literal["query", "candidate"] = "candidate"
-    like: str = Field(default="", max_length=MOST_LIKE, description="that keys or texts contain")
-    limit: int = Field(default=10, ge=1, le=100)
-
-
-class Nothing(BaseModel):
-    """What the others take."""
+class KeysRequest(BaseModel):
+    """The parameters of GET /keys."""
 
     model_config = ConfigDict(extra="forbid")
+    side: Literal["query", "candidate"] = Field(
+        default="candidate", description="which keys to look up"
+    )
+    like: str = Field(
+        default="", max_length=MAX_LIKE_LENGTH, description="text that the key or its text contains"
+    )
+    limit: int = Field(default=10, ge=1, le=100, description="how many keys to return")
 
 
-def search_body(limits: Limits) -> type[Search]:
-    """With the limits, in the document too."""
+def search_request(limits: Limits) -> type[SearchRequest]:
     keys = Annotated[list[Key], Field(max_length=limits.keys)]
-    asked = Annotated[list[Key], Field(min_length=1, max_length=limits.batch)]
+    inputs = Annotated[list[Key], Field(min_length=1, max_length=limits.batch)]
     text = Annotated[str, Field(max_length=limits.text)]
     texts = Annotated[list[text], Field(min_length=1, max_length=limits.batch)]
-    many = Annotated[list[keys], Field(min_length=1, max_length=limits.batch)]
+    histories = Annotated[list[keys], Field(min_length=1, max_length=limits.batch)]
+    k = Annotated[int, Field(ge=1, le=limits.k)]
     fields: dict[str, Any] = {
-        "queries": (asked, _field("keys of known queries")),
-        "history": (keys | many, _field("what a new query chose, or a list of such histories")),
-        "text": (text | texts, _field("a new query, or several, of a model that ranks by text")),
-        "candidates": (asked, _field("keys of candidates: those like them are found")),
-        "k": (Annotated[int, Field(ge=1, le=limits.k)], USUAL_K),
-        "exclude": (keys, _field("candidates that are not returned")),
-        "allow": (keys, _field("the candidates that may be returned; without it, all")),
-        "include_seen": (bool, Field(default=False, description="also what it chose before")),
+        "queries": (inputs, _optional("rank for known queries")),
+        "history": (
+            keys | histories,
+            _optional("rank for a new query by the candidates it chose; or for a list of such"),
+        ),
+        "text": (text | texts, _optional("rank for a text, or for a list of texts")),
+        "candidates": (inputs, _optional("find candidates similar to these")),
+        "k": (k, Field(default=DEFAULT_K, description="how many candidates to return")),
+        "exclude": (keys, _optional("candidates that are not returned")),
+        "allow": (keys, _optional("only these candidates are returned")),
+        "include_seen": (
+            bool,
+            Field(default=False, description="also return candidates in the query's history"),
+        ),
     }
-    return create_model("SearchBody", __base__=Search, **fields)
+    return create_model("SearchRequest", __base__=SearchRequest, **fields)
 
 
-def grade_body(limits: Limits) -> type[Grade]:
-    name = Annotated[str, Field(max_length=MOST_KEY)]
-    rows = Annotated[list[dict[name, Value]], Field(min_length=1, max_length=limits.rows)]
+def grade_request(limits: Limits) -> type[GradeRequest]:
+    rows = Annotated[list[dict[Text, Value]], Field(min_length=1, max_length=limits.rows)]
     fpr = Annotated[float, Field(gt=0, lt=1)]
-    about = "at most this share of the rows below a grade gets it"
+    about_fpr = "false-positive rate: at most this share of the rows below a grade gets it"
     fields: dict[str, Any] = {
-        "rows": (rows, Field(description="columns and their values; null: missing")),
-        "fpr": (fpr, Field(default=USUAL_FPR, description=about)),
+        "rows": (rows, Field(description="values by column name; null is a missing value")),
+        "fpr": (fpr, Field(default=USUAL_FPR, description=about_fpr)),
     }
-    return create_model("GradeBody", __base__=Grade, **fields)
+    return create_model("GradeRequest", __base__=GradeRequest, **fields)
 
 
-def _field(description: str) -> FieldInfo:
+def _optional(description: str) -> FieldInfo:
     return cast("FieldInfo", Field(default=None, description=description))
 
 
-def document(body: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a body. Those that ask for lists ask in one way."""
+def json_schema(body: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a request body."""
     schema = body.model_json_schema()
-    assert "$defs" not in schema, "it has to stand alone"
+    assert "$defs" not in schema, "the schema is embedded in another document"
     for entry in schema["properties"].values():
         if entry.get("default", 0) is None:
-            del entry["default"]  # it may be left out, not null
-    if issubclass(body, Search):
-        schema["oneOf"] = [{"required": [name]} for name in ASKS]
+            del entry["default"]  # it may be absent, not null
+    if issubclass(body, SearchRequest):
+        schema["oneOf"] = [{"required": [name]} for name in SEARCH_INPUTS]
     return schema
 
 
-def parameters(query: type[BaseModel]) -> list[dict[str, Any]]:
-    """The same for what stands in an address."""
+def query_parameters(query: type[BaseModel]) -> list[dict[str, Any]]:
+    """The OpenAPI entries of URL parameters."""
     schema = query.model_json_schema()
     required = schema.get("required", [])
     return [
@@ -139,30 +141,32 @@ def parameters(query: type[BaseModel]) -> list[dict[str, Any]]:
     ]
 
 
-def checked(body: type[Body], content: bytes) -> Body:
-    """A body that is as it should be; a Problem says what is not."""
+def parse_body(body: type[Body], content: bytes) -> Body:
+    """A checked body; an HttpError names what is wrong with it."""
     try:
         return body.model_validate_json(content)
     except ValidationError as error:
-        raise explained(error) from None
+        raise explain(error) from None
 
 
-def explained(error: ValidationError) -> Problem:
-    """The error that is about the deepest place: of several readings, the one that came closest."""
-    found = max(error.errors(include_url=False, include_context=False), key=lambda e: len(e["loc"]))
-    place = [str(part) for part in found["loc"] if not _is_type(part)]
-    message = found["msg"][:1].lower() + found["msg"][1:]
-    if found["type"] == "string_type" and place[0] in LISTS_OF_KEYS:
-        message = "a key is a text or an integer of 64 bits"  # both readings failed
-    elif place[:1] == ["rows"] and len(place) > 2:  # of a column, all readings failed
-        message = "a value is a text, a finite number, true, false or null"
-    where = f"{'.'.join(place)[:200]}: " if place else ""
-    return Problem(400, f"{where}{message}", _HINTS.get(found["type"], "/docs tells what is taken"))
+def explain(error: ValidationError) -> HttpError:
+    """Name the deepest error: of several readings of a value, the one that came closest."""
+    details = error.errors(include_url=False, include_context=False)
+    deepest = max(details, key=lambda detail: len(detail["loc"]))
+    path = [str(part) for part in deepest["loc"] if not _is_type(part)]
+    message = deepest["msg"][:1].lower() + deepest["msg"][1:]
+    if deepest["type"] == "string_type" and path[0] in KEY_LISTS:
+        message = "a key must be a string or a 64-bit integer"  # it is neither
+    elif path[:1] == ["rows"] and len(path) > 2:  # a column's value is of no accepted type
+        message = "a value must be a string, a finite number, true, false or null"
+    where = f"{'.'.join(path)[:200]}: " if path else ""
+    hint = _HINTS.get(deepest["type"], "see /docs for the accepted fields")
+    return HttpError(400, f"{where}{message}", hint)
 
 
 _HINTS = {
-    "too_long": "ask in several requests",
-    "json_invalid": "send a JSON object, in UTF-8",
+    "too_long": "split it into several requests",
+    "json_invalid": "send a JSON object in UTF-8",
     "model_type": "send a JSON object",
 }
 
@@ -174,58 +178,58 @@ def _is_type(part: int | str) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------------- responses
 
 
-class ErrorAnswer(BaseModel):
+class ErrorResponse(BaseModel):
     error: str
     hint: str
 
 
-class Found(BaseModel):
+class ScoredCandidate(BaseModel):
     candidate: str | int
     score: float | None
     text: str | None = None
 
 
-class ListAnswer(BaseModel):
+class Ranking(BaseModel):
     query: Any
-    candidates: list[Found]
+    candidates: list[ScoredCandidate]
 
 
-class SearchAnswer(BaseModel):
-    results: list[ListAnswer]
+class SearchResponse(BaseModel):
+    results: list[Ranking]
 
 
-class RowAnswer(BaseModel):
+class GradedRow(BaseModel):
     score: float | None
     grade: str
 
 
-class GradeAnswer(BaseModel):
-    results: list[RowAnswer]
+class GradeResponse(BaseModel):
+    results: list[GradedRow]
 
 
-class Chosen(BaseModel):
+class HistoryCandidate(BaseModel):
     candidate: str | int
     text: str | None = None
 
 
-class HistoryAnswer(BaseModel):
+class HistoryResponse(BaseModel):
     query: str | int
-    candidates: list[Chosen]
+    candidates: list[HistoryCandidate]
 
 
-class KeyAnswer(BaseModel):
+class KeyWithText(BaseModel):
     key: str | int
     text: str | None = None
 
 
-class KeysAnswer(BaseModel):
-    keys: list[KeyAnswer]
+class KeysResponse(BaseModel):
+    keys: list[KeyWithText]
 
 
-class CardAnswer(BaseModel):
+class CardResponse(BaseModel):
     name: str
     method: str
     data_kind: str
@@ -242,9 +246,9 @@ class CardAnswer(BaseModel):
     grades: list[str] | None = None
 
 
-class ModelsAnswer(BaseModel):
+class ModelsResponse(BaseModel):
     models: list[str]
 
 
-class StateAnswer(BaseModel):
+class StatusResponse(BaseModel):
     status: str

@@ -15,7 +15,8 @@ from pydantic_core import to_json
 from torch import Tensor
 
 from rankfold.models.ranker import Ranker
-from rankfold.serve.limits import Limits, Problem
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 from rankfold.types import Interactions, Key, TopK, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
@@ -50,18 +51,18 @@ def check_size(question: Question, limits: Limits) -> None:
     lists, hint = len(question.asked), "ask in several requests, or for a smaller k"
     if lists * question.k > limits.results:
         told = f"{lists:,} lists of {question.k:,} are more than {limits.results:,} results"
-        raise Problem(400, told, hint)
+        raise HttpError(400, told, hint)
     if lists * len(question.exclude) > limits.excluded:
         told = f"{lists:,} lists without {len(question.exclude):,} candidates each"
         hint = "ask in several requests, or exclude fewer"
-        raise Problem(400, f"exclude: {told} are more than {limits.excluded:,}", hint)
+        raise HttpError(400, f"exclude: {told} are more than {limits.excluded:,}", hint)
 
 
 @torch.inference_mode()
-def answer(ranker: Ranker, questions: Sequence[Question]) -> list[bytes | Problem]:
+def answer(ranker: Ranker, questions: Sequence[Question]) -> list[bytes | HttpError]:
     """A JSON document for each question of one group, or what is wrong with it."""
     found = _resolved(ranker, questions)
-    good = [place for place, rows in enumerate(found) if not isinstance(rows, Problem)]
+    good = [place for place, rows in enumerate(found) if not isinstance(rows, HttpError)]
     answers: list[Any] = list(found)
     if good:
         documents = _ranked(ranker, [questions[p] for p in good], [found[p] for p in good])
@@ -74,7 +75,7 @@ def answer(ranker: Ranker, questions: Sequence[Question]) -> list[bytes | Proble
 
 
 def _resolved(ranker: Ranker, questions: Sequence[Question]) -> list[Any]:
-    """What each question is about: rows, a list of rows for each history, texts; or a Problem."""
+    """What each question is about: rows, a list of rows for each history, texts; or a HttpError."""
     about = questions[0].about
     if about == "text":
         return [question.asked for question in questions]
@@ -86,13 +87,13 @@ def _resolved(ranker: Ranker, questions: Sequence[Question]) -> list[Any]:
     rows = _rows(ranker.candidates, flat, "candidate")
     return [
         found
-        if isinstance(found, Problem)
+        if isinstance(found, HttpError)
         else [part.unique() for part in found.split([len(history) for history in question.asked])]
         for question, found in zip(questions, rows, strict=True)
     ]
 
 
-def _rows(keys: Vocabulary, lists: Sequence[Sequence[Key]], what: str) -> list[Tensor | Problem]:
+def _rows(keys: Vocabulary, lists: Sequence[Sequence[Key]], what: str) -> list[Tensor | HttpError]:
     """The rows of each list; keys like an unknown one are looked for when nobody else waits."""
     found = keys.find(list(chain.from_iterable(lists))).split([len(each) for each in lists])
     near = len(lists) == 1
@@ -104,11 +105,11 @@ def _rows(keys: Vocabulary, lists: Sequence[Sequence[Key]], what: str) -> list[T
     ]
 
 
-def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> Problem:
+def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     """``near``: the hint names keys that are like it."""
     like = _near(keys, str(key)[:LONGEST]) if near else []
     named = f"did you mean {', '.join(map(repr, like))}?" if like else ""
-    return Problem(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
+    return HttpError(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
 
 
 def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:

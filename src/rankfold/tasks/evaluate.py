@@ -19,9 +19,9 @@ from torch import Tensor
 from rankfold import config
 from rankfold.data.build.align import renumber, rows_of, same_keys
 from rankfold.data.build.tokens import same_tokens
-from rankfold.data.folder import check_pairs, part
 from rankfold.data.folder import load as load_data
-from rankfold.data.read.files import silent
+from rankfold.data.folder import part
+from rankfold.data.integrity import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS, connect
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
@@ -51,7 +51,7 @@ from rankfold.tasks.evaluate_graded import (
     GradedEvaluation,
     evaluate_graded,
 )
-from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts
+from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts, silent
 
 OPTIONS = {"samples": "--bootstrap", "calibration": "--calibration", "seed": "--seed"}
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
@@ -205,7 +205,7 @@ def evaluate_ranking(
     if not specs:
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
     given = check_propensity(propensity)
-    check_pairs(data)
+    check_content(data)
     by_text = takes_texts(ranker.model)
     if by_text:
         _check_texts(ranker, data)

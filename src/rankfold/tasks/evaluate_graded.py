@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from rankfold.data.build.graded import hashes
-from rankfold.data.folder import check_pairs
-from rankfold.data.read.files import silent
+from rankfold.data.integrity import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.metrics.calibration import calibration
@@ -25,7 +24,7 @@ from rankfold.metrics.graded import (
 )
 from rankfold.metrics.roc import passing, run_ends
 from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
-from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
 
 GRADED_DEFAULTS = (
     "tpr@fpr=.01",
@@ -148,7 +147,7 @@ def evaluate_graded(
     if not specs:
         raise UserError("no metric was asked for", hint=f"say {', '.join(GRADED_DEFAULTS)}")
     given = data.graded(split)
-    check_pairs(data)
+    check_content(data)
     rows = matched(grader, data, given)
     known = rows.grades >= 0
     rows = rows.select(known.nonzero().flatten())

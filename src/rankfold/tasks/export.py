@@ -19,13 +19,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.data.read.files import Reading, silent, spool_frames
+from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.plain import ASKED, write_plain
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.storage.json_text import as_json
-from rankfold.types import Progress, Side, Vocabulary
+from rankfold.types import Progress, Side, Vocabulary, silent
 
 BLOCK_BYTES = 2**26  # of vectors at a time
 

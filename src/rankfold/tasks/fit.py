@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rankfold import config
-from rankfold.data.build.graded import hashes, joined
-from rankfold.data.folder import check_pairs
+from rankfold.data.build.graded import hashes, train_and_validation
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import connect, device_of, standing
 from rankfold.errors import UserError, enough_memory
@@ -109,7 +109,7 @@ class Job:
         data, train = self.data, self.data.train
         if isinstance(train, Graded):
             every = data if self.comm.size == 1 else as_data(self.given)
-            return replace(data, train=joined(every, self.comm), validation=None)
+            return replace(data, train=train_and_validation(every, self.comm), validation=None)
         return replace(data, train=train.union(data.split("validation")), validation=None)
 
     def identity(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
             f"{name} ranks by the texts of queries, and the data has none",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
-    check_pairs(job.data)
+    check_content(job.data)
     _check_metric(job)
     job = replace(job, how=replace(how, metric=_metric(job)), is_chosen=_is_telling(job))
     if job.out is not None and comm.rank == 0:

@@ -12,9 +12,9 @@ import polars as pl
 import torch
 
 from rankfold import config
-from rankfold.data.build.side_features import dropped
-from rankfold.data.read.files import BadRows, Reading, expand, silent, spool_frames
-from rankfold.data.read.queries import Asked, Questions, read_questions
+from rankfold.data.read.files import expand
+from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
+from rankfold.data.read.reading import BadRows, Reading, spool_frames
 from rankfold.data.read.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
@@ -23,7 +23,7 @@ from rankfold.models.grader import USUAL_FPR, Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import takes_texts
 from rankfold.storage import folder
-from rankfold.types import Progress, TopK
+from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
@@ -147,9 +147,9 @@ def _rank(
         reading = Reading(Path(scratch), progress=progress)
         files = expand(sources)
         if takes_texts(ranker.model):
-            asked = read_questions(files, Asked(how.query, how.text), reading)
+            asked = read_queries(files, QueryColumns(how.query, how.text), reading)
         else:
-            asked = Questions(_keys(files, how.query, reading), None)
+            asked = QueryRows(_keys(files, how.query, reading), None)
         done.left_out = _left_out(reading, strict=how.strict)
         keys = ranker.queries.keys if asked.texts is None else asked.keys
         rank = _rank_keys if asked.texts is None else _rank_texts
@@ -168,7 +168,7 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
 
 
 def _told(bad: BadRows) -> dict[str, Any]:
-    return {"dropped": dropped(bad)} if bad.counts else {}
+    return {"dropped": bad.summary()} if bad.counts else {}
 
 
 def _check_out(out: Path) -> None:
@@ -209,7 +209,7 @@ def _keys(files: Sequence[Path], column: str | None, reading: Reading) -> pl.Ser
 
 
 def _rank_keys(
-    ranker: Ranker, asked: Questions, how: Prediction, done: Done, progress: Progress
+    ranker: Ranker, asked: QueryRows, how: Prediction, done: Done, progress: Progress
 ) -> Iterator[pl.DataFrame]:
     """The lists of the distinct keys, in the order of their first appearance, block by block."""
     keys = asked.keys.drop_nulls().unique(maintain_order=True)
@@ -237,7 +237,7 @@ def _rank_keys(
 
 
 def _rank_texts(
-    ranker: Ranker, asked: Questions, how: Prediction, done: Done, progress: Progress
+    ranker: Ranker, asked: QueryRows, how: Prediction, done: Done, progress: Progress
 ) -> Iterator[pl.DataFrame]:
     """The lists of texts, block by block."""
     total = len(asked.keys) - asked.keys.null_count()

@@ -10,6 +10,10 @@ This package and everything that trains imports only torch and numpy when it is 
 """
 
 from rankfold.types.data import (
+    SPLITS,
+    TEST,
+    TRAIN,
+    VALIDATION,
     Columns,
     Dataset,
     Features,
@@ -21,6 +25,8 @@ from rankfold.types.data import (
     SplitName,
     Texts,
     from_pairs,
+    silent,
+    to_tensors,
 )
 from rankfold.types.fitting import (
     Method,
@@ -49,6 +55,10 @@ from rankfold.types.vocabulary import (
 )
 
 __all__ = [
+    "SPLITS",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
     "Batch",
     "Columns",
     "Comm",
@@ -79,4 +89,6 @@ __all__ = [
     "TopK",
     "Vocabulary",
     "from_pairs",
+    "silent",
+    "to_tensors",
 ]

@@ -16,19 +16,25 @@ Kind = Literal["interactions", "texts", "graded"]
 SplitName = Literal["train", "validation", "test"]
 Side = Literal["query", "candidate"]
 Progress = Callable[[str, float], None]
-"""``(what is being done, share of it that is done)``; called now and then by long work."""
+"""``(what is being done, share done)``; called now and then by long work."""
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = 0, 1, 2  # a split as a number: its place in SPLITS
+
+
+def silent(_what: str, _share: float) -> None:
+    """A ``Progress`` that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interactions:
-    """What each query chose: a CSR matrix of grades, queries by candidates.
+    """The candidates that each query chose: a CSR matrix of grades, queries by candidates.
 
-    Within a query the candidates ascend and none is repeated. The tensors may be memory-mapped:
-    they are read, never written.
+    Within a query the candidates ascend without repeats. The tensors may be memory-mapped: they
+    are never written to.
     """
 
     offsets: Tensor  # [M + 1] int64
-    candidates: Tensor  # [nnz] int32, or int64 where N needs it
+    candidates: Tensor  # [nnz] int32, or int64 if M or N needs it
     grades: Tensor | None  # [nnz] float32, all > 0; None: all 1
     n_candidates: int
 
@@ -60,7 +66,7 @@ class Interactions:
         return Interactions(offsets, self.candidates[places], grades, self.n_candidates)
 
     def part(self, start: int, stop: int) -> Interactions:
-        """The rows from ``start`` to ``stop``; the pairs are shared, not copied."""
+        """The rows from ``start`` to ``stop``. The pairs are shared, not copied."""
         offsets = self.offsets[start : stop + 1]
         pairs = slice(int(offsets[0]), int(offsets[-1]))
         grades = None if self.grades is None else self.grades[pairs]
@@ -75,7 +81,7 @@ class Interactions:
         return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries)
 
     def union(self, other: Interactions) -> Interactions:
-        """The pairs of both; where a pair is in both, the grade of ``other``."""
+        """The pairs of both. A pair in both has its grade from ``other``."""
         n = self.n_candidates
         ours, theirs = self.query_of_pair().long(), other.query_of_pair().long()
         pairs = torch.cat([ours * n + self.candidates, theirs * n + other.candidates])
@@ -105,7 +111,7 @@ class Interactions:
 def from_pairs(
     queries: Tensor, candidates: Tensor, grades: Tensor | None, shape: tuple[int, int]
 ) -> Interactions:
-    """CSR of pairs already sorted by query, then candidate, without repeats."""
+    """CSR of pairs that are sorted by query, then candidate, without repeats."""
     n_queries, n_candidates = shape
     counts = torch.bincount(queries, minlength=n_queries)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -113,13 +119,19 @@ def from_pairs(
     return Interactions(offsets, candidates.to(dtype), grades, n_candidates)
 
 
+def to_tensors(part: Interactions | Graded | Features | Texts) -> dict[str, Tensor]:
+    """The tensors of a part by the names of its fields, without those that are None."""
+    names = type(part).__slots__
+    return {n: t for n in names if isinstance(t := getattr(part, n), Tensor)}
+
+
 def _places(offsets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Where some rows of a CSR stand: their own offsets, and the places of all they hold."""
+    """Some rows of a CSR: their new offsets, and the places of their entries."""
     starts = offsets[rows]
     counts = offsets[rows + 1] - starts
-    own = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    shift = torch.repeat_interleave(starts - own[:-1], counts)
-    return own, torch.arange(len(shift), device=shift.device) + shift
+    new = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    shift = torch.repeat_interleave(starts - new[:-1], counts)
+    return new, torch.arange(len(shift), device=shift.device) + shift
 
 
 def _grades(pairs: Interactions) -> Tensor:
@@ -130,7 +142,7 @@ def _grades(pairs: Interactions) -> Tensor:
 class Texts:
     """One side's texts as token ids: text i is ``tokens[offsets[i] : offsets[i + 1]]``.
 
-    Tokens stand in the order of the words; those of bags, which have weights, in any.
+    Tokens are in the order of the words. Bags have weights, and their tokens are in any order.
     """
 
     offsets: Tensor  # [n + 1] int64
@@ -158,7 +170,7 @@ class Texts:
         return Texts(offsets - offsets[0], self.tokens[own], weights)
 
     def join(self, other: Texts) -> Texts:
-        """These texts, then those of ``other``; both have weights, or neither."""
+        """These texts, then those of ``other``. Both have weights, or neither has."""
         weights = None
         if self.weights is not None and other.weights is not None:
             weights = torch.cat([self.weights, other.weights])
@@ -172,18 +184,29 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns of features mean; travels with a model as plain JSON."""
+    """The schema of feature columns. A model stores it as plain JSON."""
 
     numbers: tuple[str, ...]  # names, ascending
-    levels: Mapping[str, tuple[str, ...]]  # of each categorical column, its values, both ascending
+    levels: Mapping[str, tuple[str, ...]]  # the values of each categorical column, both ascending
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as plain JSON."""
+        levels = {name: list(values) for name, values in self.levels.items()}
+        return {"numbers": list(self.numbers), "levels": levels}
+
+    @staticmethod
+    def from_json(meta: Mapping[str, Any]) -> Columns:
+        """The schema that ``to_json`` wrote."""
+        levels = {name: tuple(values) for name, values in sorted(dict(meta["levels"]).items())}
+        return Columns(tuple(meta["numbers"]), levels)
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of one side's rows besides their pairs."""
+    """The side features of queries or of candidates, row by row."""
 
-    numbers: Tensor  # [n, F] float32, NaN where missing
-    categories: Tensor  # [n, C] int32, places in the levels, -1 where missing or unknown
+    numbers: Tensor  # [n, F] float32; NaN: missing
+    categories: Tensor  # [n, C] int32, places in the levels; -1: missing or unknown
     columns: Columns
 
 
@@ -191,21 +214,21 @@ class Features:
 class Graded:
     """Rows with features and one ordered grade each."""
 
-    numbers: Tensor  # [n, F] float32, NaN where missing
-    categories: Tensor  # [n, C] int32, -1 where unseen
+    numbers: Tensor  # [n, F] float32; NaN: missing
+    categories: Tensor  # [n, C] int32; -1: missing or unknown
     images: Tensor | None  # [n, height, width, channels] uint8
-    grades: Tensor  # [n] int64, 0 is the lowest; -1: not known
+    grades: Tensor  # [n] int64, 0 is the lowest; -1: unknown
 
     def __len__(self) -> int:
         return len(self.grades)
 
     def select(self, rows: Tensor) -> Graded:
-        """Some of the rows [B], in that order."""
+        """The rows ``rows`` [B], in that order."""
         images = None if self.images is None else self.images[rows]
         return Graded(self.numbers[rows], self.categories[rows], images, self.grades[rows])
 
     def part(self, start: int, stop: int) -> Graded:
-        """The rows from ``start`` to ``stop``, shared, not copied."""
+        """The rows from ``start`` to ``stop``. They are shared, not copied."""
         own = slice(start, stop)
         images = None if self.images is None else self.images[own]
         return Graded(self.numbers[own], self.categories[own], images, self.grades[own])
@@ -227,11 +250,11 @@ class Graded:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Prepared data: the splits in one row space, the keys of its rows, what to leave out.
+    """Prepared data: the splits in one row space, the keys of the rows, the excluded pairs.
 
-    Of several processes each may hold the rows of some queries only, from ``first`` on: then
-    splits, excluded pairs, texts and features of queries are those of these; the keys are of all.
-    Of graded rows each holds its share of every split.
+    Among several processes, each may hold a range of queries only, starting at row ``first``. Then
+    the splits, excluded pairs, query texts and query features cover that range, and the keys all
+    queries. Of graded rows, each process holds its share of every split.
     """
 
     kind: Kind
@@ -239,41 +262,41 @@ class Dataset:
     validation: Interactions | Graded | None
     test: Interactions | Graded | None
     queries: Vocabulary
-    candidates: Vocabulary  # for graded data the grades, lowest first, their names as texts
+    candidates: Vocabulary  # graded data: the grades, lowest first, with their names as texts
     query_texts: Texts | None = None
     candidate_texts: Texts | None = None
-    tokenizer: str | None = None  # turned texts into tokens: JSON of `tokenizers`; None: bags given
-    n_tokens: int = 0  # every token of both sides is below it
+    tokenizer: str | None = None  # JSON of `tokenizers`; None: no texts, or bags
+    n_tokens: int = 0  # all tokens of both sides are below it
     query_features: Features | None = None
     candidate_features: Features | None = None
-    columns: Columns | None = None  # of graded rows that come from a table
+    columns: Columns | None = None  # of graded rows; None: they have images alone
     excluded: Interactions | None = None  # pairs that may never be returned
     summary: Mapping[str, Any] = field(default_factory=dict)
-    fingerprint: str = ""  # of the content; equal for equal data
-    first: int = 0  # the row, among those of all queries, of the first that is held here
+    fingerprint: str = ""  # hash of the content
+    first: int = 0  # the row of the first query held here, among all queries
 
     @property
     def n_queries(self) -> int:
-        """Of all, also of those that are not held here."""
+        """The number of all queries, held here or not."""
         return len(self.queries)
 
     def split(self, name: SplitName) -> Interactions:
-        """The pairs of one split; a UserError where the data has none or is graded."""
+        """The pairs of one split. A UserError if the data lacks it or is graded."""
         part = self._part(name)
         if isinstance(part, Graded):
             raise UserError(
                 "this data holds graded rows, not pairs of queries and candidates",
-                hint="`rankfold methods` lists what each method takes",
+                hint="`rankfold methods` lists the data that each method takes",
             )
         return part
 
     def graded(self, name: SplitName) -> Graded:
-        """The graded rows of one split; a UserError where the data has none, or has pairs."""
+        """The graded rows of one split. A UserError if the data lacks it or holds pairs."""
         part = self._part(name)
         if isinstance(part, Interactions):
             raise UserError(
                 "this data holds pairs of queries and candidates, not graded rows",
-                hint="`rankfold methods` lists what each method takes",
+                hint="`rankfold methods` lists the data that each method takes",
             )
         return part
 
@@ -287,7 +310,7 @@ class Dataset:
         return part
 
     def seen(self, split: SplitName) -> Interactions:
-        """What may not be returned when ``split`` is scored: earlier splits and the excluded."""
+        """The pairs to hide when ``split`` is scored: those of earlier splits and the excluded."""
         seen = self.split("train")
         if split == "test" and self.validation is not None:
             seen = seen.union(self.split("validation"))

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.build.align import arrange, merge, news, renumber, rows_of
+from rankfold.data.build.align import arrange, changed_rows, merge, renumber, rows_of
 from rankfold.types import Interactions, Vocabulary, from_pairs
 
 
@@ -63,14 +63,14 @@ def test_news_are_rows_with_another_pair_or_grade(
     both = [*both, ({}, {0: 1.0})]
     known, more = (pairs_of([row[side] for row in both], 5) for side in (0, 1))
     expected = [q for q, (old, new) in enumerate(both) if not new.items() <= old.items()]
-    assert news(known, more).tolist() == expected
+    assert changed_rows(known, more).tolist() == expected
 
 
 def test_grades_that_are_not_given_are_ones() -> None:
     graded = pairs_of([{0: 1.0, 2: 1.0}, {0: 2.0}, {1: 1.0}], 3)
     plain = Interactions(graded.offsets, graded.candidates, None, 3)
-    assert news(graded, plain).tolist() == news(plain, graded).tolist() == [1]
-    assert news(plain, plain).tolist() == []
+    assert changed_rows(graded, plain).tolist() == changed_rows(plain, graded).tolist() == [1]
+    assert changed_rows(plain, plain).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.data import folder
-from rankfold.data.build.features import doubt, open_table, read
+from rankfold.data.build.features import doubt, read
 from rankfold.data.prepare import prepare
+from rankfold.data.read.keyed_tables import open_table
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Features, Interactions, Vocabulary
 
@@ -423,7 +424,7 @@ def test_the_key_column_is_that_of_the_pairs_else_the_first(
     first = items.select("item", "kind", "weight").rename({"item": "sku"})
     for other in (
         prepare(ratings, candidate_features=first),
-        prepare(ratings.rename({"item": "x"}), candidate="x", candidate_features=first),
+        prepare(ratings.rename({"item": "x"}), candidate_column="x", candidate_features=first),
     ):
         assert other.fingerprint == data.fingerprint
     with pytest.raises(UserError, match="no key in common"):

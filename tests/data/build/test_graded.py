@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from rankfold import fit
 from rankfold.data import folder
 from rankfold.data.build import graded
-from rankfold.data.build.graded import Splitting, assign, read_rows
-from rankfold.data.build.grades import GradedRows, spelled
+from rankfold.data.build.graded import SplitOptions, assign
+from rankfold.data.build.grades import GradedRows, as_words
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
-from rankfold.data.read.files import LINE, Reading
 from rankfold.data.read.graded_rows import RawRows
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Graded, SplitName
 
@@ -46,7 +47,7 @@ def patients() -> pl.DataFrame:
 
 
 def prepared(table: Any, **options: Any) -> Dataset:
-    return prepare(table, query="id", **(FEATURES | options))
+    return prepare(table, query_column="id", **(FEATURES | options))
 
 
 def ages(data: Dataset) -> dict[str, list[float]]:
@@ -127,7 +128,9 @@ def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> No
         case "dat":
             head = "@relation r\n@attribute __line__ real\n@attribute y {0, 1}\n@data\n"
             path.write_text(head + table.write_csv(include_header=False))
-    data = prepare(path if path.exists() else table, format="features", grade="y", split=(1, 0, 0))
+    data = prepare(
+        path if path.exists() else table, format="features", grade_column="y", split=(1, 0, 0)
+    )
     assert data.columns == Columns(("__line__",), {})
     assert data.graded("train").numbers[:, 0].tolist() == table["__line__"].to_list()
 
@@ -135,13 +138,13 @@ def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> No
 def test_several_files_are_one_table(patients: pl.DataFrame, tmp_path: Path) -> None:
     patients[:11].write_csv(tmp_path / "a.csv")
     patients[11:].write_parquet(tmp_path / "b.parquet")
-    data = prepare(tmp_path / "a.csv", tmp_path / "b.parquet", query="id", **FEATURES)
+    data = prepare(tmp_path / "a.csv", tmp_path / "b.parquet", query_column="id", **FEATURES)
     assert data.fingerprint == prepared(patients).fingerprint
 
 
 def test_levels_are_those_of_train_alone(patients: pl.DataFrame) -> None:
     late = patients.with_columns(sex=pl.lit("x"))
-    data = prepare(train=patients, test=late, validation_share=0.0, query="id", **FEATURES)
+    data = prepare(train=patients, test=late, validation_share=0.0, query_column="id", **FEATURES)
     assert data.columns is not None
     assert data.columns.levels == {"sex": ("f", "m")}
     assert data.graded("test").categories.unique().tolist() == [-1]
@@ -199,7 +202,7 @@ def test_codes_of_a_type_of_text_are_categories(
     with pytest.raises(UserError, match=r"'code' of the table holds Float64, .* with text"):
         read_rows(whole.with_columns(code=pl.lit(1.5)), data.columns)
     assert prepared(tmp_path / "t.csv").summary["numbers"] == 2  # a CSV has no types
-    both = prepare(train=tmp_path / "t.csv", test=table, query="id", **FEATURES)
+    both = prepare(train=tmp_path / "t.csv", test=table, query_column="id", **FEATURES)
     assert both.summary["numbers"] == 1
 
 
@@ -208,7 +211,7 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
     lines[40] = f"n. d.,{lines[40].partition(',')[2]}"
     for n, place in ((600, "doubtful"), (3000, "left_out")):  # 3,000 levels are too many
         (tmp_path / "t.csv").write_text("\n".join(["dose,mixed,y", *lines[:n]]))
-        data = prepare(tmp_path / "t.csv", format="features", grade="y")
+        data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
         why = {entry["column"]: entry["why"] for entry in data.summary[place]}
         assert why["dose"].endswith("'n. d.' (t.csv:42) is no number")
         assert "no number" not in why.get("mixed", "")
@@ -218,7 +221,7 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
 def test_decimal_commas_are_told(tmp_path: Path) -> None:
     lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
     (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
-    data = prepare(tmp_path / "t.csv", format="features", grade="y")
+    data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
     why = "'0,0' (t.csv:2) is no number: decimals have a point, thousands no mark"
     assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
 
@@ -235,7 +238,9 @@ def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame
 
 @pytest.mark.parametrize("values", [[2, 10, 1], ["2", "10", "1"], [2.0, 10.0, 1.0]], ids=str)
 def test_numbers_ascend(values: list[Any]) -> None:
-    data = prepare(pl.DataFrame({"x": range(30), "y": values * 10}), format="features", grade="y")
+    data = prepare(
+        pl.DataFrame({"x": range(30), "y": values * 10}), format="features", grade_column="y"
+    )
     assert data.summary["grade_names"] == ["1", "2", "10"]
     train = data.graded("train")
     expected = [[1, 2, 0][int(x) % 3] for x in train.numbers[:, 0]]
@@ -244,7 +249,7 @@ def test_numbers_ascend(values: list[Any]) -> None:
 
 def test_numbers_may_be_given_an_order_in_any_spelling() -> None:
     table = pl.DataFrame({"x": range(30), "y": ["1.0", "2", "3"] * 10})
-    data = prepare(table, format="features", grade="y", grades=[3, 2, 1])
+    data = prepare(table, format="features", grade_column="y", grades=[3, 2, 1])
     assert data.summary["grade_names"] == ["3", "2", "1"]
     assert data.graded("train").grades.tolist() == [
         2 - int(x) % 3 for x in data.graded("train").numbers[:, 0]
@@ -304,7 +309,7 @@ def test_shares_hold_for_each_grade(
 ) -> None:
     rows = graded_rows(counts)
     parts = (1 - sum(shares), *shares)
-    splits = assign(rows, Splitting(parts, 0.1, seed))
+    splits = assign(rows, SplitOptions(parts, 0.1, seed))
     assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
     for grade, n in enumerate(counts):
         found = np.bincount(splits[rows.grades == grade], minlength=3)
@@ -315,7 +320,7 @@ def test_shares_hold_for_each_grade(
                 assert abs(found[number] - parts[number] * n) <= 1
             else:
                 assert found[number] == 0
-    again = assign(rows, Splitting(parts, 0.1, seed))
+    again = assign(rows, SplitOptions(parts, 0.1, seed))
     assert (again == splits).all()
 
 
@@ -340,7 +345,7 @@ def test_given_files_stay_apart_and_validation_is_carved(
     patients[:24].write_csv(tmp_path / "a.csv")
     patients[24:].write_csv(tmp_path / "b.csv")
     files = {"train": tmp_path / "a.csv", "test": tmp_path / "b.csv"}
-    data = prepare(**files, query="id", validation_share=0.25, **FEATURES)
+    data = prepare(**files, query_column="id", validation_share=0.25, **FEATURES)
     found = ages(data)
     assert found["test"] == [20.5 + i for i in range(24, 30)]
     assert data.summary["validation"]["grades"] == [2, 2, 2]
@@ -863,7 +868,7 @@ def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None
     table = pl.DataFrame({"x": range(10), "y": pl.concat([values] * 5)})
     for grades in (None, ["1", "2"]):
         with pytest.raises(UserError, match=f"the grades in 'y' are {kind}") as caught:
-            prepare(table, format="features", grade="y", grades=grades)
+            prepare(table, format="features", grade_column="y", grades=grades)
         assert "numbers, text or dates" in caught.value.hint
     with pytest.raises(UserError, match=f"the grades in 'y' are {kind}"):
         read_rows(table, Columns(("x",), {}), grade="y", grades=["1", "2"])
@@ -886,7 +891,7 @@ def test_types_that_do_not_go_together_are_told() -> None:
     plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
     for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
         with pytest.raises(UserError, match=r"do not go together.*List") as caught:
-            prepare(train=plain, test=other, format="features", grade="y")
+            prepare(train=plain, test=other, format="features", grade_column="y")
         assert "numbers or text" in caught.value.hint
 
 
@@ -905,7 +910,7 @@ def test_a_grade_without_rows_to_learn_from_is_told() -> None:
             train=ROWS.filter(pl.col("y") != "c"),
             test=ROWS,
             format="features",
-            grade="y",
+            grade_column="y",
             grades="a,b,c",
         )
 
@@ -914,7 +919,7 @@ def test_files_with_other_columns_are_told(tmp_path: Path) -> None:
     ROWS.write_csv(tmp_path / "a.csv")
     ROWS.rename({"x": "z"}).write_csv(tmp_path / "b.csv")
     with pytest.raises(UserError, match=r"b.csv has no column 'x', a.csv has one"):
-        prepare(tmp_path / "*.csv", format="features", grade="y", grades="a,b,c")
+        prepare(tmp_path / "*.csv", format="features", grade_column="y", grades="a,b,c")
 
 
 def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
@@ -931,7 +936,7 @@ def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "e.npy").rename(tmp_path / "e.npz")
     for name in ("b.npz", "c.npz", "d.csv", "e.npz"):
         with pytest.raises(UserError, match=name):
-            prepare(tmp_path / name, format="features", grade="y")
+            prepare(tmp_path / name, format="features", grade_column="y")
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
@@ -955,7 +960,7 @@ def test_sources_refuse_what_they_know_themselves() -> None:
         with pytest.raises(UserError, match="of its own"):
             prepare(source="retinamnist", **options)
     with pytest.raises(UserError, match="take no --grade-column"):
-        prepare(source="retinamnist", grade="y")
+        prepare(source="retinamnist", grade_column="y")
 
 
 def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -999,24 +1004,24 @@ def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
         table = pl.DataFrame(
             {"x": range(20 * n), "y": column.cast(pl.String) if kind == "text" else column}
         )
-        names = prepare(table, format="features", grade="y").summary["grade_names"]
+        names = prepare(table, format="features", grade_column="y").summary["grade_names"]
         assert list(map(float, names)) == sorted(map(float, values))
         if values.dtype.is_integer():
             assert list(map(int, names)) == values.to_list()
         new = read_rows(table, Columns(("x",), {}), grade="y", grades=names).rows
-        assert new.grades.tolist() == [names.index(name) for name in spelled(column, None)]
+        assert new.grades.tolist() == [names.index(name) for name in as_words(column, None)]
 
 
 def test_large_grades_may_be_given_an_order() -> None:
     table = pl.DataFrame({"x": range(30), "y": [2.0, 1e39, 2**63 + 2**20] * 10})
-    data = prepare(table, format="features", grade="y", grades=["1e39", 2**63 + 2**20, "2"])
+    data = prepare(table, format="features", grade_column="y", grades=["1e39", 2**63 + 2**20, "2"])
     assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
 
 
 def test_whole_numbers_with_zeros_behind_a_point_are_the_same_grades() -> None:
     words = ["9007199254740993", "9007199254740993.0", "9007199254740992.", "2"]
     table = pl.DataFrame({"x": range(40), "y": words * 10})
-    names = prepare(table, format="features", grade="y").summary["grade_names"]
+    names = prepare(table, format="features", grade_column="y").summary["grade_names"]
     assert names == ["2", "9007199254740992", "9007199254740993"]
 
 

@@ -18,10 +18,10 @@ from rankfold.data.build.split import (
     by_time,
     carve_queries,
     carve_validation,
+    default_rule,
     parse,
     parse_shares,
     sizes,
-    usual,
 )
 from rankfold.errors import UserError
 
@@ -249,7 +249,7 @@ def test_queries_stay_whole(times: Times, shares: tuple[float, ...]) -> None:
 
 def test_whole_queries_follow_the_seed() -> None:
     pairs = pairs_of([[0, 1]] * 50)
-    rule = parse(usual(whole=True), 0.0)
+    rule = parse(default_rule(by_queries=True), 0.0)
     first = rule.assign(pairs, rng(1))
     assert (first == rule.assign(pairs, rng(1))).all()
     assert (first != rule.assign(pairs, rng(2))).any()

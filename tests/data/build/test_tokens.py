@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rankfold.data import folder
 from rankfold.data.build.tokens import KINDS, n_tokens, same_tokens, tokenise, train_tokenizer
 from rankfold.data.prepare import prepare
-from rankfold.data.read.files import Reading
-from rankfold.data.read.queries import Asked, read_questions
+from rankfold.data.read.queries import QueryColumns, read_queries
+from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 from rankfold.storage import folder as store
 from rankfold.types import Dataset, Interactions, Texts, Vocabulary
@@ -426,7 +426,7 @@ def test_rows_are_numbered_as_predict_numbers_them(tmp_path: Path) -> None:
     data = prepare(paths, format="texts", split=(1, 0, 0))
     assert pairs_of(data) == {2: {"x"}, 3: {"y"}, 4: {"x"}, 7: {"y"}, 8: {"x"}, 10: {"y"}}
     reading = Reading(tmp_path)
-    asked = read_questions(paths, Asked("none"), reading)
+    asked = read_queries(paths, QueryColumns("none"), reading)
     words = {key: text for block in asked.blocks(99) for key, text in zip(*block, strict=True)}
     assert {key: words[key] for key in (3, 4, 7, 8, 10)} == {
         3: "a dog",
@@ -443,7 +443,7 @@ def test_lines_of_another_encoding_are_refused(tmp_path: Path) -> None:
         message = _message(lambda o=options: prepare(tmp_path / "d.txt", format="texts", **o))  # type: ignore[misc]
         assert message == "d.txt is not a text in UTF-8"
     with pytest.raises(UserError, match="not a text in UTF-8"):
-        read_questions([tmp_path / "d.txt"], Asked(), Reading(tmp_path))
+        read_queries([tmp_path / "d.txt"], QueryColumns(), Reading(tmp_path))
 
 
 def test_pairs_with_texts(tmp_path: Path) -> None:

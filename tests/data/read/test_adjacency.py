@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rankfold.data.prepare import prepare
 from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
 Pack = Callable[[bytes, str], bytes]
@@ -67,15 +67,17 @@ def test_naming_columns_means_a_table(tmp_path: Path) -> None:
         assert data.queries.keys.to_list() == ["ann", "bob"]
         assert data.split("train").grades.tolist() == [3, 4]  # type: ignore[union-attr]
     path.write_text("ann x 3\nbob y 4\n")
-    data = prepare(path, header=False, candidate="column_2", query="column_1", split=(1, 0, 0))
+    data = prepare(
+        path, header=False, candidate_column="column_2", query_column="column_1", split=(1, 0, 0)
+    )
     assert data.candidates.keys.to_list() == [3, 4]
     with pytest.raises(UserError, match=r"which column of uir\.txt is the query"):
         prepare(path, header=False)
     path.write_text("ann x y\nbob y\n")
-    data = prepare(path, grade="none", split=(1, 0, 0))  # names none
+    data = prepare(path, grade_column="none", split=(1, 0, 0))  # names none
     assert data.candidates.keys.to_list() == ["x", "y"]
     with pytest.raises(UserError, match="adjacency files take no --candidate-column"):
-        prepare(path, format="adjacency", candidate="x")
+        prepare(path, format="adjacency", candidate_column="x")
 
 
 def test_given_splits_may_be_adjacency(tmp_path: Path) -> None:

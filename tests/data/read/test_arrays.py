@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankfold.data.build.graded import read_rows
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
 from rankfold.data.read import arrays
 from rankfold.errors import UserError
@@ -39,7 +39,7 @@ def test_grades_by_split_may_have_any_name(shape: tuple[int, ...], tmp_path: Pat
     rows = by_split(X=numbers, severity=lambda n: severity(n).reshape(shape), labels=shift)
     np.savez(tmp_path / "d.npz", **rows)
     for source in (rows, tmp_path / "d.npz"):
-        data = prepare(source, format="features", grade="severity")
+        data = prepare(source, format="features", grade_column="severity")
         for name, n in SIZES.items():
             part = data.graded(name)  # type: ignore[arg-type]
             assert part.grades.tolist() == severity(n).tolist()
@@ -50,7 +50,7 @@ def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
     rows = {"X": numbers(20), "y": severity(20), "labels": shift(20)}
     with pytest.raises(UserError, match="both y and labels"):
         prepare(rows, format="features")
-    data = prepare(rows, format="features", grade="labels", split=(1.0, 0.0, 0.0))
+    data = prepare(rows, format="features", grade_column="labels", split=(1.0, 0.0, 0.0))
     assert data.graded("train").grades.tolist() == shift(20).tolist()
 
 
@@ -68,7 +68,7 @@ def test_a_split_without_the_grade_is_told(
     rows = by_split(X=numbers, severity=severity) | change
     rows = {name: values for name, values in rows.items() if values is not None}
     with pytest.raises(UserError, match=message) as caught:
-        prepare(rows, format="features", grade=grade)
+        prepare(rows, format="features", grade_column=grade)
     assert caught.value.hint == f"it has {', '.join(sorted(rows))}"
 
 
@@ -87,7 +87,7 @@ def test_rows_that_are_there_twice_are_refused(
 ) -> None:
     rows = by_split(X=numbers, y=severity, severity=severity) | more
     with pytest.raises(UserError, match=message) as caught:
-        prepare(rows, format="features", grade=grade)
+        prepare(rows, format="features", grade_column=grade)
     assert caught.value.hint
     with pytest.raises(UserError, match="has both"):
         read_rows(rows, Columns(("number_0",), {}), grade=grade)
@@ -129,7 +129,10 @@ def test_what_a_hint_names_can_be_used() -> None:
         split = arrays.by_split(rows, None, "it")
         parts = [arrays.understand(part, None, "it") for _, part in split]
         for name in frozenset.intersection(*(part.others for part in parts)):
-            assert prepare(rows, format="features", grade=name).summary["grade_names"] == ["0", "1"]
+            assert prepare(rows, format="features", grade_column=name).summary["grade_names"] == [
+                "0",
+                "1",
+            ]
 
 
 # ---------------------------------------------------------------------------------- damage

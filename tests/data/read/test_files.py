@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.data.read import files as module
-from rankfold.data.read.files import (
-    BadRows,
-    Reading,
-    base_suffix,
-    expand,
-    lines,
-    open_binary,
-    spool,
-)
+from rankfold.data.read.files import base_suffix, expand, lines, open_binary
+from rankfold.data.read.reading import BadRows, Reading, spool
 from rankfold.errors import UserError
 
 Pack = Callable[[bytes, str], bytes]

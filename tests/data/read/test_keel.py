@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 import torch
 
-from rankfold.data.build.graded import read_rows
+from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
 from rankfold.data.read import keel
-from rankfold.data.read.files import LINE, Reading
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
 from rankfold.types import Columns
 
@@ -57,7 +57,7 @@ def test_the_output_that_is_asked_for_counts(grade: str, inputs: str, tmp_path: 
     ]
     path = write(tmp_path, ATTRIBUTES + CLASS + inputs, *rows)
     names = {"Class": "low,high", "Sex": "Male,Female,Alien"}[grade]
-    data = prepare(path, format="features", grade=grade, grades=names.split(","))
+    data = prepare(path, format="features", grade_column=grade, grades=names.split(","))
     counts = {"Class": [10, 10] if "Sex" in inputs else [15, 15], "Sex": [10, 10, 10]}[grade]
     every = torch.cat([data.graded(s).grades for s in ("train", "validation", "test")])
     assert torch.bincount(every).tolist() == counts

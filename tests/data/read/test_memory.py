@@ -12,8 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankfold.data.build.dataset import from_sparse
 from rankfold.data.prepare import prepare
-from rankfold.data.read.memory import ACCEPTED, from_sparse, to_frame
+from rankfold.data.read.memory import ACCEPTED, to_frame
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -80,7 +81,7 @@ def test_columns_are_chosen_by_name() -> None:
     frame = pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5.0, 6.0]})
     assert prepared(frame, query="b", candidate="a", grade="c") == [(3, 1, 5.0), (4, 2, 6.0)]
     with pytest.raises(UserError, match="the table has no column 'd'"):
-        prepare(frame, query="d")
+        prepare(frame, query_column="d")
 
 
 def test_missing_values_are_bad_rows() -> None:

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from rankfold.data.read import queries
-from rankfold.data.read.files import Reading
-from rankfold.data.read.queries import Asked, Questions, read_questions
+from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
+from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
 
@@ -24,29 +24,34 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def rows(found: Questions, step: int = 100) -> list[tuple[Any, str | None]]:
+def rows(found: QueryRows, step: int = 100) -> list[tuple[Any, str | None]]:
     return [pair for keys, texts in found.blocks(step) for pair in zip(keys, texts, strict=True)]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "asked", "expected"),
     [
-        ("a.csv", "text\nred tea\n\n", Asked(), [(0, "red tea")]),
-        ("a.csv", "id,title\n7,red\n9,\n", Asked(), [(7, "red"), (9, None)]),
-        ("a.csv", "id,title\n07,red\n9,tea\n", Asked(), [("07", "red"), ("9", "tea")]),
-        ("a.csv", "id,title\n7,red\n", Asked(key="none"), [(0, "red")]),
-        ("a.csv", "id,words,body\n7,red,tea\n", Asked(text="words"), [(7, "red")]),
-        ("a.tsv", "what\tgrün\nx\tä é\n", Asked("what", "grün"), [("x", "ä é")]),
+        ("a.csv", "text\nred tea\n\n", QueryColumns(), [(0, "red tea")]),
+        ("a.csv", "id,title\n7,red\n9,\n", QueryColumns(), [(7, "red"), (9, None)]),
+        ("a.csv", "id,title\n07,red\n9,tea\n", QueryColumns(), [("07", "red"), ("9", "tea")]),
+        ("a.csv", "id,title\n7,red\n", QueryColumns(key="none"), [(0, "red")]),
+        ("a.csv", "id,words,body\n7,red,tea\n", QueryColumns(text="words"), [(7, "red")]),
+        ("a.tsv", "what\tgrün\nx\tä é\n", QueryColumns("what", "grün"), [("x", "ä é")]),
         (
             "a.jsonl",
             '{"uid": "u", "text": "麺"}\n{"uid": "v"}\n',
-            Asked(),
+            QueryColumns(),
             [("u", "麺"), ("v", None)],
         ),
-        ("a.txt", "red tea\n\nmaps\ttag 1\n", Asked(), [(0, "red tea"), (1, ""), (2, "maps")]),
-        ("a.txt", "text\tlabels\nred\tx\n", Asked(), [(0, "red")]),
-        ("a.txt", "text\nred\n", Asked(text="text"), [(0, "red")]),
-        ("a", "café tea\n".encode(), Asked(), [(0, "café tea")]),
+        (
+            "a.txt",
+            "red tea\n\nmaps\ttag 1\n",
+            QueryColumns(),
+            [(0, "red tea"), (1, ""), (2, "maps")],
+        ),
+        ("a.txt", "text\tlabels\nred\tx\n", QueryColumns(), [(0, "red")]),
+        ("a.txt", "text\nred\n", QueryColumns(text="text"), [(0, "red")]),
+        ("a", "café tea\n".encode(), QueryColumns(), [(0, "café tea")]),
     ],
 )
 def test_rows_of_a_file(
@@ -54,24 +59,24 @@ def test_rows_of_a_file(
     reading: Reading,
     name: str,
     content: str | bytes,
-    asked: Asked,
+    asked: QueryColumns,
     expected: list[tuple[Any, str]],
 ) -> None:
-    assert rows(read_questions([write(tmp_path, name, content)], asked, reading)) == expected
+    assert rows(read_queries([write(tmp_path, name, content)], asked, reading)) == expected
 
 
 def test_empty_texts_are_none_or_empty(tmp_path: Path, reading: Reading) -> None:
     frame = pl.DataFrame({"text": ["", None, "x"]})
     frame.write_parquet(tmp_path / "a.parquet")
-    found = rows(read_questions([tmp_path / "a.parquet"], Asked(), reading))
+    found = rows(read_queries([tmp_path / "a.parquet"], QueryColumns(), reading))
     assert [(key, text or "") for key, text in found] == [(0, ""), (1, ""), (2, "x")]
 
 
 def test_keys_alone(tmp_path: Path, reading: Reading) -> None:
-    found = read_questions([write(tmp_path, "a.csv", "query\na\nb\n")], Asked(), reading)
+    found = read_queries([write(tmp_path, "a.csv", "query\na\nb\n")], QueryColumns(), reading)
     assert found.texts is None
     assert found.keys.to_list() == ["a", "b"]
-    found = read_questions([write(tmp_path, "b.csv", "who\na\n")], Asked(key="who"), reading)
+    found = read_queries([write(tmp_path, "b.csv", "who\na\n")], QueryColumns(key="who"), reading)
     assert found.texts is None
 
 
@@ -84,14 +89,14 @@ def test_files_come_one_after_another_in_blocks(
         texts = [f"{part} {i}" for i in range(10)]
         pl.DataFrame({"text": texts}).write_parquet(tmp_path / f"{part}.parquet")
         paths.append(tmp_path / f"{part}.parquet")
-    found = read_questions(paths, Asked(), reading)
+    found = read_queries(paths, QueryColumns(), reading)
     assert rows(found, 3) == [(i, f"{i // 10} {i % 10}") for i in range(30)]
     assert max(len(keys) for keys, _ in found.blocks(3)) == 3
 
 
 def test_rows_without_a_key_are_noted_and_left_out(tmp_path: Path, reading: Reading) -> None:
     path = write(tmp_path, "a.csv", "key,text\na,x\n,y\nb,z\n")
-    assert rows(read_questions([path], Asked(), reading)) == [("a", "x"), ("b", "z")]
+    assert rows(read_queries([path], QueryColumns(), reading)) == [("a", "x"), ("b", "z")]
     assert reading.bad.describe() == ["1 row with a missing query (a.csv:3)"]
 
 
@@ -113,7 +118,7 @@ def test_rows_that_are_left_out_are_counted_and_noted(
 ) -> None:
     """The others have the numbers that they have among all rows, of all files."""
     paths = [write(tmp_path, f"{name}.{suffix}", content) for name in "ab"]
-    assert read_questions(paths, Asked(), reading).keys.to_list() == numbers
+    assert read_queries(paths, QueryColumns(), reading).keys.to_list() == numbers
     (places,) = reading.bad.places.values()
     assert places == [f"{name}.{suffix}:{line}" for name in "ab" for line in lines][:3]
     assert sum(reading.bad.counts.values()) == 2 * len(lines)
@@ -122,34 +127,49 @@ def test_rows_that_are_left_out_are_counted_and_noted(
 @pytest.mark.parametrize(
     ("files", "asked", "message", "hint"),
     [
-        ({"a.csv": "x,y\n1,2\n"}, Asked(), "cannot tell which column of a.csv", "--text-column"),
-        ({"a.csv": "text\nx\n"}, Asked(text="body"), "no column 'body'", "it has text"),
-        ({"a.csv": "text\nx\n"}, Asked(key="id"), "no column 'id'", "--query-column"),
-        ({"a.csv": "id,text\n1,x\n1,y\n"}, Asked(), "the key 1 is there more than once", "none"),
+        (
+            {"a.csv": "x,y\n1,2\n"},
+            QueryColumns(),
+            "cannot tell which column of a.csv",
+            "--text-column",
+        ),
+        ({"a.csv": "text\nx\n"}, QueryColumns(text="body"), "no column 'body'", "it has text"),
+        ({"a.csv": "text\nx\n"}, QueryColumns(key="id"), "no column 'id'", "--query-column"),
+        (
+            {"a.csv": "id,text\n1,x\n1,y\n"},
+            QueryColumns(),
+            "the key 1 is there more than once",
+            "none",
+        ),
         (
             {"a.csv": "id,text\n1,x\n", "b.csv": "id\n2\n"},
-            Asked(),
+            QueryColumns(),
             "a.csv has a column of texts",
             "",
         ),
         (
             {"a.csv": "id,text\n1,x\n", "b.csv": "text\ny\n"},
-            Asked(),
+            QueryColumns(),
             "a.csv has a column of keys",
             "",
         ),
-        ({"a.jsonl": '{"text": ["x"]}\n'}, Asked(), "holds List", "--text-column"),
+        ({"a.jsonl": '{"text": ["x"]}\n'}, QueryColumns(), "holds List", "--text-column"),
     ],
 )
 def test_what_cannot_be_read_is_told(
-    tmp_path: Path, reading: Reading, files: dict[str, str], asked: Asked, message: str, hint: str
+    tmp_path: Path,
+    reading: Reading,
+    files: dict[str, str],
+    asked: QueryColumns,
+    message: str,
+    hint: str,
 ) -> None:
     paths = [write(tmp_path, name, content) for name, content in files.items()]
     with pytest.raises(UserError, match=message) as caught:
-        read_questions(paths, asked, reading)
+        read_queries(paths, asked, reading)
     assert hint in caught.value.hint
 
 
 def test_a_folder_is_no_file(tmp_path: Path, reading: Reading) -> None:
     with pytest.raises(UserError, match="is a folder"):
-        read_questions([tmp_path], Asked(), reading)
+        read_queries([tmp_path], QueryColumns(), reading)

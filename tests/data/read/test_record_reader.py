@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankfold.data.read import record_reader
-from rankfold.data.read.files import LINE, Reading
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
 
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]

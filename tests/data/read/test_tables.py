@@ -14,15 +14,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankfold.data.read import record_reader, tables
-from rankfold.data.read.files import LINE, Reading
-from rankfold.data.read.tables import Columns, read_frame, read_keys, read_table, stack
+from rankfold.data.read import record_reader, scan, tables
+from rankfold.data.read.columns import NONE, PairColumns
+from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.tables import read_frame, read_keys, read_table, stack
 from rankfold.errors import UserError
 
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
 
-SUFFIXES = [*tables.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
+SUFFIXES = [*scan.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *scan.ARROW]
 USERS = ["ann", "bob", "zoë", "ann", 'q"uote', "com,ma"]
 ITEMS = ["x", "y", "x", "日本", "a b", "tab\tbed"]
 GRADES = [1.0, 2.5, 3.0, 0.5, 4.0, 5.0]
@@ -31,7 +32,7 @@ ROWS = list(zip(USERS, ITEMS, GRADES, strict=True))
 
 
 def read(path: Path, reading: Reading, *, header: bool = True, **asked: str) -> list[Any]:
-    frame = read_table(path, Columns(**{"time": tables.NONE, **asked}), reading, header=header)
+    frame = read_table(path, PairColumns(**{"time": NONE, **asked}), reading, header=header)
     return frame.collect(engine="streaming").rows()
 
 
@@ -141,7 +142,7 @@ def test_a_column_may_have_the_name_of_anything(
     path = tmp_path / f"t{suffix}"
     path.write_bytes(write(frame, suffix))
     assert read(path, reading) == ROWS
-    assert read_frame(frame.lazy(), Columns(), "it", reading).collect().height == len(ROWS)
+    assert read_frame(frame.lazy(), PairColumns(), "it", reading).collect().height == len(ROWS)
 
 
 def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> None:
@@ -245,7 +246,7 @@ def test_fast_and_slow_reader_agree_on_a_csv(
 ) -> None:
     text = begin + as_csv([[" a", "", "c"], *rows], end, quoting)
     with written("t.csv", text) as (path, reading):
-        fast = tables._scan_csv(path, ",", header=header)
+        fast = scan._scan_csv(path, ",", header=header)
         exact = record_reader.read(path, ",", reading, lambda names: names, header=header)
         if fast is not None:
             empty_is_none = pl.col(pl.String).replace("", None)
@@ -275,7 +276,7 @@ def test_fast_reader_takes_no_csv_that_it_would_misread(
 ) -> None:
     with written("t.csv", "".join(tokens)) as (path, reading):
         try:
-            fast = tables._scan_csv(path, ",", header=header)
+            fast = scan._scan_csv(path, ",", header=header)
         except (UserError, pl.exceptions.PolarsError):
             return
         if fast is not None:
@@ -298,7 +299,7 @@ VALUES = st.one_of(
 def test_fast_and_slow_reader_agree_on_json(rows: list[dict[str, Any]], written: Written) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in [{"b": 1}, *rows])
     with written("t.jsonl", text) as (path, reading):
-        fast = tables._scan_json(path)
+        fast = scan._scan_json(path)
         assert fast is not None
         exact = record_reader.read(path, ",", reading, lambda names: names)
         assert fast.with_columns(pl.col(LINE).cast(pl.Int64)).collect().equals(exact.collect())
@@ -541,7 +542,7 @@ def test_keys_of_any_type_become_integers_or_text(
     column: pl.Series, keys: list[Any], reading: Reading
 ) -> None:
     frame = pl.LazyFrame({"user": column, "item": ["x", "y"]})
-    rows = read_frame(frame, Columns(), "t", reading).collect().rows()
+    rows = read_frame(frame, PairColumns(), "t", reading).collect().rows()
     assert [key for key, _ in rows] == keys
 
 
@@ -557,7 +558,7 @@ def test_keys_of_any_type_become_integers_or_text(
 )
 def test_absent_key_is_missing(column: pl.Series, reading: Reading) -> None:
     frame = pl.LazyFrame({"user": column, "item": ["x", "y"]})
-    assert read_frame(frame, Columns(), "t", reading).collect().height == 1
+    assert read_frame(frame, PairColumns(), "t", reading).collect().height == 1
     assert reading.bad.describe() == ["1 row with a missing query (t:1)"]
 
 
@@ -577,7 +578,7 @@ def test_type_that_cannot_be_meant_is_refused(
 ) -> None:
     frame = pl.LazyFrame({"user": [1], "item": [1], **column})
     with pytest.raises(UserError) as error:
-        read_frame(frame, Columns(), "t", reading)
+        read_frame(frame, PairColumns(), "t", reading)
     assert str(error.value).startswith(message)
     assert error.value.hint
 
@@ -585,7 +586,7 @@ def test_type_that_cannot_be_meant_is_refused(
 def test_grades_and_times_of_any_type_become_numbers(reading: Reading) -> None:
     frame = pl.LazyFrame({"user": [1, 2], "item": [1, 2], "rating": [True, False]})
     dated = frame.with_columns(time=pl.datetime(1970, 1, 2, time_zone="UTC"))
-    rows = read_frame(dated, Columns(), "t", reading).collect().rows()
+    rows = read_frame(dated, PairColumns(), "t", reading).collect().rows()
     assert rows == [(1, 1, 1.0, 86400.0), (2, 2, 0.0, 86400.0)]
 
 

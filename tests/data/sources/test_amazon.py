@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources.amazon import read
 from rankfold.errors import UserError
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from rankfold.data.prepare import prepare
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources import debian
 from rankfold.data.sources.debian import read_relations, read_see_also, read_tags
 

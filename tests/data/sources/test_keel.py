@@ -74,7 +74,9 @@ def test_the_split_is_stratified(car: Path) -> None:
 
 
 def test_folds_are_given_splits(car: Path) -> None:
-    data = prepare(train=car, test=car, format="features", grade="Class", validation_share=0.0)
+    data = prepare(
+        train=car, test=car, format="features", grade_column="Class", validation_share=0.0
+    )
     assert data.summary["train"] == data.summary["test"] == {"rows": 30, "grades": [10] * 3}
     assert data.fingerprint != prepare(car, source="keel").fingerprint
 

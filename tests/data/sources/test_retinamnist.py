@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources.retinamnist import FILE, read
 from rankfold.types import Dataset, Graded
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources.steam import read, read_users, review, review_by_literal
 
 

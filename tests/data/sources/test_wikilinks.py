@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources import wikilinks
 from rankfold.data.sources.wikilinks import read
 from rankfold.errors import UserError

@@ -11,7 +11,7 @@ import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders.tables import Tables
 from rankfold.errors import UserError
-from rankfold.kernels.one_positive import ONE_POSITIVE
+from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods import METHODS
 from rankfold.methods.gradient.sampled import CachedConfig, Comparison, InBatchConfig, Parts, odds
@@ -150,7 +150,7 @@ def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
     torch.testing.assert_close(found, made.encoder.candidates.weight.grad)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ONE_POSITIVE)
+@pytest.mark.parametrize("name", SINGLE_POSITIVE)
 def test_one_positive_is_its_namesake(name: str) -> None:
     """Value and gradient, for a pool with repeats spelt out."""
     draw = rng(3)
@@ -161,7 +161,7 @@ def test_one_positive_is_its_namesake(name: str) -> None:
     scores[times == 0] = 50.0
     scores[3] -= 200 * (times[3] > 0)  # what counts is far below what does not
     scores.requires_grad_()
-    found = ONE_POSITIVE[name](positive, scores, times)
+    found = SINGLE_POSITIVE[name](positive, scores, times)
     found.sum().backward()
     mine, theirs = positive.grad, scores.grad
     expected, gradients = [], []
@@ -185,10 +185,10 @@ def test_one_positive_is_its_namesake(name: str) -> None:
     torch.testing.assert_close(theirs, torch.stack([g for _, g in gradients]))
 
 
-@pytest.mark.parametrize("name", ONE_POSITIVE)
+@pytest.mark.parametrize("name", SINGLE_POSITIVE)
 def test_one_positive_takes_marks_for_times(name: str) -> None:
     positive, scores, there = torch.randn(5), torch.randn(5, 9), torch.rand(5, 9) > 0.4
-    loss = ONE_POSITIVE[name]
+    loss = SINGLE_POSITIVE[name]
     torch.testing.assert_close(loss(positive, scores, there), loss(positive, scores, there.float()))
 
 
@@ -204,7 +204,7 @@ def test_any_loss_goes_with_any_sampler() -> None:
     for loss in ("softmax", "sparsemax", "bpr", "bce", "uib", "hinge", "warp", "rg2", "rgx"):
         for sampler in SAMPLERS:
             settings = {"loss": loss, "sampler": sampler, "epochs": 1, "negatives": 5}
-            if sampler in ("bir", "xir") and loss not in ONE_POSITIVE:
+            if sampler in ("bir", "xir") and loss not in SINGLE_POSITIVE:
                 with pytest.raises(UserError, match="does not know repeated negatives"):
                     rf.fit("sampled", data, **settings)
                 continue

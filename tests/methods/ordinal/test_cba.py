@@ -2,13 +2,14 @@ from typing import Any
 
 import pytest
 import torch
+from linear_grades import balanced_rows
 
 import rankfold as rf
-from rankfold.encoders.rows import Shape
+from rankfold.encoders.row_inputs import RowShape
 from rankfold.losses.low_fpr import surrogate_risk
-from rankfold.methods import METHODS
-from rankfold.methods.ordinal import baselines, cba
-from rankfold.methods.ordinal.training import Divided, Grading, Parts, Seen
+from rankfold.methods.ordinal import cba
+from rankfold.methods.ordinal.module import GradingModule, ShardedRows
+from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
@@ -62,18 +63,11 @@ def test_pairs_near_the_rate_alone_do_it_as_well(planted: Dataset, ranks: str) -
     assert figures("cba", planted, **paper, sigma=0.354)["tpr@fpr=.01"] > 0.1
 
 
-def parts_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> Parts:
-    rng, shape = torch.Generator().manual_seed(0), Shape.of(rows, None)
+def context_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> FitContext:
+    rng, shape = torch.Generator().manual_seed(0), RowShape.of(rows, None)
     head = torch.nn.Linear(config.width, cba.outputs(n_grades))
-    module = Grading(shape, "linear", config, head, rng)
-    return Parts(module, Divided(rows), n_grades, config, rng)
-
-
-def balanced(n_grades: int, each: int) -> Graded:
-    rng = torch.Generator().manual_seed(1)
-    grades = torch.arange(n_grades).repeat(each)
-    numbers = torch.randn(len(grades), 5, generator=rng) + 0.3 * grades[:, None]
-    return Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
+    module = GradingModule(shape, "linear", head, rng, width=config.width, dropout=config.dropout)
+    return FitContext(module, ShardedRows(rows), n_grades, config, rng)
 
 
 def in_sixteenths(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,27 +79,27 @@ def in_sixteenths(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor * 16).round() / 16
 
 
-def exact_parts(counts: list[int], config: cba.CbaConfig) -> Parts:
+def exact_context(counts: list[int], config: cba.CbaConfig) -> FitContext:
     rng = torch.Generator().manual_seed(1)
     grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     grades = grades[torch.randperm(len(grades), generator=rng)]
     numbers = in_sixteenths(torch.randn(len(grades), 5, generator=rng) + 0.3 * grades[:, None])
     rows = Graded(numbers, torch.empty(len(grades), 0, dtype=torch.int32), None, grades)
-    parts = parts_of(rows, len(counts), config)
+    context = context_of(rows, len(counts), config)
     with torch.no_grad():
-        for parameter in parts.module.parameters():
+        for parameter in context.module.parameters():
             parameter.copy_(in_sixteenths(0.4 * torch.randn(parameter.shape, generator=rng)))
-    return parts
+    return context
 
 
-def seen_and_exact(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+def seen_and_exact(context: FitContext) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss of a batch of all rows, and what it stands for."""
-    rows, grades = parts.rows.own, parts.rows.grades
-    vectors = parts.module.vectors(rows)
-    outputs = parts.module.head(vectors)
-    seen = Seen(torch.arange(len(rows)), grades, vectors, outputs)
-    expected = surrogate_risk(outputs[:, 0], grades, parts.n_grades, 0.1, 0.1)
-    return cba.rule(parts).losses(seen).mean(), expected
+    rows, grades = context.rows.own, context.rows.grades
+    vectors = context.module.vectors(rows)
+    outputs = context.module.head(vectors)
+    batch = GradedBatch(torch.arange(len(rows)), grades, vectors, outputs)
+    expected = surrogate_risk(outputs[:, 0], grades, context.n_grades, 0.1, 0.1)
+    return cba.rank_weighted_loss(context).losses(batch).mean(), expected
 
 
 @pytest.mark.parametrize(
@@ -117,10 +111,10 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
 ) -> None:
     """The encoder stands still, every row is in the batch, and in the cache once."""
     config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=cache, classes=0.0, width=6)
-    parts = exact_parts(counts, config)
-    found, expected = seen_and_exact(parts)
+    context = exact_context(counts, config)
+    found, expected = seen_and_exact(context)
     torch.testing.assert_close(found, expected)
-    parameters = list(parts.module.parameters())
+    parameters = list(context.module.parameters())
     ours, theirs = (
         torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         for loss in (found, expected)
@@ -134,18 +128,18 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
 def test_the_loss_of_a_batch_is_the_written_formula(ranks: Any) -> None:
     """Of four grades, whose ranks are told from the cache; beside it the classes by the others."""
     how: dict[str, Any] = {"fpr": 0.1, "sigma": 0.1, "ranks": ranks, "classes": 0.5, "width": 6}
-    parts = exact_parts([40, 30, 20, 10], cba.CbaConfig(cache=12, **how))
+    context = exact_context([40, 30, 20, 10], cba.CbaConfig(cache=12, **how))
     some = torch.arange(0, 100, 3)
-    grades, rule = parts.rows.grades[some], cba.rule(parts)
-    vectors = parts.module.vectors(parts.rows.own.select(some))
-    outputs = parts.module.head(vectors)
-    found = rule.losses(Seen(some, grades, vectors, outputs))
-    assert isinstance(rule.memory, cba.Queues)
-    told = rule.memory.ranks(
-        vectors.detach(), cba.score_weights(parts), by_likeness=ranks == "likeness"
+    grades, loss = context.rows.grades[some], cba.rank_weighted_loss(context)
+    vectors = context.module.vectors(context.rows.own.select(some))
+    outputs = context.module.head(vectors)
+    found = loss.losses(GradedBatch(some, grades, vectors, outputs))
+    assert isinstance(loss.memory, cba.RankCache)
+    told = loss.memory.ranks(
+        vectors.detach(), cba.score_weights(context), by_likeness=ranks == "likeness"
     )
     log_p = outputs[:, 1:].log_softmax(dim=1)
-    classes = -sum(log_p[row, grade] for row, grade in enumerate(baselines.tolist())) / len(some)
+    classes = -sum(log_p[row, grade] for row, grade in enumerate(grades.tolist())) / len(some)
     for k in range(3):
         up, down = outputs[grades > k, 0], outputs[grades <= k, 0]
         p = (-((told[k][grades <= k] - 0.1) ** 2) / (2 * 0.1**2)).exp()
@@ -158,31 +152,33 @@ def test_without_shares_it_is_another_where_grades_are_unequal(counts: list[int]
     config = cba.CbaConfig(
         fpr=0.1, sigma=0.1, cache=60, classes=0.0, width=6, cache_weights="equal"
     )
-    found, expected = seen_and_exact(exact_parts(counts, config))
+    found, expected = seen_and_exact(exact_context(counts, config))
     assert abs(found.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
 
 
 def test_the_first_cache_has_each_row_of_a_short_grade_once() -> None:
-    rows = balanced(3, 10).select(torch.tensor([0, 1, 2, 3, 4, 6, 7, 9]))  # 4, 3 and 1 of each
-    parts = parts_of(rows, 3, cba.CbaConfig(cache=3, width=6))
-    queues = cba.filled(parts)
-    assert queues.counts.tolist() == queues.sizes.tolist() == [3, 3, 1]
-    assert queues.taken.all()
+    rows = balanced_rows(3, 10).select(torch.tensor([0, 1, 2, 3, 4, 6, 7, 9]))  # 4, 3 and 1 of each
+    context = context_of(rows, 3, cba.CbaConfig(cache=3, width=6))
+    cache = cba.fill_cache(context)
+    assert cache.counts.tolist() == cache.sizes.tolist() == [3, 3, 1]
+    assert cache.taken.all()
     own, kept = (  # rounded: rows of other batches are summed in another order
         {tuple(v) for v in (vectors * 1e4).round().tolist()}
-        for vectors in (parts.module.vectors(rows), queues.vectors[:7])
+        for vectors in (context.module.vectors(rows), cache.vectors[:7])
     )
     assert len(kept) == 7
     assert kept < own
-    torch.testing.assert_close(queues.shares, torch.tensor([4.0, 3.0, 1.0]) / 8)
+    torch.testing.assert_close(cache.shares, torch.tensor([4.0, 3.0, 1.0]) / 8)
 
 
 def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
     """Data is often in some order: its first rows would be no sample of it."""
 
     def drawn(seed: int) -> list[int]:
-        parts = parts_of(balanced(2, 200), 2, cba.CbaConfig(cache=20, width=6))
-        return torch.cat(cba.first_rows(parts._replace(rng=parts.rng.manual_seed(seed)))).tolist()
+        context = context_of(balanced_rows(2, 200), 2, cba.CbaConfig(cache=20, width=6))
+        return torch.cat(
+            cba.first_rows(context._replace(rng=context.rng.manual_seed(seed)))
+        ).tolist()
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert max(drawn(0)[:20]) > 100
@@ -190,15 +186,15 @@ def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
 
 def test_a_row_of_a_short_grade_is_in_the_cache_once_as_it_was_seen_last() -> None:
     """Not copies of the epochs before."""
-    rows = balanced(3, 40)
-    parts = parts_of(rows, 3, cba.CbaConfig(cache=512, width=6))
-    rule = cba.rule(parts)
-    latest = parts.module.vectors(rows).detach()
+    rows = balanced_rows(3, 40)
+    context = context_of(rows, 3, cba.CbaConfig(cache=512, width=6))
+    loss = cba.rank_weighted_loss(context)
+    latest = context.module.vectors(rows).detach()
     for epoch in range(2):
         for some in torch.randperm(len(rows)).split(11):
             latest[some] = shown = torch.randn(len(some), 6)
-            rule.losses(Seen(some, rows.grades[some], shown, parts.module.head(shown)))
-            kept = rule.memory.state()["vectors"][: len(rows)]
+            loss.losses(GradedBatch(some, rows.grades[some], shown, context.module.head(shown)))
+            kept = loss.memory.state()["vectors"][: len(rows)]
             found, expected = ((t * 1e4).round() for t in (kept, latest))
             assert sorted(found.tolist()) == sorted(expected.tolist()), epoch
 
@@ -207,95 +203,37 @@ def test_ranks_are_told_from_the_batch_and_what_came_before_by_the_head_as_it_is
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A batch is in the cache before it is ranked, and the oldest rows are gone: at every step."""
-    rows = balanced(3, 40)
-    parts = parts_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
+    rows = balanced_rows(3, 40)
+    context = context_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
     asked: list[tuple[torch.Tensor, torch.Tensor]] = []
-    told = cba.Queues.ranks
+    told = cba.RankCache.ranks
 
-    def ranks(self: cba.Queues, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
+    def ranks(self: cba.RankCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
         asked.append((self.vectors.clone(), head.clone()))
         return told(self, vectors, head, **how)
 
-    monkeypatch.setattr(cba.Queues, "ranks", ranks)
-    losses = cba.rule(parts).losses
+    monkeypatch.setattr(cba.RankCache, "ranks", ranks)
+    losses = cba.rank_weighted_loss(context).losses
     for start in (0, 12, 24):  # four of each grade
         some = torch.arange(start, start + 12)
-        vectors = parts.module.vectors(rows.select(some))
-        losses(Seen(some, rows.grades[some], vectors, parts.module.head(vectors)))
+        vectors = context.module.vectors(rows.select(some))
+        losses(GradedBatch(some, rows.grades[some], vectors, context.module.head(vectors)))
         cached, head = asked[-1]
         by_grade = vectors.detach().view(4, 3, -1).transpose(0, 1)
         cached = cached[:12].view(3, 4, -1)
         assert torch.equal(cached.sort(dim=1).values, by_grade.sort(dim=1).values)
-        assert torch.equal(head, parts.module.head.weight[0])
+        assert torch.equal(head, context.module.head.weight[0])
         with torch.no_grad():
-            parts.module.head.weight.add_(1)
+            context.module.head.weight.add_(1)
     assert len(asked) == 3
 
 
 def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:
-    rows = balanced(4, 8)
-    parts = parts_of(rows, 4, cba.CbaConfig(cache=8, classes=0.0, width=6))
+    rows = balanced_rows(4, 8)
+    context = context_of(rows, 4, cba.CbaConfig(cache=8, classes=0.0, width=6))
     some = (rows.grades >= 2).nonzero().flatten()
-    vectors = parts.module.vectors(rows.select(some))
-    seen = Seen(some, rows.grades[some], vectors, parts.module.head(vectors))
-    values = cba.rule(parts).losses(seen)
+    vectors = context.module.vectors(rows.select(some))
+    batch = GradedBatch(some, rows.grades[some], vectors, context.module.head(vectors))
+    values = cba.rank_weighted_loss(context).losses(batch)
     assert values[:2].tolist() == [0.0, 0.0]
     assert values[2] > 0
-
-
-# ---------------------------------------------------------------------------------- others
-
-
-def test_decision_dag_scores_by_its_paths() -> None:
-    outputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
-    place = {pair: number for number, pair in enumerate(baselines.pairs_of(4))}
-
-    def expected(row: torch.Tensor, low: int, high: int) -> float:
-        if low == high:
-            return low / 3
-        p = float(torch.sigmoid(row[place[low, high]].double()))
-        return p * expected(row, low + 1, high) + (1 - p) * expected(row, low, high - 1)
-
-    found = baselines.dag_score(outputs, 4).tolist()
-    assert found == pytest.approx([expected(row, 0, 3) for row in outputs])
-
-
-def test_soft_targets_are_written_out() -> None:
-    outputs, config = torch.randn(2, 4), baselines.GradedConfig()
-    found = baselines.soft_losses(outputs, torch.tensor([0, 2]), config)
-    for row, y in enumerate((0, 2)):
-        weights = torch.exp(-torch.tensor([abs(g - y) for g in range(4)], dtype=torch.float))
-        target = weights / weights.sum()
-        expected = -(target * outputs[row].log_softmax(0)).sum()
-        torch.testing.assert_close(found[row], expected)
-
-
-def test_focal_without_focus_is_cross_entropy() -> None:
-    outputs, y = torch.randn(6, 4), torch.randint(0, 4, (6,))
-    plain = baselines.focal_losses(outputs, y, baselines.FocalConfig(focus=0.0))
-    torch.testing.assert_close(plain, baselines.ce_losses(outputs, y, baselines.GradedConfig()))
-    focal = baselines.focal_losses(outputs, y, baselines.FocalConfig(focus=2.0))
-    p = outputs.softmax(1).gather(1, y[:, None]).squeeze(1)
-    torch.testing.assert_close(focal, (1 - p) ** 2 * plain)
-
-
-def test_duals_climb_by_the_excess_and_stay_in_range() -> None:
-    duals = baselines.Duals(2, 0.5, torch.device("cpu"))
-    duals.climb(torch.tensor([0.2, -9.0]))
-    torch.testing.assert_close(duals.values, torch.tensor([1.1, 0.0]))
-    duals.climb(torch.tensor([1e9, 0.0]))
-    torch.testing.assert_close(duals.values, torch.tensor([1e5, 0.0]))
-
-
-def test_partial_auc_weighs_negatives_by_their_cost() -> None:
-    """The first time a row comes, its estimate is that of the batch: a softmax over negatives."""
-    rows = balanced(2, 6)
-    config = METHODS["pauc"].config(temperature=0.5)
-    parts = Parts(None, Divided(rows), 2, config, torch.Generator())  # type: ignore[arg-type]
-    outputs = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
-    seen = Seen(torch.arange(12), rows.grades, outputs, outputs)
-    found = baselines.partial_rule(parts).losses(seen)
-    up, down = outputs[rows.grades > 0, 0], outputs[rows.grades == 0, 0]
-    costs = torch.nn.functional.softplus(down[None] - up[:, None])
-    expected = ((costs / 0.5).softmax(dim=1) * costs).sum(dim=1).mean()
-    torch.testing.assert_close(found, expected[None])

@@ -1,1 +1,1 @@
-"""From what was read to prepared data: keys, pairs, splits, side features, grades."""
+"""From what was read to data sets: keys, pairs, splits, side features, tokens, grades."""

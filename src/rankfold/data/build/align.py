@@ -16,7 +16,7 @@ def same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
 
 
 def rows_of(ours: Vocabulary, theirs: Vocabulary) -> Tensor:
-    """Our row of each of their keys; the unknown ones come after all ours."""
+    """Our row of each of their keys; unknown keys get rows after all of ours."""
     rows = ours.find(theirs.keys)
     unknown = rows < 0
     rows[unknown] = len(ours) + torch.arange(int(unknown.sum()))
@@ -24,7 +24,7 @@ def rows_of(ours: Vocabulary, theirs: Vocabulary) -> Tensor:
 
 
 def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
-    """Our keys and the new ones among ``keys``; integers beside words become words."""
+    """Our keys and the new ones among ``keys``; integers become text if the others are text."""
     new = keys.filter(pl.Series((ours.find(keys) < 0).numpy()))
     if len(new) == 0:
         return ours
@@ -36,14 +36,14 @@ def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
 
 
 def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:
-    """Each query with the candidate of its own key, if there is one."""
+    """Each query paired with the candidate that has the same key."""
     own = candidates.find(queries.keys)
     known = torch.nonzero(own >= 0).flatten()
     return from_pairs(known, own[known], None, (len(queries), len(candidates)))
 
 
 def keyed_pairs(pairs: pl.DataFrame, queries: Vocabulary, candidates: Vocabulary) -> Interactions:
-    """Pairs of keys, ``query`` and ``candidate``, as rows; without those that are not there."""
+    """Pairs of keys, ``query`` and ``candidate``, as rows; unknown keys are dropped."""
     rows, columns = queries.find(pairs["query"]), candidates.find(pairs["candidate"])
     known = (rows >= 0) & (columns >= 0)
     n = len(candidates)
@@ -52,7 +52,7 @@ def keyed_pairs(pairs: pl.DataFrame, queries: Vocabulary, candidates: Vocabulary
 
 
 def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
-    """Candidate y becomes ``rows[y]``; those that become n or more are left out."""
+    """Candidate y becomes ``rows[y]``; those that become n or more are dropped."""
     candidates = rows[pairs.candidates]
     kept = torch.nonzero(candidates < n).flatten()
     keys = pairs.query_of_pair().long()[kept] * n + candidates[kept]
@@ -62,27 +62,27 @@ def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
 
 
 def arrange(pairs: Interactions, rows: Tensor) -> Interactions:
-    """Row i is the row ``rows[i]`` of ``pairs``, empty where that is -1."""
-    empty = pairs.n_queries  # one row more
+    """Row i is the row ``rows[i]`` of ``pairs``, empty if that is -1."""
+    empty = pairs.n_queries  # an additional row
     padded = replace(pairs, offsets=torch.cat([pairs.offsets, pairs.offsets[-1:]]))
     return padded.select(torch.where(rows < 0, empty, rows))
 
 
 def arrange_texts(texts: Texts, rows: Tensor) -> Texts:
-    """Text i is the text ``rows[i]``, an empty one where that is -1."""
-    padded = replace(texts, offsets=torch.cat([texts.offsets, texts.offsets[-1:]]))  # one more
+    """Text i is the text ``rows[i]``, empty if that is -1."""
+    padded = replace(texts, offsets=torch.cat([texts.offsets, texts.offsets[-1:]]))  # an empty text
     return padded.select(torch.where(rows < 0, len(texts), rows))
 
 
-def news(known: Interactions, more: Interactions) -> Tensor:
-    """The rows of ``more`` with a pair that is not among the known ones, or has another grade."""
+def changed_rows(known: Interactions, more: Interactions) -> Tensor:
+    """The rows of ``more`` with a pair that is not in ``known`` or has another grade there."""
     n = known.n_candidates
     ours, theirs = (p.query_of_pair().long() * n + p.candidates for p in (known, more))
-    ours = torch.cat([ours, ours.new_full((1,), -1)])  # what comes after all is none of ours
+    ours = torch.cat([ours, ours.new_full((1,), -1)])  # a place after all pairs matches none
     places = torch.searchsorted(ours[:-1], theirs)
     new = ours[places] != theirs
     one = torch.ones(())
-    before = one if known.grades is None else torch.cat([known.grades, one[None]])[places]
-    new |= before != (one if more.grades is None else more.grades)
+    previous = one if known.grades is None else torch.cat([known.grades, one[None]])[places]
+    new |= previous != (one if more.grades is None else more.grades)
     rows: Tensor = (theirs[new] // n).unique()
     return rows

@@ -1,7 +1,7 @@
 """Pairs as numbers: from keys to rows, then the filters, on plain arrays.
 
-The rows of a vocabulary follow from its keys alone and the pairs are kept sorted, so nothing below
-depends on the order of the input or on the number of threads.
+The keys alone define the rows of a vocabulary and the pairs are kept sorted, so no result depends
+on the order of the input or on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from rankfold.data.read.values import canonical
 from rankfold.errors import UserError
 from rankfold.types import Vocabulary
-
-CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Pairs:
     grades: NDArray[np.float32] | None
     times: NDArray[np.float64] | None
     order: NDArray[np.int64]  # place in the input
-    splits: NDArray[np.uint8] | None  # 0 train, 1 validation, 2 test where the input says so
+    splits: NDArray[np.uint8] | None  # as numbers; None: the input has no splits
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -42,7 +41,7 @@ class Pairs:
 
 
 def number(frame: pl.LazyFrame) -> tuple[Pairs, pl.Series, pl.Series]:
-    """Replace keys by rows; also the keys of queries and of candidates, ascending.
+    """The pairs with rows in place of keys, and the ascending keys of queries and candidates.
 
     Two streaming passes collect the distinct keys, a third looks each row's keys up: the keys of
     all rows are never in memory at once.
@@ -71,30 +70,21 @@ def number(frame: pl.LazyFrame) -> tuple[Pairs, pl.Series, pl.Series]:
 
 
 def _sorted(pairs: Pairs, n_candidates: int) -> Pairs:
-    """The pairs by query, then candidate; equal ones stay in their order."""
+    """The pairs by query, then candidate; equal pairs keep their order."""
     key = torch.from_numpy(pairs.queries * max(n_candidates, 1) + pairs.candidates)
-    places = torch.sort(key, stable=True).indices.numpy()  # several times faster than numpy's
+    places = torch.sort(key, stable=True).indices.numpy()  # several times as fast as numpy's
     return pairs.take(places)
 
 
 def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
-    """The distinct keys of a column: as they stand there, as they are kept, and their row."""
+    """The distinct keys of a column: as read, as stored, and their rows."""
     raw = frame.select(pl.col(role).unique()).collect(engine="streaming").to_series()
     table = pl.DataFrame({role: raw, "key": canonical(raw)}).sort("key")
     return table.with_row_index(f"{role}_row")
 
 
-def canonical(keys: pl.Series) -> pl.Series:
-    """Keys as they are kept: Int64 if every one of them is a canonical integer, else text."""
-    if keys.dtype == pl.String:
-        numbers = keys.cast(pl.Int64, strict=False)
-        if keys.str.contains(CANONICAL).all() and numbers.null_count() == 0:
-            return numbers
-    return keys
-
-
 def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
-    """The row of the candidate that has a query's own key, -1 where none has."""
+    """The row of the candidate with the same key as each query, -1 if there is none."""
     return Vocabulary(len(candidates), lambda: candidates).find(queries).numpy()
 
 
@@ -102,12 +92,12 @@ def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
 
 
 def highest(pairs: Pairs) -> Pairs:
-    """Of equal pairs the one with the highest grade; among those the latest, then the last."""
+    """Of equal pairs the highest grade, then the latest, then the last in the input."""
     return _one_of_each(pairs, [pairs.order, pairs.times, pairs.grades])
 
 
 def last(pairs: Pairs) -> Pairs:
-    """Of equal pairs the latest, among those the highest; without times, the last in the input."""
+    """Of equal pairs the latest, then the highest; without times, the last in the input."""
     if pairs.times is None:
         return _one_of_each(pairs, [pairs.order])
     return _one_of_each(pairs, [pairs.order, pairs.grades, pairs.times])
@@ -117,10 +107,9 @@ DUPLICATES: dict[str, Callable[[Pairs], Pairs]] = {"highest": highest, "last": l
 
 
 def _one_of_each(pairs: Pairs, preferences: list[NDArray[np.generic] | None]) -> Pairs:
-    """Of equal pairs the one that is greatest in the last preference, then in the one before.
+    """Of equal pairs the greatest by the last preference, then by the one before it.
 
-    A pair that stands in several given splits belongs to the earliest, so that nothing to be
-    predicted was seen before.
+    A pair in several given splits belongs to the earliest: no pair to predict is in train.
     """
     same = (pairs.queries[1:] == pairs.queries[:-1]) & (
         pairs.candidates[1:] == pairs.candidates[:-1]
@@ -144,19 +133,19 @@ def _one_of_each(pairs: Pairs, preferences: list[NDArray[np.generic] | None]) ->
 
 
 def at_least(pairs: Pairs, grade: float) -> Pairs:
-    """The pairs whose grade is ``grade`` or more."""
+    """The pairs with a grade of at least ``grade``."""
     return pairs if pairs.grades is None else pairs.take(pairs.grades >= grade)
 
 
 def positive(pairs: Pairs) -> Pairs:
-    """The pairs whose grade is above 0."""
+    """The pairs with a grade above 0."""
     return pairs if pairs.grades is None else pairs.take(pairs.grades > 0)
 
 
 def core(pairs: Pairs, k: int) -> Pairs:
-    """The k-core: the largest set in which every query and every candidate has k pairs or more.
+    """The k-core: the largest set in which every query and every candidate has at least k pairs.
 
-    Queries and candidates with fewer are removed in turn until none is left to remove.
+    Queries and candidates with fewer pairs are removed until none is left.
     """
     while len(pairs):
         enough = np.bincount(pairs.queries)[pairs.queries] >= k
@@ -170,7 +159,7 @@ def core(pairs: Pairs, k: int) -> Pairs:
 def compact(
     pairs: Pairs, queries: pl.Series, candidates: pl.Series
 ) -> tuple[Pairs, pl.Series, pl.Series]:
-    """Number the queries and candidates that are left without gaps, in the same order."""
+    """Renumber the remaining queries and candidates without gaps, in the same order."""
     used_queries = np.bincount(pairs.queries, minlength=len(queries)) > 0
     used_candidates = np.bincount(pairs.candidates, minlength=len(candidates)) > 0
     pairs = replace(
@@ -185,7 +174,7 @@ def compact(
     )
 
 
-def move(
+def renumber(
     pairs: Pairs, queries: NDArray[np.int64], candidates: NDArray[np.int64], n_candidates: int
 ) -> Pairs:
     """Query x becomes ``queries[x]``, candidate y ``candidates[y]`` among ``n_candidates``."""
@@ -195,4 +184,4 @@ def move(
 
 def check_not_empty(pairs: Pairs, before: int, step: str, hint: str) -> None:
     if len(pairs) == 0:
-        raise UserError(f"nothing is left after {step}: it removed all {before:,} pairs", hint=hint)
+        raise UserError(f"{step} removed all {before:,} pairs", hint=hint)

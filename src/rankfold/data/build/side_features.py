@@ -1,7 +1,7 @@
-"""What is known of queries and candidates besides their pairs: features and texts.
+"""The features and texts of queries and candidates.
 
-Every key of a table gets a row, with pairs or without; which pairs are in which split does not
-depend on the tables.
+Every key of a table gets a row, with pairs or without. The tables do not change the split of any
+pair.
 """
 
 from __future__ import annotations
@@ -15,100 +15,97 @@ import numpy as np
 import polars as pl
 import torch
 
-from rankfold.data.build import features, split
-from rankfold.data.build import tokens as texts
+from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange_texts
-from rankfold.data.build.pairs import Pairs, move
-from rankfold.data.read.documents import TextTable
-from rankfold.data.read.files import BadRows
-from rankfold.types import Features, Progress, Texts, Vocabulary
+from rankfold.data.build.pairs import Pairs, renumber
+from rankfold.data.read.keyed_tables import KeyedTable
+from rankfold.data.read.text_tables import TextTable
+from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The tables that were read, by side: ``query`` or ``candidate``."""
+class SideTables:
+    """The tables of features and texts, by side: ``query`` or ``candidate``."""
 
-    features: Mapping[str, features.Table] = field(default_factory=dict)
+    features: Mapping[str, KeyedTable] = field(default_factory=dict)
     texts: Mapping[str, TextTable] = field(default_factory=dict)
 
 
-class Written(NamedTuple):
+class SideTexts(NamedTuple):
     """The texts of the rows, by side."""
 
-    texts: Mapping[str, Texts]
+    tokens: Mapping[str, Texts]
     tokenizer: str | None
     n_tokens: int
-    words: Mapping[str, pl.Series]  # as they were written
+    words: Mapping[str, pl.Series]  # as written
 
 
-class Known(NamedTuple):
-    """What is known of the rows, by side, and what to tell of it."""
+class SideData(NamedTuple):
+    """The features and texts of the rows, by side, and their summary."""
 
     features: Mapping[str, Features]
-    written: Written
+    texts: SideTexts
     summary: dict[str, Any]
 
 
-class Tokens(NamedTuple):
-    """What texts are to be turned into."""
+class TokenOptions(NamedTuple):
+    """The tokens that texts are turned into."""
 
-    kind: str
-    size: int | None
+    kind: str  # a name in ``tokens.KINDS``
+    size: int | None  # the maximum number of tokens
 
 
 def join(
-    pairs: Pairs, keys: Mapping[str, pl.Series], told: Told
+    pairs: Pairs, keys: Mapping[str, pl.Series], tables: SideTables
 ) -> tuple[Pairs, dict[str, Vocabulary]]:
-    """The pairs among all rows, and the keys of these."""
-    tables = (told.features, told.texts)
+    """The pairs in a row space that includes the keys of the tables, and its keys."""
+    of_sides = (tables.features, tables.texts)
     joined = {
-        side: features.joined(own, *(t.get(side) for t in tables)) for side, own in keys.items()
+        side: features.with_table_keys(own, *(table.get(side) for table in of_sides))
+        for side, own in keys.items()
     }
-    if any(tables):
+    if any(of_sides):
         rows = {side: joined[side].find(own).numpy() for side, own in keys.items()}
-        pairs = move(pairs, rows["query"], rows["candidate"], len(joined["candidate"]))
+        pairs = renumber(pairs, rows["query"], rows["candidate"], len(joined["candidate"]))
     return pairs, joined
 
 
 def describe(
-    pairs: Pairs, keys: Mapping[str, Vocabulary], told: Told, tokens: Tokens, progress: Progress
-) -> Known:
-    """Features and texts of each row of ``keys``; words are learnt from what is for training."""
-    known = {side: features.align(table, keys[side]) for side, table in told.features.items()}
-    written = _write(pairs, keys, told.texts, tokens, progress)
+    pairs: Pairs,
+    keys: Mapping[str, Vocabulary],
+    tables: SideTables,
+    options: TokenOptions,
+    progress: Progress,
+) -> SideData:
+    """The features and texts of each row of ``keys``; words are learnt from train."""
+    aligned = {side: features.align(table, keys[side]) for side, table in tables.features.items()}
+    texts = _tokenise(pairs, keys, tables.texts, options, progress)
     summary: dict[str, Any] = {}
-    if known:
+    if aligned:
         summary["features"] = {
-            side: _features_summary(table, known[side], pairs, side)
-            for side, table in told.features.items()
+            side: _features_summary(table, aligned[side], pairs, side)
+            for side, table in tables.features.items()
         }
-    if written.texts:
-        kind = "bags" if written.tokenizer is None else tokens.kind
-        summary["texts"] = {"kind": kind, "tokens": written.n_tokens} | {
-            side: _texts_summary(found, told.texts.get(side), pairs, side)
-            for side, found in written.texts.items()
+    if texts.tokens:
+        kind = "bags" if texts.tokenizer is None else options.kind
+        summary["texts"] = {"kind": kind, "tokens": texts.n_tokens} | {
+            side: _texts_summary(of_side, tables.texts.get(side), pairs, side)
+            for side, of_side in texts.tokens.items()
         }
-    return Known(known, written, summary)
-
-
-def dropped(bad: BadRows) -> list[dict[str, Any]]:
-    """Rows that were left out, for a summary."""
-    return [
-        {"why": reason, "rows": n, "first": bad.places[reason]} for reason, n in bad.counts.items()
-    ]
+    return SideData(aligned, texts, summary)
 
 
 # ---------------------------------------------------------------------------------- texts
 
 
-def _write(
+def _tokenise(
     pairs: Pairs,
     keys: Mapping[str, Vocabulary],
     tables: Mapping[str, TextTable],
-    tokens: Tokens,
+    options: TokenOptions,
     progress: Progress,
-) -> Written:
-    """Bags as they are, words as tokens of a tokenizer that is trained here."""
+) -> SideTexts:
+    """Bags as they are; words as tokens of a tokenizer that is trained here."""
     bags = {
         side: _bags(table.bags, table, keys[side])
         for side, table in tables.items()
@@ -116,20 +113,20 @@ def _write(
     }
     words = {}
     for side in keys if tables else ():
-        found = None if side in bags else _words(tables.get(side), side, keys[side])
-        if found is not None:
-            words[side] = found
+        of_side = None if side in bags else _words(tables.get(side), side, keys[side])
+        if of_side is not None:
+            words[side] = of_side
     size = max([0, *(table.n_tokens for table in tables.values())])
     if not words:
-        return Written(bags, None, size, words)
+        return SideTexts(bags, None, size, words)
     progress("learning words", 0.0)
-    tokenizer = texts.train_tokenizer(_for_training(pairs, words), tokens.kind, tokens.size)
-    written = {side: texts.tokenise(tokenizer, mine, progress) for side, mine in words.items()}
-    return Written(bags | written, tokenizer, max(size, texts.n_tokens(tokenizer)), words)
+    tokenizer = tokens.train_tokenizer(_training_words(pairs, words), options.kind, options.size)
+    tokenised = {side: tokens.tokenise(tokenizer, own, progress) for side, own in words.items()}
+    return SideTexts(bags | tokenised, tokenizer, max(size, tokens.n_tokens(tokenizer)), words)
 
 
 def _words(table: TextTable | None, side: str, keys: Vocabulary) -> pl.Series | None:
-    """The words of each row; a candidate without any is known by its key, if that is text."""
+    """The words of each row; a candidate without words has its key, if that is text."""
     words = None
     if table is not None and table.words is not None:
         words = table.words.gather(_places(table, keys))
@@ -139,24 +136,24 @@ def _words(table: TextTable | None, side: str, keys: Vocabulary) -> pl.Series | 
 
 
 def _places(table: TextTable, keys: Vocabulary) -> pl.Series:
-    """Where each row stands in a table, null where it does not."""
+    """The place of each row in a table, null if it is not there."""
     places = np.full(len(keys), -1)
     places[keys.find(table.keys).numpy()] = np.arange(len(table.keys))
-    found = pl.Series(places)
-    return pl.select(pl.when(found >= 0).then(found)).to_series()
+    series = pl.Series(places)
+    return pl.select(pl.when(series >= 0).then(series)).to_series()
 
 
 def _bags(bags: Texts, table: TextTable, keys: Vocabulary) -> Texts:
-    """The bag of each row; an empty one where the table has none."""
+    """The bag of each row, empty if the table has none."""
     rows = _places(table, keys).fill_null(-1).to_numpy(writable=True)
     return arrange_texts(bags, torch.from_numpy(rows))
 
 
-def _for_training(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:
-    """The words of all candidates, and of the queries that have a training pair."""
+def _training_words(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:
+    """The words of all candidates, and of the queries with a training pair."""
     parts = [words["candidate"]] if "candidate" in words else []
     if "query" in words:
-        parts.append(words["query"].gather(np.unique(pairs.queries[pairs.splits == split.TRAIN])))
+        parts.append(words["query"].gather(np.unique(pairs.queries[pairs.splits == TRAIN])))
     return chain.from_iterable(part.drop_nulls() for part in parts)
 
 
@@ -164,32 +161,32 @@ def _for_training(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]
 
 
 def _features_summary(
-    table: features.Table, known: Features, pairs: Pairs, side: str
+    table: KeyedTable, aligned: Features, pairs: Pairs, side: str
 ) -> dict[str, Any]:
     return {
         "rows": len(table.keys),
-        "numbers": len(known.columns.numbers),
-        "categories": len(known.columns.levels),
-        "left_out": features.left_out(table, known),
-        "doubtful": features.doubtful(table, known),
-        "without_pairs": len(known.numbers) - _with_pairs(pairs, side),
-        "without_features": len(known.numbers) - len(table.keys),
-        "dropped": dropped(table.bad),
+        "numbers": len(aligned.columns.numbers),
+        "categories": len(aligned.columns.levels),
+        "left_out": features.left_out(table, aligned),
+        "doubtful": features.doubtful(table, aligned),
+        "without_pairs": len(aligned.numbers) - _with_pairs(pairs, side),
+        "without_features": len(aligned.numbers) - len(table.keys),
+        "dropped": table.bad.summary(),
     }
 
 
 def _texts_summary(
-    found: Texts, table: TextTable | None, pairs: Pairs, side: str
+    texts: Texts, table: TextTable | None, pairs: Pairs, side: str
 ) -> dict[str, Any]:
-    counts = found.counts()
+    counts = texts.counts()
     return {
-        "rows": len(found),
+        "rows": len(texts),
         "median": int(counts.median()),
         "max": int(counts.max()),
         "empty": int((counts == 0).sum()),
-        "without_pairs": len(found) - _with_pairs(pairs, side),
-        "without_text": len(found) - (0 if table is None else _with_text(table)),
-        "dropped": [] if table is None else dropped(table.bad),
+        "without_pairs": len(texts) - _with_pairs(pairs, side),
+        "without_text": len(texts) - (0 if table is None else _with_text(table)),
+        "dropped": [] if table is None else table.bad.summary(),
     }
 
 

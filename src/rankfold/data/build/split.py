@@ -1,8 +1,8 @@
-"""Which pairs are for training, for choosing and for the final test.
+"""The split of each pair: train, validation or test.
 
-A splitter gives one number per pair: 0 train, 1 validation, 2 test. Per query with n pairs, test
-gets ``max(1, round(share n))`` if n >= 3, then validation likewise if n >= 5, and at least one pair
-is left to train. By whole queries, the same holds for queries in place of pairs.
+A splitter assigns a number to each pair: 0 train, 1 validation, 2 test. Of a query with n pairs,
+test gets ``max(1, round(share n))`` if n >= 3, then validation the same if n >= 5, and train at
+least one. A split by whole queries applies these rules to queries in place of pairs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from rankfold.data.build.pairs import Pairs
 from rankfold.errors import UserError
+from rankfold.types import TEST, TRAIN, VALIDATION
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
-NAMES = ("train", "validation", "test")
 HINT = (
     "write --split 0.8,0.1,0.1 (shares of each query's pairs), queries:0.8,0.1,0.1 (of whole "
     "queries), last, or time:T, where T is a date like 2024-01-01 or seconds since 1970"
 )
 
 QUERIES = "queries:"
-USUAL = "0.8,0.1,0.1"
+DEFAULT_SHARES = "0.8,0.1,0.1"
 
 Assignment = NDArray[np.uint8]
 
@@ -37,7 +36,7 @@ class Splitter(NamedTuple):
 
 
 def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
-    """The splitter that ``rule`` names: three shares, of queries or not, ``last`` or ``time:T``."""
+    """The splitter of a rule: three shares, of pairs or of queries, ``last`` or ``time:T``."""
     if isinstance(rule, str):
         if rule == "last":
             return Splitter(by_last, needs_time=True)
@@ -45,30 +44,30 @@ def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
             cut = _time(rule.removeprefix("time:"))
             return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
         if rule.startswith(QUERIES):
-            whole = _shares(rule.removeprefix(QUERIES), HINT)
-            return Splitter(lambda pairs, rng: by_query(pairs, whole, rng), needs_time=False)
+            shares = _shares(rule.removeprefix(QUERIES), HINT)
+            return Splitter(lambda pairs, rng: by_query(pairs, shares, rng), needs_time=False)
     return parse_shares(rule, HINT)
 
 
 def parse_shares(rule: str | Sequence[float], hint: str) -> Splitter:
-    """The splitter by three shares, where no other rule is one; ``hint`` says what is."""
+    """The splitter by three shares; ``hint`` is for other rules, which are refused."""
     shares = _shares(rule, hint)
     return Splitter(lambda pairs, rng: by_ratio(pairs, shares, rng), needs_time=False)
 
 
-def usual(*, whole: bool) -> str:
-    """The rule where none is asked for: the same shares of each query's pairs, or of queries."""
-    return f"{QUERIES}{USUAL}" if whole else USUAL
+def default_rule(*, by_queries: bool) -> str:
+    """The default shares: of each query's pairs, or of whole queries."""
+    return f"{QUERIES}{DEFAULT_SHARES}" if by_queries else DEFAULT_SHARES
 
 
 def by_ratio(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
-    """Each query's pairs at random, in the given shares of train, validation and test."""
+    """The pairs of each query at random, by shares of train, validation and test."""
     counts = np.bincount(pairs.queries)
     return _cut(pairs, _shuffled(pairs, rng), *sizes(counts, shares[1], shares[2]))
 
 
 def by_query(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
-    """All pairs of a query together, queries at random in the given shares."""
+    """Whole queries at random, by shares."""
     queries, rows = np.unique(pairs.queries, return_inverse=True)
     one = np.array([len(queries)])
     n_validation, n_test = (int(size[0]) for size in sizes(one, shares[1], shares[2]))
@@ -80,16 +79,16 @@ def by_query(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) ->
 
 
 def by_last(pairs: Pairs, _rng: np.random.Generator) -> Assignment:
-    """Each query's latest pair to test, the one before it to validation."""
+    """The latest pair of each query to test, the one before it to validation."""
     counts = np.bincount(pairs.queries)
     latest_first = np.lexsort((-_times(pairs), pairs.queries))
     return _cut(pairs, latest_first, (counts >= 5).astype(int), (counts >= 3).astype(int))
 
 
 def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
-    """Pairs from the time ``cut`` on to test; the latest share of the others to validation.
+    """Pairs from the time ``cut`` on to test, the latest share of the others to validation.
 
-    Pairs of the same time stay together, so that every validation pair is later than train.
+    Pairs of the same time stay together: every validation pair is later than all of train.
     """
     times = _times(pairs)
     splits = np.where(times >= cut, TEST, TRAIN).astype(np.uint8)
@@ -103,13 +102,13 @@ def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
     n_validation = round(validation_share * len(earlier))
     if n_validation:
         begin = earlier[-n_validation]
-        later = times > begin if begin == earlier[0] else times >= begin  # some are left to train
+        later = times > begin if begin == earlier[0] else times >= begin  # leave some to train
         splits[(splits == TRAIN) & later] = VALIDATION
     return splits
 
 
 def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """Given splits without validation: a share of each query's training pairs, at random."""
+    """Given splits without validation: move a random share of each query's training pairs there."""
     assert pairs.splits is not None
     splits = pairs.splits.copy()
     places = np.flatnonzero(splits == TRAIN)
@@ -120,7 +119,7 @@ def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> As
 
 
 def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """The same by whole queries: a share of those with training pairs, at random."""
+    """The same by whole queries with training pairs."""
     assert pairs.splits is not None
     splits = pairs.splits.copy()
     places = np.flatnonzero(splits == TRAIN)
@@ -131,7 +130,7 @@ def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assig
 def sizes(
     counts: NDArray[np.int64], validation: float, test: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many of a query's ``counts`` pairs go to validation and to test."""
+    """The numbers of pairs that go to validation and to test, of queries with ``counts`` pairs."""
 
     def size(share: float, at_least: int, spare: NDArray[np.int64]) -> NDArray[np.int64]:
         wanted = np.maximum(np.rint(share * counts), 1).astype(np.int64)
@@ -144,7 +143,7 @@ def sizes(
 
 
 def _shuffled(pairs: Pairs, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The places of the pairs, query by query, at random within each."""
+    """The places of the pairs by query, in random order within each."""
     noise = rng.integers(0, 2**32, len(pairs))
     return np.argsort((pairs.queries << 32) | noise, kind="stable")
 
@@ -155,7 +154,7 @@ def _cut(
     n_validation: NDArray[np.int64],
     n_test: NDArray[np.int64],
 ) -> Assignment:
-    """Of each query's pairs, in ``order``: first those for test, then validation, then train."""
+    """Assign the pairs of each query in ``order``: first test, then validation, then train."""
     counts = np.bincount(pairs.queries)
     starts = np.cumsum(counts) - counts
     query = pairs.queries[order]
@@ -192,13 +191,13 @@ def _time(text: str) -> float:
 
 
 def _shares(rule: str | Sequence[float], hint: str) -> Sequence[float]:
-    """Three shares that add up to 1; a UserError with the hint where they are others."""
+    """Three shares that add up to 1; else a UserError with the hint."""
     try:
         shares = [float(part) for part in rule.split(",")] if isinstance(rule, str) else rule
     except ValueError:
         raise UserError(f"cannot read the split {rule!r}", hint=hint) from None
     good = len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6
-    if not good:  # also where one is NaN
+    if not good:  # also if one is NaN
         raise UserError(
             f"the split {','.join(f'{s:g}' for s in shares)} is not three shares that add up to 1",
             hint=hint,

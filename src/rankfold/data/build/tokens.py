@@ -1,17 +1,18 @@
 """Texts as tokens, by the ``tokenizers`` library.
 
-A text is normalised first: one form of every letter (NFKC), no case (of Greek sigmas one, ss for
-sharp s), no accents, nothing that does not show (soft hyphens, joiners). Its words are the runs of
-letters and digits; what stands between them is dropped. A token is a ``word`` as a
-whole, or a ``word-piece``. A word that the tokenizer does not know has no token.
+A text is normalised first: compatibility forms are unified (NFKC), case is folded (one Greek sigma,
+ss for sharp s), accents and invisible characters (soft hyphens, joiners) are removed. Words are
+runs of letters and digits; all else is dropped. A token is a ``word`` or a ``word-piece``. Unknown
+words have no token.
 
-A tokenizer is kept as the library's JSON. Of such a text only the kind and the words are ever used,
-so that one from elsewhere can do no harm.
+A tokenizer is stored as the library's JSON. Only its kind and its words are read from there, so a
+forged one is harmless.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,73 +23,82 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from rankfold.data.build.folding import LEFT_OUT, bare, folded
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
-from rankfold.types import Progress, Texts
+from rankfold.types import Progress, Texts, silent
 
 if TYPE_CHECKING:
     import polars as pl
     from tokenizers import Tokenizer
 
-BATCH = 10_000  # texts that are turned into tokens at once
-UNKNOWN = "[UNK]"  # the last token of every tokenizer; no word can be it, and no text keeps it
+BATCH = 10_000  # texts tokenised at once
+UNKNOWN = "[UNK]"  # the last token of every tokenizer; it is removed from all texts
 WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
-CONTINUES = "##"  # begins a word piece that does not begin a word
-LETTERS = 1000  # at most so many of them are word pieces: some scripts have very many
+CONTINUATION = "##"  # prefix of a word piece inside a word
+MAX_LETTERS = 1000  # single letters among the word pieces: some scripts have very many
+ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
+INVISIBLE = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a zero-width space is a space
+REMOVED = f"[{ACCENTS}{INVISIBLE}]+"
+
+
+def casefold(text: str) -> str:
+    """A text without case. Letters and marks are separated first: folding is letter by letter."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKD", text).casefold()
+
+
+def normalise(word: str) -> str:
+    """A word without case, accents and invisible characters, as tokenizers store it."""
+    return unicodedata.normalize("NFC", re.sub(REMOVED, "", casefold(word)))
 
 
 def train_tokenizer(
     texts: Iterable[str], kind: str, size: int | None = None, min_count: int = 1
 ) -> str:
-    """The JSON of a tokenizer for texts like these; the same for the same texts in any order.
+    """Train a tokenizer and return its JSON; the order of the texts does not matter.
 
     Args:
-        texts: to find the words in.
+        texts: the training texts.
         kind: one of ``KINDS``.
-        size: how many tokens at most, the most frequent ones; None: as usual for the kind.
-        min_count: how often a token must occur.
+        size: the maximum number of tokens, the most frequent ones; None: the kind's default.
+        min_count: the minimum number of occurrences of a token.
     """
-    tokens = KINDS[kind]
-    words = tokens.train(_batches(texts), size or tokens.size, min_count)
+    token_kind = KINDS[kind]
+    words = token_kind.train(_batches(texts), size or token_kind.size, min_count)
     if not words:
-        raise UserError("the texts for training hold no words", hint="is it the right column?")
+        raise UserError("the training texts have no words", hint="is it the right column?")
     return _tokenizer(kind, words).to_str()
 
 
 def tokenise(
     tokenizer: str, texts: Sequence[str | None] | pl.Series, progress: Progress = silent
 ) -> Texts:
-    """The tokens of each text, in the order of its words; none where there is no text."""
-    opened, unknown = _opened(tokenizer), n_tokens(tokenizer)
+    """The tokens of each text, in the order of its words; none for a missing text."""
+    opened, unknown = _open(tokenizer), n_tokens(tokenizer)
     counts, tokens = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for start in range(0, len(texts), BATCH):
         progress("tokenising", start / len(texts))
-        batch = [_sound(text) for text in texts[start : start + BATCH]]
-        found = [text.ids for text in opened.encode_batch_fast(batch, add_special_tokens=False)]
-        ids = np.fromiter(chain.from_iterable(found), np.int32)
+        batch = [_clean(text) for text in texts[start : start + BATCH]]
+        encoded = [text.ids for text in opened.encode_batch_fast(batch, add_special_tokens=False)]
+        ids = np.fromiter(chain.from_iterable(encoded), np.int32)
         known = ids != unknown
-        row = np.repeat(np.arange(len(found)), [len(text) for text in found])
-        counts.append(np.bincount(row[known], minlength=len(found)))
+        row = np.repeat(np.arange(len(encoded)), [len(text) for text in encoded])
+        counts.append(np.bincount(row[known], minlength=len(encoded)))
         tokens.append(ids[known])
     offsets = np.cumsum(np.concatenate(counts))
     return Texts(torch.from_numpy(offsets), torch.from_numpy(np.concatenate(tokens)))
 
 
 def same_tokens(one: str | None, other: str | None) -> bool:
-    """Whether two tokenizers make the same of all texts."""
-    return one == other or (
-        one is not None and other is not None and _parsed(one) == _parsed(other)
-    )
+    """Whether two tokenizers give the same tokens for all texts."""
+    return one == other or (one is not None and other is not None and _parse(one) == _parse(other))
 
 
 def n_tokens(tokenizer: str) -> int:
-    """How many tokens a tokenizer knows; a ValueError for what is no tokenizer of ours."""
-    return len(_parsed(tokenizer)[1])
+    """The number of tokens of a tokenizer; a ValueError if it is not one of rankfold."""
+    return len(_parse(tokenizer)[1])
 
 
 def check_library() -> None:
-    """A UserError where the library is missing; worth asking before long work."""
+    """A UserError if the library is missing; for use before long work."""
     try:
         import tokenizers  # noqa: F401
     except ImportError:
@@ -103,14 +113,14 @@ def check_library() -> None:
 def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
     """The tokenizer of a kind whose token i is ``words[i]``.
 
-    Words of one from before case was folded are folded; of two that are the same, the first counts.
+    Words are normalised, as old tokenizers were stored without; of equal words the first counts.
     """
     check_library()
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     vocabulary: dict[str, int] = {}
     for number, word in enumerate(words):
-        vocabulary.setdefault(word if word.isascii() else bare(word), number)
+        vocabulary.setdefault(word if word.isascii() else normalise(word), number)
     vocabulary[UNKNOWN] = len(words)
     model = getattr(models, KINDS[kind].model)(vocabulary, unk_token=UNKNOWN)
     tokenizer = Tokenizer(model)
@@ -118,7 +128,7 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
         [
             normalizers.NFKD(),
             normalizers.Lowercase(),
-            normalizers.Replace(Regex(LEFT_OUT), ""),
+            normalizers.Replace(Regex(REMOVED), ""),
             normalizers.NFC(),
         ]
     )
@@ -128,45 +138,45 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
 
 
 @lru_cache(maxsize=2)
-def _opened(tokenizer: str) -> Tokenizer:
-    return _tokenizer(*_parsed(tokenizer))
+def _open(tokenizer: str) -> Tokenizer:
+    return _tokenizer(*_parse(tokenizer))
 
 
 @lru_cache(maxsize=2)
-def _parsed(tokenizer: str) -> tuple[str, list[str]]:
-    """The kind of a tokenizer and its words in their order."""
+def _parse(tokenizer: str) -> tuple[str, list[str]]:
+    """The kind of a tokenizer and its words, in order."""
     try:
         model = json.loads(tokenizer)["model"]
-        kind = next(name for name, tokens in KINDS.items() if tokens.model == model["type"])
+        kind = next(name for name, known in KINDS.items() if known.model == model["type"])
         words = sorted(model["vocab"], key=model["vocab"].__getitem__)
         numbers = [model["vocab"][word] for word in words]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
-        raise ValueError("not a tokenizer of rankfold's") from None
+        raise ValueError("not a tokenizer of rankfold") from None
     if numbers != list(range(len(words))) or words[-1:] != [UNKNOWN]:
         raise ValueError("a tokenizer whose tokens are not numbered without gaps")
     return kind, words[:-1]
 
 
-def _sound(text: str | None) -> str:
-    """A text without case, where lower case is not enough, nor lone surrogates.
+def _clean(text: str | None) -> str:
+    """A text without lone surrogates, which the library refuses, and with case folded.
 
-    The library refuses these, and knows lower case alone.
+    The library only knows lower case, which is not enough outside of ASCII.
     """
     if not text or text.isascii():
         return text or ""
-    return folded(text.encode("utf-8", "replace").decode())
+    return casefold(text.encode("utf-8", "replace").decode())
 
 
 # ---------------------------------------------------------------------------------- training
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    remaining = map(_sound, texts)
+    remaining = map(_clean, texts)
     return iter(lambda: list(islice(remaining, BATCH)), [])
 
 
 def _train_words(batches: Iterable[list[str]], size: int, min_count: int) -> list[str]:
-    """Words by how often they occur, then by letters."""
+    """Words by descending frequency, then by letters."""
     from tokenizers import trainers
 
     tokenizer = _tokenizer("word", [])
@@ -178,31 +188,31 @@ def _train_words(batches: Iterable[list[str]], size: int, min_count: int) -> lis
 
 
 def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> list[str]:
-    """Letters, and pieces in the order in which they were joined from smaller ones.
+    """Letters, then pieces in the order in which they were joined from smaller ones.
 
-    The library numbers the letters inside of words as it meets them, in an order of its own, and
-    what it joins depends on that: named as special tokens, they have their numbers beforehand.
+    The library numbers letters inside words in no fixed order, and the joins depend on that. As
+    special tokens, letters have fixed numbers.
     """
     from tokenizers import trainers
 
     tokenizer = _tokenizer("word-piece", [])
     texts = [text for batch in batches for text in batch]
-    letters = _letters(tokenizer, texts)[: min(LETTERS, max(1, size // 4))]
+    letters = _letters(tokenizer, texts)[: min(MAX_LETTERS, max(1, size // 4))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_count,
         show_progress=False,
-        special_tokens=[CONTINUES + letter for letter in sorted(letters)],
+        special_tokens=[CONTINUATION + letter for letter in sorted(letters)],
         limit_alphabet=len(letters),
         initial_alphabet=letters,
-        continuing_subword_prefix=CONTINUES,
+        continuing_subword_prefix=CONTINUATION,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return _words(tokenizer)
 
 
 def _letters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """The letters of all words, the most frequent first."""
+    """The letters of all words by descending frequency."""
     assert tokenizer.normalizer is not None
     counts: Counter[str] = Counter()
     for text in texts:
@@ -216,15 +226,15 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     return sorted(vocabulary.keys() - {UNKNOWN}, key=vocabulary.__getitem__)
 
 
-class Tokens(NamedTuple):
+class TokenKind(NamedTuple):
     """A kind of tokens."""
 
     model: str  # the library's name for it
     train: Callable[[Iterable[list[str]], int, int], list[str]]
-    size: int  # of the vocabulary, unless another is asked for
+    size: int  # the default size of the vocabulary
 
 
-KINDS: dict[str, Tokens] = {
-    "word": Tokens("WordLevel", _train_words, 500_000),
-    "word-piece": Tokens("WordPiece", _train_pieces, 30_000),
+KINDS: dict[str, TokenKind] = {
+    "word": TokenKind("WordLevel", _train_words, 500_000),
+    "word-piece": TokenKind("WordPiece", _train_pieces, 30_000),
 }

@@ -1,1 +1,1 @@
-"""Readers: one file per format."""
+"""Readers, one file per format. They import nothing from ``build``."""

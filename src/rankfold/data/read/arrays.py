@@ -1,8 +1,8 @@
-"""Arrays by name, as an ``.npz`` file holds them: numbers, categories, images and grades of rows.
+"""Arrays by name, as in an ``.npz`` file: numbers, categories, images and grades of rows.
 
-``X`` and ``features`` are other names of ``numbers``, ``y`` and ``labels`` of ``grades``. As
-MedMNIST writes them, they may come once per split: ``train_images``, ``val_images``, ... Grades
-may also be under a name that is asked for.
+``X`` and ``features`` are other names of ``numbers``, ``y`` and ``labels`` of ``grades``. There may
+be one array per split, as in MedMNIST: ``train_images``, ``val_images``, ... The caller may name
+another array of grades.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import polars as pl
 import torch
-from numpy.lib.format import MAGIC_PREFIX as ONE_ARRAY
+from numpy.lib.format import MAGIC_PREFIX as NPY_PREFIX
 from numpy.lib.format import read_array
 from torch import Tensor
 
-from rankfold.data.read.files import LINE
-from rankfold.data.read.tables import listing
+from rankfold.data.read.columns import listing
+from rankfold.data.read.reading import LINE
 from rankfold.errors import UserError
 
 NAMES = {
@@ -29,79 +29,79 @@ NAMES = {
     "images": ("images",),
     "grades": ("grades", "y", "labels"),
 }
-KNOWN = frozenset(name for names in NAMES.values() for name in names)
-SPLITS = (("train_",), ("val_", "validation_"), ("test_",))
-SAME = "they mean the same"
+KNOWN_NAMES = frozenset(name for names in NAMES.values() for name in names)
+SPLIT_PREFIXES = (("train_",), ("val_", "validation_"), ("test_",))
+SAME = "they mean the same: remove one"
 SUFFIX = ".npy"  # of each array in the archive
-CHANNELS = 4  # at most: more of them are most likely a height or width
+MAX_CHANNELS = 4  # more of them are most likely a height or width
 HINT = (
-    "it may have numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
-    "grades [n]; or the same with train_, val_, test_ before"
+    "expected numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
+    "grades [n]; or the same with the prefixes train_, val_, test_"
 )
 
 
-class Understood(NamedTuple):
+class ArrayRows(NamedTuple):
     """The rows of some arrays."""
 
-    table: pl.DataFrame  # number_0, ..., category_0, ... and in ``LINE`` where each row stood
+    table: pl.DataFrame  # number_0, ..., category_0, ...; the place of each row in ``LINE``
     grades: pl.Series | None
     images: Tensor | None
-    words: frozenset[str]  # the columns of categories
-    others: frozenset[str]  # arrays of a value per row that mean nothing: they could be grades
+    words: frozenset[str]  # columns of categories
+    others: frozenset[str]  # unknown arrays with one value per row, which could be grades
 
 
 def load(path: Path) -> dict[str, Any]:
     """All arrays of an ``.npz`` file; nothing in it is executed."""
     try:
         with path.open("rb") as raw:
-            if raw.read(len(ONE_ARRAY)) == ONE_ARRAY:
-                raise ValueError("it holds one array without a name")  # noqa: TRY301
+            if raw.read(len(NPY_PREFIX)) == NPY_PREFIX:
+                raise ValueError("it holds one unnamed array")  # noqa: TRY301
             return _members(raw)
-    except MemoryError as error:  # a damaged size would do it too
+    except MemoryError as error:  # also raised for a damaged size
         raise UserError(
-            f"cannot read {path.name}: its arrays are said to take more memory than there is",
-            hint="write them in parts; if they are smaller, the file is damaged",
+            f"cannot read {path.name}: its arrays need more memory than is available",
+            hint="split the file; if its arrays are smaller, it is damaged",
         ) from error
     except Exception as error:
         raise _unreadable(path, error) from error
 
 
 def _members(raw: BinaryIO) -> dict[str, Any]:
-    """The arrays of a zip archive, each read to its end: the checksum is compared there."""
-    found = {}
+    """The arrays of a zip archive. Each is read to its end, where the checksum is compared."""
+    members = {}
     with zipfile.ZipFile(raw) as archive:
         for name in archive.namelist():
-            with archive.open(name) as member:  # which compares the two places of its name
+            with archive.open(name) as member:  # compares the name in both headers
                 if not name.endswith(SUFFIX):
                     continue
-                found[name.removesuffix(SUFFIX)] = read_array(member, allow_pickle=False)
+                members[name.removesuffix(SUFFIX)] = read_array(member, allow_pickle=False)
                 if member.read():
-                    raise ValueError(f"there is more of {name} than its array")
-    return found
+                    raise ValueError(f"{name} has bytes after its array")
+    return members
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    """What zipfile, its decompressors and numpy raise on damage is of many kinds."""
+    """A UserError for any of the errors of zipfile, its decompressors and numpy."""
     if isinstance(error, OSError) and error.filename is not None:
-        return UserError(f"cannot read {path.name}: {error.strerror}", hint="may you read it?")
+        return UserError(f"cannot read {path.name}: {error.strerror}", hint="check its permissions")
     if "Object arrays" in str(error):
-        hint = "rows of unlike sizes, say images, cannot be read: bring them to one size"
-        return UserError(f"cannot read {path.name}: it holds objects", hint=hint)
+        hint = "rows of different sizes (for example images) cannot be read: resize them"
+        return UserError(f"cannot read {path.name}: it holds Python objects", hint=hint)
     why = str(error) or "it ends too early"
     if _is_archive(path):
         return UserError(f"{path.name} is damaged: {why}", hint="copy or download it again")
-    hint = "is it complete, and is it what its name says?"
+    hint = "is the file complete, and does its suffix match its format?"
     return UserError(f"cannot read {path.name}: {why}", hint=hint)
 
 
 def _is_archive(path: Path) -> bool:
-    """Whether a file begins, or ends, as a zip archive does."""
+    """Whether a file starts or ends like a zip archive."""
     with path.open("rb") as raw:
         return raw.read(2) == b"PK" or zipfile.is_zipfile(raw)
 
 
 def check(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays, tensors or lists in memory as arrays."""
+    """Arrays, tensors or lists in memory as numpy arrays."""
     try:
         return {str(name): np.asarray(value) for name, value in arrays.items()}
     except (ValueError, TypeError) as error:
@@ -111,66 +111,66 @@ def check(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def by_split(
     arrays: Mapping[str, Any], grade: str | None, name: str
 ) -> list[tuple[int | None, dict[str, Any]]]:
-    """The arrays of each split by their plain names; None: there are no splits.
+    """The arrays of each split by their plain names; None in place of a split: there are none.
 
-    ``grade`` is the name of the grades, where it is another than the usual ones.
+    ``grade`` names the array of grades; None: one of the usual names.
     """
-    known = KNOWN if grade is None else KNOWN | {grade}
+    known = KNOWN_NAMES if grade is None else KNOWN_NAMES | {grade}
     parts: list[tuple[int | None, dict[str, Any]]] = [(None, dict(arrays))]
     if _has_splits(arrays, known, name):
-        every = [_plain(arrays, prefixes, name) for prefixes in SPLITS]
-        parts = [(number, part) for number, part in enumerate(every) if known & set(part)]
+        splits = [_plain(arrays, prefixes, name) for prefixes in SPLIT_PREFIXES]
+        parts = [(number, part) for number, part in enumerate(splits) if known & set(part)]
     for number, part in parts:
         if grade is not None and grade not in part:
-            missing = grade if number is None else SPLITS[number][0] + grade
+            missing = grade if number is None else SPLIT_PREFIXES[number][0] + grade
             hint = f"it has {', '.join(sorted(arrays))}"
             raise UserError(f"{name} has no array {missing!r}", hint=hint)
     return parts
 
 
 def _has_splits(arrays: Mapping[str, Any], known: frozenset[str], file: str) -> bool:
-    """Whether the known arrays come once per split; they must not come both ways."""
-    prefixes = tuple(prefix for names in SPLITS for prefix in names)
-    whole = sorted(name for name in known & set(arrays) if not name.startswith(prefixes))
+    """Whether there is one array per split; a UserError if there are both kinds."""
+    prefixes = tuple(prefix for names in SPLIT_PREFIXES for prefix in names)
+    plain = sorted(name for name in known & set(arrays) if not name.startswith(prefixes))
     of_splits = [p + name for p in prefixes for name in sorted(known) if p + name in arrays]
-    if whole and of_splits:
+    if plain and of_splits:
         raise UserError(
-            f"{file} has both {whole[0]} and {of_splits[0]}",
-            hint="its rows are in splits or they are not: take the arrays of either out",
+            f"{file} has both {plain[0]} and {of_splits[0]}",
+            hint="either all arrays have the prefix of a split or none has",
         )
-    if not whole and not of_splits:
-        names = ", ".join(sorted(arrays)) or "nothing"
+    if not plain and not of_splits:
+        names = ", ".join(sorted(arrays)) or "no arrays"
         raise UserError(f"{file} has no array of rows: it has {names}", hint=HINT)
     return bool(of_splits)
 
 
 def _plain(arrays: Mapping[str, Any], prefixes: Sequence[str], file: str) -> dict[str, Any]:
     """The arrays with one of the prefixes, by their names without it."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for prefix in prefixes:
         for name in arrays:
             if name.startswith(prefix):
-                before = found.setdefault(name.removeprefix(prefix), name)
-                if before != name:
-                    raise UserError(f"{file} has both {before} and {name}", hint=SAME)
-    return {plain: arrays[name] for plain, name in found.items()}
+                other = sources.setdefault(name.removeprefix(prefix), name)
+                if other != name:
+                    raise UserError(f"{file} has both {other} and {name}", hint=SAME)
+    return {plain: arrays[name] for plain, name in sources.items()}
 
 
-def where_grades(parts: Sequence[Understood]) -> str:
-    """A hint for rows without grades: what could be these in all parts."""
+def grade_hint(parts: Sequence[ArrayRows]) -> str:
+    """A hint for rows without grades: the arrays of all parts that could be grades."""
     could_be = sorted(frozenset.intersection(*(part.others for part in parts)))
     if could_be:
         return f"{listing(could_be)}; use --grade-column NAME"
-    return "none of its arrays could be grades: add grades [n], with splits to each of them"
+    return "none of its arrays could be grades: add grades [n], one per split if there are splits"
 
 
-def understand(arrays: Mapping[str, Any], grade: str | None, name: str) -> Understood:
-    """The rows of arrays by their plain names."""
+def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> ArrayRows:
+    """The rows of arrays, which have their plain names."""
     wanted = NAMES if grade is None else NAMES | {"grades": (grade,)}
     picked = {role: _pick(arrays, names, name) for role, names in wanted.items()}
     lengths = {role: len(a) for role, a in picked.items() if a is not None and a.ndim}
     if len(set(lengths.values())) != 1:
-        raise UserError(f"the arrays of {name} have unlike numbers of rows: {lengths}", hint=HINT)
+        raise UserError(f"the arrays of {name} have different row counts: {lengths}", hint=HINT)
     (n,) = set(lengths.values())
     table = pl.DataFrame(
         {LINE: pl.select(pl.format("{}:{}", pl.lit(name), pl.int_range(n))).to_series()}
@@ -179,33 +179,33 @@ def understand(arrays: Mapping[str, Any], grade: str | None, name: str) -> Under
     numbers = _columns(picked["numbers"], "number", name)
     for column, values in numbers.items():
         if not (np.issubdtype(values.dtype, np.number) or values.dtype == np.bool_):
-            raise UserError(f"the numbers of {name} are {values.dtype}", hint=HINT)
+            raise UserError(f"the numbers of {name} have type {values.dtype}", hint=HINT)
         table = table.with_columns(_series(column, values))
     for column, values in words.items():
         table = table.with_columns(_categories(column, values, name))
     per_row = {plain for plain, values in arrays.items() if values.shape in ((n,), (n, 1))}
-    return Understood(
+    return ArrayRows(
         table=table,
         grades=_grades(picked["grades"], name),
         images=_images(picked["images"], name),
         words=frozenset(words),
-        others=frozenset(per_row - KNOWN),
+        others=frozenset(per_row - KNOWN_NAMES),
     )
 
 
 def _pick(arrays: Mapping[str, Any], names: tuple[str, ...], file: str) -> Any:
-    found = [name for name in names if name in arrays]
-    if len(found) > 1:
-        raise UserError(f"{file} has both {found[0]} and {found[1]}", hint=SAME)
-    return arrays[found[0]] if found else None
+    present = [name for name in names if name in arrays]
+    if len(present) > 1:
+        raise UserError(f"{file} has both {present[0]} and {present[1]}", hint=SAME)
+    return arrays[present[0]] if present else None
 
 
 def _columns(values: Any, name: str, file: str) -> dict[str, Any]:
-    """The columns of [n, F]; their numbers have equal lengths, so that names ascend as they do."""
+    """The columns of [n, F] by name; padded numbers keep their order when sorted by name."""
     if values is None:
         return {}
     if values.ndim != 2:
-        raise UserError(f"an array of {file} is of shape {values.shape}, not [n, F]", hint=HINT)
+        raise UserError(f"an array of {file} has shape {values.shape}, not [n, F]", hint=HINT)
     digits = len(str(max(values.shape[1] - 1, 0)))
     return {
         f"{name}_{i:0{digits}}": np.ascontiguousarray(values[:, i]) for i in range(values.shape[1])
@@ -213,13 +213,14 @@ def _columns(values: Any, name: str, file: str) -> dict[str, Any]:
 
 
 def _categories(name: str, values: Any, file: str) -> pl.Series:
-    """Text, or whole numbers, of which those below 0 are missing."""
+    """Text, or whole numbers; negative ones are missing."""
     column = _series(name, values)
     if column.dtype.is_integer():
         return pl.select(pl.when(column >= 0).then(column.cast(pl.String)).alias(name)).to_series()
     if column.dtype != pl.String:
         raise UserError(
-            f"the categories of {file} are {values.dtype}", hint="they are whole numbers or text"
+            f"the categories of {file} have type {values.dtype}",
+            hint="expected whole numbers or text",
         )
     return column
 
@@ -230,16 +231,16 @@ def _grades(values: Any, file: str) -> pl.Series | None:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise UserError(f"the grades of {file} are of shape {values.shape}, not [n]", hint=HINT)
+        raise UserError(f"the grades of {file} have shape {values.shape}, not [n]", hint=HINT)
     return _series("grades", values.tolist() if values.dtype == object else values)
 
 
 def _series(name: str, values: Any) -> pl.Series:
     try:
         return pl.Series(name, values, strict=False)
-    except ValueError as error:  # polars knows times in some units alone
+    except ValueError as error:  # polars does not know all units of time
         raise UserError(
-            f"cannot read arrays of {values.dtype}", hint="write them as numbers or text"
+            f"cannot read arrays of type {values.dtype}", hint="write them as numbers or text"
         ) from error
 
 
@@ -248,13 +249,13 @@ def _images(values: Any, file: str) -> Tensor | None:
         return None
     if values.ndim == 3:
         values = values[..., None]
-    if values.ndim != 4 or not 1 <= values.shape[3] <= CHANNELS:
+    if values.ndim != 4 or not 1 <= values.shape[3] <= MAX_CHANNELS:
         raise UserError(
-            f"the images of {file} are of shape {list(values.shape)}",
-            hint="it is [n, height, width] or [n, height, width, channels], channels last",
+            f"the images of {file} have shape {list(values.shape)}",
+            hint="expected [n, height, width] or [n, height, width, channels]",
         )
     if values.dtype != np.uint8:
         raise UserError(
-            f"the images of {file} are of type {values.dtype}", hint="pixels are uint8, 0 to 255"
+            f"the images of {file} have type {values.dtype}", hint="expected uint8, 0 to 255"
         )
     return torch.from_numpy(np.ascontiguousarray(values))

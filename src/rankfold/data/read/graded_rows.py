@@ -1,12 +1,13 @@
-"""Rows with ordered grades as they are read: tables, arrays, folders of images, KEEL files.
+"""Rows with ordered grades as they are read: tables, arrays, image files, KEEL files.
 
-Nothing is understood here: columns and grades stand as they were written. ``graded`` does the rest.
+Columns and grades are kept as written. ``build.grades`` and ``build.graded`` interpret them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.build.features import words_of
-from rankfold.data.read import arrays, keel, memory
-from rankfold.data.read import images as pictures
-from rankfold.data.read.files import LINE, PLACES_SHOWN, BadRows, Reading
-from rankfold.data.read.tables import collect, is_text, keys_of, listing, read_columns, row_lines
+from rankfold.data.read import arrays, images, keel, memory
+from rankfold.data.read.columns import listing
+from rankfold.data.read.files import expand, home_of
+from rankfold.data.read.reading import LINE, PLACES_SHOWN, BadRows, Reading
+from rankfold.data.read.scan import is_text
+from rankfold.data.read.tables import collect, read_columns, row_lines
+from rankfold.data.read.values import keys_of, text_columns
 from rankfold.errors import UserError
 
 ACCEPTED = (
@@ -31,108 +34,176 @@ T = TypeVar("T")
 TABLE = "the table"
 
 
-class Asked(NamedTuple):
-    """What to look for in the input."""
+class RowOptions(NamedTuple):
+    """How to read graded rows."""
 
-    grade: str | None = None  # the column of grades; None: where the format says it is
-    key: str | None = None  # the column of keys, which is no feature unless it is wanted
-    shape: pictures.Shape | None = None  # of images that come from files: height, width, channels
-    numbered: bool = False  # whether rows without a key get their number as one
-    wanted: Collection[str] = ()  # columns that a model takes, also where one has the keys
+    grade_column: str | None = None  # None: as the format defines
+    key_column: str | None = None  # not a feature unless it is in ``wanted``
+    shape: images.ImageShape | None = None  # of image files
+    numbered: bool = False  # rows without a key get their number as key
+    wanted: Collection[str] = ()  # columns that a model takes
 
 
 @dataclass(frozen=True, slots=True)
 class RawRows:
-    """Rows that were read, not yet understood."""
+    """Rows as they were read."""
 
     name: str
-    table: pl.DataFrame  # the columns of features and, in ``LINE``, where each row stood
-    grades: pl.Series | None  # as they were written, null where missing
+    table: pl.DataFrame  # the columns of features; the place of each row in ``LINE``
+    grades: pl.Series | None  # as written, null where missing
     keys: pl.Series | None = None
     images: Tensor | None = None  # [n, height, width, channels] uint8
-    splits: NDArray[np.uint8] | None = None  # 0 train, 1 validation, 2 test, where the input says
-    order: Sequence[str] | None = None  # of the grades, lowest first, where the input says
-    grade_hint: str | None = None  # where grades that are not found could be; None: in a column
-    words: frozenset[str] = frozenset()  # columns of categories, also where these are numbers
-    without: Mapping[str, str] = field(default_factory=dict)  # columns to leave out, and why
-    set_aside: Mapping[str, int] = field(default_factory=dict)  # why, and how many rows it was
+    splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
+    order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
+    grade_hint: str | None = None  # for missing grades; None: list the columns
+    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
+    without: Mapping[str, str] = field(default_factory=dict)  # dropped columns, and why
+    set_aside: Mapping[str, int] = field(default_factory=dict)  # reasons for dropped rows, counts
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def take(self, mine: NDArray[np.bool_]) -> RawRows:
-        """The rows where ``mine`` [n] is true."""
-        if mine.all():
+    def take(self, kept: NDArray[np.bool_]) -> RawRows:
+        """The rows where ``kept`` [n] is true."""
+        if kept.all():
             return self
-        mask = pl.Series(mine)
+        mask = pl.Series(kept)
         return replace(
             self,
             table=self.table.filter(mask),
             grades=None if self.grades is None else self.grades.filter(mask),
             keys=None if self.keys is None else self.keys.filter(mask),
-            images=None if self.images is None else self.images[torch.from_numpy(mine)],
-            splits=None if self.splits is None else self.splits[mine],
+            images=None if self.images is None else self.images[torch.from_numpy(kept)],
+            splits=None if self.splits is None else self.splits[kept],
         )
 
     def note(self, wrong: NDArray[np.bool_], reason: str, bad: BadRows) -> None:
-        """Tell of the rows where ``wrong`` [n] is true."""
+        """Record the rows where ``wrong`` [n] is true."""
         places = np.flatnonzero(wrong)
         for number, place in enumerate(self.table[LINE].gather(places[:PLACES_SHOWN])):
             bad.add(reason, place, 0 if number else len(places))
 
 
-def read(item: Any, asked: Asked, reading: Reading) -> RawRows:
+def read_all(
+    items: Sequence[tuple[int | None, Any]], options: RowOptions, reading: Reading
+) -> RawRows:
+    """The rows of all inputs, each with the number of its split, if given."""
+    parts: list[RawRows] = []
+    n_read = 0
+    for split, item in _inputs(items):
+        name = item.name if isinstance(item, Path | images.Album) else TABLE
+        reading.progress(f"reading {name}", 0.0)
+        n_bad = reading.bad.total
+        rows = read(item, options, reading)
+        n_bad = reading.bad.total - n_bad
+        if options.numbered and rows.keys is None:
+            rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
+        n_read += len(rows) + n_bad
+        if split is not None:
+            rows = replace(rows, splits=np.full(len(rows), split, dtype=np.uint8))
+        parts.append(rows)
+    if not parts:
+        raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
+    try:
+        rows = join(parts)
+    except pl.exceptions.PolarsError as error:  # for example lists and numbers
+        raise UserError(
+            f"the inputs have columns of incompatible types: {error}",
+            hint="all inputs need the same columns, of numbers or text",
+        ) from error
+    check_not_empty(rows, reading.bad)
+    return rows
+
+
+def _inputs(items: Sequence[tuple[int | None, Any]]) -> Iterator[tuple[int | None, Any]]:
+    """The files, folders and tables of the items; the image files of a split are one album.
+
+    In an album, images are known by their paths, and grey only if all of them are.
+    """
+    expanded = [(split, *one) for split, value in items for one in _expand(value)]
+    for (split, is_image), group in groupby(expanded, lambda one: (one[0], one[1] is not None)):
+        homes, members = zip(*((home, member) for _, home, member in group), strict=True)
+        if is_image:
+            yield split, images.album_of_files(members, homes)
+        else:
+            yield from ((split, member) for member in members)
+
+
+def _expand(value: Any) -> Iterator[tuple[Path | None, Any]]:
+    """The files of an item, each with the home of an image file, or None.
+
+    If one file of a glob is an image, all of them are read as images.
+    """
+    if not isinstance(value, str | Path):
+        yield None, value
+        return
+    files = expand([value])
+    if any(map(images.is_image, files)):
+        home = home_of(value)
+        yield from ((home, file) for file in files if not images.is_thumbnail_cache(file))
+    else:
+        yield from ((None, file) for file in files)
+
+
+def check_not_empty(rows: RawRows, bad: BadRows) -> None:
+    """A UserError if there are no rows."""
+    if len(rows) == 0:
+        why = "; ".join(bad.describe())
+        raise UserError(f"{rows.name} has no usable rows", hint=why or "is it the right file?")
+
+
+def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     """All rows of one input: a path, image files, a table in memory, or arrays by name."""
-    if isinstance(item, pictures.Album):
-        return _from_pictures(item, asked, reading)
+    if isinstance(item, images.Album):
+        return _from_album(item, options, reading)
     if isinstance(item, Path):
         if item.is_dir():
-            return _from_pictures(pictures.album_of(item), asked, reading)
+            return _from_album(images.album_of(item), options, reading)
         if item.suffix.lower() == ".npz":
-            return _from_arrays(arrays.load(item), asked, item.name)
+            return _from_arrays(arrays.load(item), options, item.name)
         if keel.looks_like_keel(item):
-            return from_keel(item, asked, reading)
+            return from_keel(item, options, reading)
         frame = read_columns(item, reading)
-        words = frozenset[str]() if is_text(item) else words_of(frame)
-        return _from_table(frame, asked, item.name, words)
+        words = frozenset[str]() if is_text(item) else text_columns(frame)
+        return _from_table(frame, options, item.name, words)
     if isinstance(item, Mapping):
-        return _from_arrays(arrays.check(item), asked, "the dict")
+        return _from_arrays(arrays.check(item), options, "the dict")
     if isinstance(item, pl.LazyFrame) or hasattr(item, "__arrow_c_stream__"):
         frame = collect(memory.to_frame(item), TABLE)
-        return _from_table(frame, asked, TABLE, words_of(frame))
+        return _from_table(frame, options, TABLE, text_columns(frame))
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
 
 
 def row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
-    """Which row of its input each row is, from 0; the ``n_bad`` that were left out count."""
+    """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)
-    every = (keel.row_lines if keel.looks_like_keel(item) else row_lines)(item)
+    all_lines = (keel.row_lines if keel.looks_like_keel(item) else row_lines)(item)
     lines = rows.table[LINE].str.extract(r"(\d+)$").cast(pl.Int64)
-    return pl.Series(every, dtype=pl.Int64).search_sorted(lines).cast(pl.Int64)
+    return pl.Series(all_lines, dtype=pl.Int64).search_sorted(lines).cast(pl.Int64)
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
-    """One after another; they have the same columns. Columns of unlike types become text."""
+    """Parts with the same columns, one after another; columns of different types become text."""
     first = parts[0]
     if len(parts) == 1:
         return first
     for part in parts[1:]:
-        _check_alike(first, part)
+        _check_same(first, part)
     names = first.table.columns
     schemas = [part.table.schema for part in parts]
-    unlike = [name for name in names if len({schema[name] for schema in schemas}) > 1]
+    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
     tables = [
-        part.table.select(names).with_columns(pl.col(unlike).cast(pl.String)) for part in parts
+        part.table.select(names).with_columns(pl.col(mixed).cast(pl.String)) for part in parts
     ]
-    images = _of_all([part.images for part in parts])
-    splits = _of_all([part.splits for part in parts])
+    pixels = _all_or_none([part.images for part in parts])
+    splits = _all_or_none([part.splits for part in parts])
     return RawRows(
         name=f"{first.name} and {len(parts) - 1} more",
         table=pl.concat(tables),
         grades=_joined([part.grades for part in parts]),
         keys=_joined([part.keys for part in parts]),
-        images=None if images is None else torch.cat(images),
+        images=None if pixels is None else torch.cat(pixels),
         splits=None if splits is None else np.concatenate(splits),
         order=first.order,
         grade_hint=next((part.grade_hint for part in parts if part.grades is None), None),
@@ -141,50 +212,49 @@ def join(parts: Sequence[RawRows]) -> RawRows:
     )
 
 
-def _of_all(values: Sequence[T | None]) -> list[T] | None:
-    """The values; None where one is missing."""
-    found = [value for value in values if value is not None]
-    return found if len(found) == len(values) else None
+def _all_or_none(values: Sequence[T | None]) -> list[T] | None:
+    """The values; None if one is missing."""
+    present = [value for value in values if value is not None]
+    return present if len(present) == len(values) else None
 
 
 def _joined(columns: Sequence[pl.Series | None]) -> pl.Series | None:
-    found = _of_all(columns)
-    if found is None:
+    present = _all_or_none(columns)
+    if present is None:
         return None
-    unlike = len({column.dtype for column in found}) > 1
-    return pl.concat([column.cast(pl.String) if unlike else column for column in found])
+    mixed = len({column.dtype for column in present}) > 1
+    return pl.concat([column.cast(pl.String) if mixed else column for column in present])
 
 
-def _check_alike(one: RawRows, other: RawRows) -> None:
-    for having, lacking in ((one, other), (other, one)):
-        missing = sorted(set(having.table.columns) - set(lacking.table.columns))
+def _check_same(one: RawRows, other: RawRows) -> None:
+    for full, short in ((one, other), (other, one)):
+        missing = sorted(set(full.table.columns) - set(short.table.columns))
         if missing:
             raise UserError(
-                f"{lacking.name} has no column {missing[0]!r}, {having.name} has one",
-                hint="all inputs have the same columns",
+                f"{short.name} has no column {missing[0]!r}, {full.name} has one",
+                hint="all inputs need the same columns",
             )
     shapes = [None if p.images is None else tuple(p.images.shape[1:]) for p in (one, other)]
     if shapes[0] != shapes[1]:
         raise UserError(
-            f"the images of {one.name} are of shape {shapes[0]}, those of {other.name} of "
-            f"{shapes[1]}",
-            hint="all images have the same height, width and channels",
+            f"the images of {one.name} have shape {shapes[0]}, those of {other.name} {shapes[1]}",
+            hint="all images need the same height, width and channels",
         )
 
 
-def drop(rows: RawRows, names: Sequence[str] | None) -> RawRows:
-    """The rows without the columns that nobody wants."""
-    there = [name for name in rows.table.columns if name != LINE]
+def drop_named(rows: RawRows, names: Sequence[str] | None) -> RawRows:
+    """The rows without the named columns."""
+    present = [name for name in rows.table.columns if name != LINE]
     names = [name.strip() for name in names or ()]
     for name in names:
-        if name not in there:
-            hint = listing(there) if there else "it has no columns"
+        if name not in present:
+            hint = listing(present) if present else "it has no columns"
             raise UserError(f"{rows.name} has no column {name!r} to drop", hint=hint)
-    return leave_out(rows, names, "as asked")
+    return drop_columns(rows, names, "named by --drop-columns")
 
 
-def leave_out(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
-    """The rows without some of their columns."""
+def drop_columns(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
+    """The rows without some columns, which are recorded with the reason."""
     without = {**rows.without, **dict.fromkeys(names, why)}
     return replace(rows, table=rows.table.drop(names, strict=False), without=without)
 
@@ -193,44 +263,45 @@ def leave_out(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
 
 
 def _from_table(
-    frame: pl.DataFrame, asked: Asked, name: str, words: frozenset[str] = frozenset()
+    frame: pl.DataFrame, options: RowOptions, name: str, words: frozenset[str] = frozenset()
 ) -> RawRows:
     names = [column for column in frame.columns if column != LINE]
-    for column, option in ((asked.grade, "--grade-column"), (asked.key, "--query-column")):
+    named = ((options.grade_column, "--grade-column"), (options.key_column, "--query-column"))
+    for column, option in named:
         if column is not None and column not in names:
             hint = f"{listing(names)}; use {option} NAME"
             raise UserError(f"{name} has no column {column!r}", hint=hint)
-    taken = {column for column in (asked.grade, asked.key) if column is not None}
+    taken = {column for column in (options.grade_column, options.key_column) if column is not None}
     places = pl.format("{}:{}", pl.lit(name), pl.col(LINE)).alias(LINE)
     return RawRows(
         name=name,
-        table=frame.with_columns(places).drop(taken.difference(asked.wanted)),
-        grades=None if asked.grade is None else frame[asked.grade],
-        keys=None if asked.key is None else keys_of(frame, asked.key, name),
+        table=frame.with_columns(places).drop(taken.difference(options.wanted)),
+        grades=None if options.grade_column is None else frame[options.grade_column],
+        keys=None if options.key_column is None else keys_of(frame, options.key_column, name),
         words=words,
     )
 
 
-def from_keel(path: Path, asked: Asked, reading: Reading) -> RawRows:
-    """The rows of a KEEL file; its output is the grade, in the order of its values there."""
-    header, frame = keel.read(path, reading, asked.grade)
-    grade = asked.grade or header.output
-    rows = _from_table(frame, asked._replace(grade=grade), path.name)
+def from_keel(path: Path, options: RowOptions, reading: Reading) -> RawRows:
+    """The rows of a KEEL file; its output is the grade, in the order of the header."""
+    header, frame = keel.read(path, reading, options.grade_column)
+    grade = options.grade_column or header.output
+    rows = _from_table(frame, options._replace(grade_column=grade), path.name)
     return replace(
         rows,
         order=None if grade is None else header.values.get(grade),
-        grade_hint=f"{listing(header.names)}; name one in its header: @outputs NAME",
-        words=frozenset(header.values) - {grade, asked.key},
+        grade_hint=f"{listing(header.names)}; add @outputs NAME to its header",
+        words=frozenset(header.values) - {grade, options.key_column},
     )
 
 
-def _from_arrays(found: Mapping[str, Any], asked: Asked, name: str) -> RawRows:
-    _check_no_columns(name, asked.key)
-    splits = arrays.by_split(found, asked.grade, name)
-    parts = [arrays.understand(part, asked.grade, name) for _, part in splits]
+def _from_arrays(named: Mapping[str, Any], options: RowOptions, name: str) -> RawRows:
+    _check_no_columns(name, options.key_column)
+    splits = arrays.by_split(named, options.grade_column, name)
+    parts = [arrays.to_rows(part, options.grade_column, name) for _, part in splits]
     rows = [
         RawRows(
-            name=name if split is None else f"{arrays.SPLITS[split][0]}* of {name}",
+            name=name if split is None else f"{arrays.SPLIT_PREFIXES[split][0]}* of {name}",
             table=part.table,
             grades=part.grades,
             images=part.images,
@@ -239,26 +310,28 @@ def _from_arrays(found: Mapping[str, Any], asked: Asked, name: str) -> RawRows:
         )
         for (split, _), part in zip(splits, parts, strict=True)
     ]
-    return replace(join(rows), name=name, grade_hint=arrays.where_grades(parts))
+    return replace(join(rows), name=name, grade_hint=arrays.grade_hint(parts))
 
 
-def _from_pictures(album: pictures.Album, asked: Asked, reading: Reading) -> RawRows:
-    _check_no_columns(album.name, asked.key, asked.grade)
-    if asked.shape is None:
+def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> RawRows:
+    _check_no_columns(album.name, options.key_column, options.grade_column)
+    if options.shape is None:
         raise UserError(
             f"cannot grade {album.name}: the model takes no images", hint="name a table"
         )
-    found = pictures.read(album, asked.shape, reading)
+    content = images.read(album, options.shape, reading)
     return RawRows(
         name=album.name,
-        table=pl.DataFrame({LINE: found.names}),
-        grades=found.folders,
-        keys=found.names,
-        images=found.images,
+        table=pl.DataFrame({LINE: content.names}),
+        grades=content.folders,
+        keys=content.names,
+        images=content.images,
     )
 
 
-def _check_no_columns(name: str, *asked: str | None) -> None:
-    for column in asked:
+def _check_no_columns(name: str, *columns: str | None) -> None:
+    for column in columns:
         if column is not None:
-            raise UserError(f"{name} has no column {column!r}", hint="it has no columns: name none")
+            raise UserError(
+                f"{name} has no column {column!r}", hint="it has no columns: leave the option out"
+            )

@@ -1,9 +1,8 @@
-"""What to rank for: texts or keys, one per row of a table or, texts alone, one per line.
+"""Queries to rank for: texts or keys, one per row of a table, or texts, one per line.
 
-In a table, one column holds the texts and another, if there is one, the keys to tell the lists by;
-without it the rows are counted from 0, those that cannot be used too. A table without texts holds
-keys of known queries. A line is a text, or ``text TAB labels`` as for ``prepare``: the labels are
-not read.
+In a table, one column holds the texts and an optional one their keys. Without keys the rows are
+numbered from 0, including unusable rows. A table without texts holds keys of known queries. A line
+is a text, or ``text TAB labels`` as for ``prepare``; the labels are ignored.
 """
 
 from __future__ import annotations
@@ -15,99 +14,100 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.build.pairs import canonical
 from rankfold.data.read import record_reader
-from rankfold.data.read.documents import (
-    NOT_TEXT,
-    USUAL_NAMES,
-    line_numbers,
-    numbered_lines,
-    words_of,
-)
-from rankfold.data.read.files import LINE, Reading, base_suffix, spool
-from rankfold.data.read.tables import NONE, keys_of, listing, named, row_lines, spool_columns
+from rankfold.data.read.columns import NONE, check_column, find_usual, listing
+from rankfold.data.read.files import base_suffix
+from rankfold.data.read.reading import LINE, Reading, spool
+from rankfold.data.read.tables import row_lines, spool_columns
+from rankfold.data.read.text_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
+from rankfold.data.read.values import canonical, keys_of
 from rankfold.errors import UserError
 
-ROWS = 2**16  # of texts, held at a time
+BLOCK_ROWS = 2**16  # texts in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """Rows of some files, one after the other. The texts stay on disk."""
+class QueryRows:
+    """The rows of some files, one after another. The texts stay on disk."""
 
-    keys: pl.Series  # Int64 or text, null where a row cannot be used
-    texts: pl.LazyFrame | None  # a column ``text``, as many rows; None: the keys are all there is
+    keys: pl.Series  # Int64 or text, null for an unusable row
+    texts: pl.LazyFrame | None  # a column ``text``, as many rows; None: keys only
 
     def blocks(self, step: int) -> Iterator[tuple[pl.Series, pl.Series]]:
-        """Keys and texts of so many rows at most, without those that cannot be used."""
+        """Keys and texts of at most ``step`` rows, without unusable rows."""
         assert self.texts is not None
-        for first in range(0, len(self.keys), ROWS):
-            texts = self.texts.slice(first, ROWS).collect().to_series()
-            usable = self.keys.slice(first, ROWS).is_not_null()
-            keys, texts = (part.filter(usable) for part in (self.keys.slice(first, ROWS), texts))
+        for first in range(0, len(self.keys), BLOCK_ROWS):
+            texts = self.texts.slice(first, BLOCK_ROWS).collect().to_series()
+            usable = self.keys.slice(first, BLOCK_ROWS).is_not_null()
+            keys, texts = (
+                part.filter(usable) for part in (self.keys.slice(first, BLOCK_ROWS), texts)
+            )
             for start in range(0, len(keys), step):
                 yield keys.slice(start, step), texts.slice(start, step)
 
 
-class Asked(NamedTuple):
-    """The columns to read, None where they are to be guessed; ``none``: do without."""
+class QueryColumns(NamedTuple):
+    """The columns of queries; None: guess it from the names, ``none``: use no column."""
 
     key: str | None = None
     text: str | None = None
 
 
-def read_questions(paths: Sequence[Path], asked: Asked, reading: Reading) -> Questions:
-    """The rows of all files; either all have texts or none has, and likewise keys."""
-    parts = [_read(path, asked, reading) for path in paths]
+def read_queries(paths: Sequence[Path], columns: QueryColumns, reading: Reading) -> QueryRows:
+    """The rows of all files. All have texts or none has; the same holds for keys."""
+    parts = [_read(path, columns, reading) for path in paths]
     for what in ("text", "key"):
-        having = [getattr(part, what) is not None for part in parts]
-        if any(having) and not all(having):
-            one, other = (paths[having.index(has)].name for has in (True, False))
+        present = [getattr(part, what) is not None for part in parts]
+        if any(present) and not all(present):
+            one, other = (paths[present.index(has)].name for has in (True, False))
             raise UserError(
-                f"{one} has a column of {what}s, {other} has none", hint="name it alike in both"
+                f"{one} has a column of {what}s, {other} has none",
+                hint="use the same column names in both",
             )
     keys = _numbered(parts) if parts[0].key is None else _joined(parts)
     texts = [part.frame.select(text=part.text) for part in parts if part.text is not None]
     if texts and (again := keys.filter(keys.is_duplicated() & keys.is_not_null())).len():
         raise UserError(
-            f"the key {again[0]!r} is there more than once",
-            hint="lists are told apart by their keys; use --query-column none to count the rows",
+            f"the key {again[0]!r} occurs more than once",
+            hint="keys identify the results; use --query-column none to number the rows",
         )
-    return Questions(keys, pl.concat(texts) if texts else None)
+    return QueryRows(keys, pl.concat(texts) if texts else None)
 
 
 class _Part(NamedTuple):
     frame: pl.LazyFrame  # on disk
     key: pl.Series | None
     text: pl.Expr | None
-    lines: pl.Series | None = None  # of all its rows, where some of those to be counted are bad
+    lines: pl.Series | None = None  # of all rows, if some are bad and rows are numbered
 
 
-def _read(path: Path, asked: Asked, reading: Reading) -> _Part:
+def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
     if path.is_dir():
         raise UserError(f"{path} is a folder", hint="name the files in it")
     reading.progress(f"reading {path.name}", 0.0)
     n_bad = reading.bad.total
-    if _holds_lines(path, asked):
-        part, every = _read_lines(path, reading), line_numbers
+    if _holds_lines(path, columns):
+        part, all_lines = _read_lines(path, reading), line_numbers
     else:
-        part, every = _read_table(path, asked, reading), row_lines
+        part, all_lines = _read_table(path, columns, reading), row_lines
     if part.key is not None or reading.bad.total == n_bad:
         return part
-    return part._replace(lines=pl.Series(every(path), dtype=pl.Int64))
+    return part._replace(lines=pl.Series(all_lines(path), dtype=pl.Int64))
 
 
-def _read_table(path: Path, asked: Asked, reading: Reading) -> _Part:
-    chosen: list[Asked] = []
+def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
+    chosen: list[QueryColumns] = []
 
     def pick(names: Sequence[str]) -> list[str]:
-        chosen.append(_choose(names, asked, path.name))
+        chosen.append(_choose(names, columns, path.name))
         return [name for name in chosen[-1] if name is not None]
 
     frame = spool_columns(path, pick, reading)
     key, text = chosen[-1]
     if text is not None:
-        words_of(frame.select(text).head(0).collect()[text], path.name)  # it can be text
+        as_words(
+            frame.select(text).head(0).collect()[text], path.name
+        )  # a UserError unless it is text
     return _Part(
         frame,
         None if key is None else _keys(frame, key, path.name, reading),
@@ -115,13 +115,13 @@ def _read_table(path: Path, asked: Asked, reading: Reading) -> _Part:
     )
 
 
-def _holds_lines(path: Path, asked: Asked) -> bool:
-    """Whether a file is one of lines: a .txt whose first line does not name the columns."""
+def _holds_lines(path: Path, columns: QueryColumns) -> bool:
+    """Whether a file holds lines, not a table: a .txt whose first line names no columns."""
     if base_suffix(path) not in (".txt", ""):
         return False
     names = next(record_reader.raw_lines(path), "").strip().split("\t")
-    usual = len(names) > 1 and named(USUAL_NAMES["text"], names) is not None
-    return not (usual or {asked.text, asked.key} & set(names))
+    usual = len(names) > 1 and find_usual(USUAL_NAMES["text"], names) is not None
+    return not (usual or {columns.text, columns.key} & set(names))
 
 
 def _read_lines(path: Path, reading: Reading) -> _Part:
@@ -130,32 +130,31 @@ def _read_lines(path: Path, reading: Reading) -> _Part:
 
 
 def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
-    """The lines that are UTF-8, blank ones too: rows are lines."""
+    """The lines that are UTF-8, including blank lines: every line is a row."""
     for number, line in numbered_lines(path):
         text, tab, rest = line.rstrip("\r\n").rpartition("\t")
         text = text if tab else rest
         if record_reader.is_decoded(text):
             yield number, text
         else:
-            reading.bad.add(NOT_TEXT, f"{path.name}:{number}")
+            reading.bad.add(record_reader.NOT_UTF8, f"{path.name}:{number}")
 
 
-def _choose(names: Sequence[str], asked: Asked, table: str) -> Asked:
-    """The columns asked for, else those with a usual name."""
-    for wanted, option in ((asked.key, "--query-column"), (asked.text, "--text-column")):
-        if wanted is not None and wanted not in (NONE, *names):
-            hint = f"{listing(names)}; use {option} NAME"
-            raise UserError(f"{table} has no column {wanted!r}", hint=hint)
-    free = [name for name in names if name != asked.key]
-    text = asked.text or named(USUAL_NAMES["text"], free)
-    key = asked.key or named(USUAL_NAMES["key"], [name for name in names if name != text])
-    found = Asked(*(None if name == NONE else name for name in (key, text)))
-    if found == (None, None):
+def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryColumns:
+    """The columns named, else those with a usual name."""
+    check_column(columns.key, names, table, "--query-column")
+    check_column(columns.text, names, table, "--text-column")
+    free = [name for name in names if name != columns.key]
+    text = columns.text or find_usual(USUAL_NAMES["text"], free)
+    free = [name for name in names if name != text]
+    key = columns.key or find_usual(USUAL_NAMES["key"], free)
+    chosen = QueryColumns(*(None if name == NONE else name for name in (key, text)))
+    if chosen == (None, None):
         raise UserError(
             f"cannot tell which column of {table} holds the text",
             hint=f"{listing(names)}; use --text-column NAME, or --query-column NAME for known keys",
         )
-    return found
+    return chosen
 
 
 def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Series:
@@ -168,13 +167,13 @@ def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Se
 
 def _numbered(parts: Sequence[_Part]) -> pl.Series:
     """The number of each usable row among all rows of all files."""
-    found, n = [], 0
+    numbers, n = [], 0
     for part in parts:
         lines = part.frame.select(pl.col(LINE).cast(pl.Int64)).collect().to_series()
-        every = lines if part.lines is None else part.lines
-        found.append(every.search_sorted(lines).cast(pl.Int64) + n)
-        n += len(every)
-    return pl.concat(found)
+        all_lines = lines if part.lines is None else part.lines
+        numbers.append(all_lines.search_sorted(lines).cast(pl.Int64) + n)
+        n += len(all_lines)
+    return pl.concat(numbers)
 
 
 def _joined(parts: Sequence[_Part]) -> pl.Series:

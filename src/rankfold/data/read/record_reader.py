@@ -1,6 +1,6 @@
-"""The slow, exact reading of text tables: record by record in plain Python, with true line numbers.
+"""The exact reader of text tables: record by record in Python, with true line numbers.
 
-Used where the fast reader would refuse a file or misread it.
+It is slow, and used where polars would refuse a file or misread it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankfold.data.read.files import LINE, Reading, base_suffix, open_binary, spool
+from rankfold.data.read.files import base_suffix, open_binary
+from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.errors import UserError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-LONGEST_RECORD = 1000  # lines of one quoted field, before its quote counts as never closed
+MAX_RECORD_LINES = 1000  # of one quoted field; then its quote counts as never closed
+NOT_UTF8 = "bytes that are not UTF-8"
 STRAY, UNCLOSED = "a stray quote", "a quote that is never closed"
 
 Record = list[str] | str
-"""The fields of a record or, as a text, why it has none."""
-Pick = Callable[[Sequence[str]], Sequence[str]]
+"""The fields of a record, or the reason why it has none."""
+Choose = Callable[[Sequence[str]], Sequence[str]]
 """From the names of all columns to those that are needed."""
 
 
 class Head(NamedTuple):
-    """The columns of a CSV, and the line on which its first record stands."""
+    """The columns of a CSV file, and the line of its first record."""
 
     names: list[str]
     line: int
 
 
 def read(
-    path: Path, separator: str, reading: Reading, pick: Pick, *, header: bool = True
+    path: Path, separator: str, reading: Reading, choose: Choose, *, header: bool = True
 ) -> pl.LazyFrame:
-    """The well-formed records of a text table, the needed columns as text, the line in ``LINE``."""
+    """The well-formed records of a text table: the chosen columns as text, lines in ``LINE``."""
     if base_suffix(path) in JSON_LINES:
-        names = pick(_json_names(path))
+        names = choose(_json_names(path))
         rows = _json_rows(path, names, reading)
     else:
         head = csv_head(path, separator, header=header)
-        names = pick(head.names)
+        names = choose(head.names)
         records = islice(_records(path, separator), 1 if header else 0, None)
         rows = _csv_rows(path, records, head.names, names, reading)
     schema = {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}
@@ -53,7 +55,7 @@ def read(
 
 
 def row_lines(path: Path, separator: str) -> list[int]:
-    """The line of each row of a text table with a header, also of rows that cannot be used."""
+    """The line of each row of a text table with a header, including unusable rows."""
     if base_suffix(path) in JSON_LINES:
         return [line for line, _ in objects(path)]
     return [line for line, _ in islice(_records(path, separator), 1, None)]
@@ -62,16 +64,16 @@ def row_lines(path: Path, separator: str) -> list[int]:
 def _decoded(
     rows: Iterable[Sequence[Any]], path: Path, reading: Reading
 ) -> Iterator[Sequence[Any]]:
-    """The rows whose values are text; a byte that is none was read as a lone surrogate."""
+    """The rows that are valid UTF-8; an invalid byte was read as a lone surrogate."""
     for row in rows:
         if any(v and not is_decoded(v) for v in row[1:]):
-            reading.bad.add("bytes that are not UTF-8", f"{path.name}:{row[0]}")
+            reading.bad.add(NOT_UTF8, f"{path.name}:{row[0]}")
         else:
             yield row
 
 
 def is_decoded(text: str) -> bool:
-    """Whether all of a text was UTF-8."""
+    """Whether a text was valid UTF-8."""
     return text.isascii() or not _SURROGATE.search(text)
 
 
@@ -79,7 +81,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def raw_lines(path: Path) -> Iterator[str]:
-    """The lines of a text, with their ends; a byte that is no text becomes a lone surrogate."""
+    """The lines of a text, with their ends; an invalid byte becomes a lone surrogate."""
     with io.TextIOWrapper(
         open_binary(path), "utf-8-sig", errors="surrogateescape", newline="\n"
     ) as file:
@@ -87,9 +89,9 @@ def raw_lines(path: Path) -> Iterator[str]:
 
 
 def not_text(path: Path) -> UserError:
-    """For bytes of 0, which are in texts of two or four bytes a letter and in what is no text."""
+    """For null bytes, which occur in UTF-16, UTF-32 and binary files."""
     return UserError(
-        f"{path.name} is not a text in UTF-8", hint="save it as UTF-8, or name it what it is"
+        f"{path.name} is not UTF-8 text", hint="save it as UTF-8, or correct its suffix"
     )
 
 
@@ -100,11 +102,11 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
     """The names of the columns: the first record or, without a header, column_0, column_1, ..."""
     line, first = next(_records(path, separator), (0, []))
     if not first:
-        raise UserError(f"{path.name} is empty", hint="a table needs a line of column names")
+        raise UserError(f"{path.name} is empty", hint="a table starts with a line of column names")
     if isinstance(first, str):
         raise UserError(
             f"{path.name} has no readable first line: it has {first}",
-            hint="a table begins with the names of its columns",
+            hint="a table starts with a line of column names",
         )
     if any("\0" in field for field in first):
         raise not_text(path)
@@ -114,9 +116,7 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
     names = [name or f"column_{i}" for i, name in enumerate(plain)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(
-            f"{path.name} has two columns named {twice!r}", hint="give one of them another name"
-        )
+        raise UserError(f"{path.name} has two columns named {twice!r}", hint="rename one of them")
     return Head(names, line)
 
 
@@ -138,9 +138,9 @@ def _csv_rows(
 
 
 def _records(path: Path, separator: str) -> Iterator[tuple[int, Record]]:
-    """``(line on which it begins, record)``, without the blank ones.
+    """``(first line, record)``, without blank lines.
 
-    A quote that is never closed spoils its own line only: reading goes on with the next one.
+    A quote that is never closed spoils its own line only: reading continues with the next line.
     """
     remaining = raw_lines(path)
     pending: list[str] = []
@@ -155,10 +155,10 @@ def _records(path: Path, separator: str) -> Iterator[tuple[int, Record]]:
 
 
 def _parse(pending: list[str], remaining: Iterator[str], separator: str) -> tuple[Record, int]:
-    """The record at the head of ``pending``, which grows as needed, and how many lines it takes."""
+    """The record at the head of ``pending``, which grows as needed, and its number of lines."""
     used = 1
     record = _fields(pending[0], separator)
-    while record == UNCLOSED and used < LONGEST_RECORD:
+    while record == UNCLOSED and used < MAX_RECORD_LINES:
         if used == len(pending):
             pending += islice(remaining, 1)
         if used == len(pending):
@@ -170,7 +170,7 @@ def _parse(pending: list[str], remaining: Iterator[str], separator: str) -> tupl
 
 
 def _fields(text: str, separator: str) -> Record:
-    """The fields of a record; a quote means something at the beginning of a field only."""
+    """The fields of a record. A quote counts at the beginning of a field only."""
     text = text.removesuffix("\n").removesuffix("\r")
     if '"' not in text:
         return text.split(separator)
@@ -201,7 +201,7 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
 
 
 def _json_names(path: Path) -> list[str]:
-    """The names of all objects' fields."""
+    """The field names of all objects."""
     names: set[str] = set()
     for _, record in objects(path):
         names.update(record or ())
@@ -209,7 +209,7 @@ def _json_names(path: Path) -> list[str]:
 
 
 def json_order(path: Path, names: Iterable[str]) -> list[str]:
-    """Names in an order that does not depend on the reader: as in the first object, then sorted."""
+    """Names in an order that both readers share: those of the first object, then sorted."""
     first = next((record for _, record in objects(path) if record), None)
     if first is None:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
@@ -225,7 +225,7 @@ def _json_rows(path: Path, names: Sequence[str], reading: Reading) -> Iterator[l
 
 
 def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """The line and the object of each line that is not blank; None where it holds none."""
+    """The number and the object of each line that is not blank; None if it holds no object."""
     for line, text in enumerate(raw_lines(path), start=1):
         if text.strip():
             try:
@@ -236,13 +236,13 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a name that is there twice, the first value; as the fast reader does."""
+    """An object; of a repeated name the first value counts, as in polars."""
     record = dict(pairs)
     return record if len(record) == len(pairs) else {**record, **dict(reversed(pairs))}
 
 
 def as_text(value: Any) -> str | None:
-    """A value as the fast reader writes it; no value where it is not a number nor a text."""
+    """A value as polars writes it; None if it is neither a number nor a text."""
     if isinstance(value, float):
         return None if value != value else format(Decimal(repr(value)), "f").removesuffix(".0")
     if isinstance(value, bool):

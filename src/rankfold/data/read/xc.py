@@ -1,66 +1,49 @@
 """Folders of the extreme classification repository: documents with labels, in train and test.
 
-A folder has one of three forms; where there are several, the first is read:
+A folder has one of three forms. The first one present is read:
 
 - raw: ``trn.json.gz``, ``tst.json.gz`` and ``lbl.json.gz``, one object per line, with a ``title``,
-  ``content`` and, for documents, the rows of its labels in ``target_ind``;
-- sparse: ``trn_X_Xf.txt`` (features), ``trn_X_Y.txt`` (labels), likewise ``tst``, and
-  ``lbl_X_Xf.txt`` or ``Yf.txt``; the first line has the size, ``rows columns``, every other one a
-  row, ``column:value ...``;
-- old: ``train.txt`` and ``test.txt``, the first line ``rows features labels``, every other one
+  ``content`` and, for documents, the rows of the labels in ``target_ind``;
+- sparse: ``trn_X_Xf.txt`` (features), ``trn_X_Y.txt`` (labels), the same for ``tst``, and
+  ``lbl_X_Xf.txt`` or ``Yf.txt``; see ``sparse_text`` for the format;
+- old: ``train.txt`` and ``test.txt``, the first line ``rows features labels``, all others
   ``label,label feature:value ...``.
 
-Beside them, ``filter_labels_train.txt`` and ``filter_labels_test.txt`` name a row of the split and
-a label that may not be returned for it; ``prepare`` takes such a pair out of the split as well. A
-training document has the key of its row, a test document that of its row after all training
-documents, a label that of its column; all of them get rows.
+Optional ``filter_labels_train.txt`` and ``filter_labels_test.txt`` hold pairs of a row of the split
+and a label that may not be returned for it. ``prepare`` removes such pairs from the split as well.
+
+Keys are numbers: a training document has the number of its row, a test document the number of its
+row plus the number of training documents, a label the number of its column. All of them get rows.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
-from rankfold.data.build.split import TEST, TRAIN
-from rankfold.data.read import record_reader
-from rankfold.data.read.documents import Documents, TextTable
-from rankfold.data.read.files import Reading, lines, open_binary
+from rankfold.data.read import record_reader, sparse_text
+from rankfold.data.read.documents import Documents
+from rankfold.data.read.files import lines
+from rankfold.data.read.reading import Reading
+from rankfold.data.read.sparse_text import MAX_SIZE, Sparse, read_sparse
+from rankfold.data.read.text_tables import TextTable
 from rankfold.errors import UserError
-from rankfold.types import Texts
+from rankfold.types import TEST, TRAIN, Texts
 
 SPLITS = {"trn": TRAIN, "tst": TEST}
-OLD = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
-FILTERS = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
-LABELS = ("lbl_X_Xf.txt", "Yf.txt")
-BLOCK = 20_000  # lines that are read at once
-LARGEST = 2**31  # rows, features and labels are fewer
+OLD_FILES = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
+FILTER_FILES = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
+LABEL_FILES = ("lbl_X_Xf.txt", "Yf.txt")
 HINT = "see the guide for the files of the XC repository"
 
 
-class Sparse(NamedTuple):
-    """A matrix by rows."""
-
-    offsets: NDArray[np.int64]  # [rows + 1]
-    columns: NDArray[np.int64]
-    values: NDArray[np.float32]
-    n_columns: int
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.offsets) - 1
-
-
-class Part(NamedTuple):
-    """One split: what is written in its documents, and their labels."""
+class SplitPart(NamedTuple):
+    """One split: the words or features of its documents, and their labels."""
 
     words: pl.Series | None
     features: Sparse | None
@@ -68,15 +51,15 @@ class Part(NamedTuple):
 
 
 def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documents:
-    """The documents of a folder; ``content`` is added to the titles of raw texts where asked."""
+    """The documents of a folder; ``content``: of raw texts, add the content to the title."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder", hint=HINT)
     if _find(folder, "trn.json"):
-        parts, labels = _raw(folder, reading, content=content)
+        parts, labels = _read_raw(folder, reading, content=content)
     elif _find(folder, "trn_X_Y.txt"):
-        parts, labels = _sparse(folder, reading)
-    elif _find(folder, *OLD["trn"]):
-        parts, labels = _old(folder, reading)
+        parts, labels = _read_sparse(folder, reading)
+    elif _find(folder, *OLD_FILES["trn"]):
+        parts, labels = _read_old(folder, reading)
     else:
         raise UserError(
             f"{folder} has no training documents",
@@ -90,7 +73,7 @@ def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documen
 # ---------------------------------------------------------------------------------- assembling
 
 
-def _pairs(parts: Mapping[str, Part], first: Mapping[str, int]) -> pl.LazyFrame:
+def _pairs(parts: Mapping[str, SplitPart], first: Mapping[str, int]) -> pl.LazyFrame:
     frames = []
     for name, part in parts.items():
         labels = part.labels
@@ -101,7 +84,7 @@ def _pairs(parts: Mapping[str, Part], first: Mapping[str, int]) -> pl.LazyFrame:
     return pl.concat(frames).lazy()
 
 
-def _documents(folder: Path, parts: Mapping[str, Part]) -> TextTable:
+def _documents(folder: Path, parts: Mapping[str, SplitPart]) -> TextTable:
     n = sum(part.labels.n_rows for part in parts.values())
     keys = pl.int_range(n, eager=True)
     words = [part.words for part in parts.values() if part.words is not None]
@@ -131,19 +114,19 @@ def _bags(matrices: Sequence[Sparse]) -> tuple[Texts, int]:
 
 
 def _excluded(
-    folder: Path, parts: Mapping[str, Part], first: Mapping[str, int]
+    folder: Path, parts: Mapping[str, SplitPart], first: Mapping[str, int]
 ) -> pl.DataFrame | None:
-    found = []
+    blocks = []
     for name, part in parts.items():
-        path = _find(folder, FILTERS[name])
+        path = _find(folder, FILTER_FILES[name])
         if path is not None:
             shape = (part.labels.n_rows, part.labels.n_columns)
-            pairs = np.array(list(_filter(path, shape)), dtype=np.int64).reshape(-1, 2)
-            found.append(pairs + np.array([first[name], 0]))
-    return pl.DataFrame(np.concatenate(found), ["query", "candidate"]) if found else None
+            pairs = np.array(list(_read_filter(path, shape)), dtype=np.int64).reshape(-1, 2)
+            blocks.append(pairs + np.array([first[name], 0]))
+    return pl.DataFrame(np.concatenate(blocks), ["query", "candidate"]) if blocks else None
 
 
-def _filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _read_filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
     for number, line in lines(path):
         cells = line.split()
         if not cells:
@@ -156,7 +139,7 @@ def _filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
         if row >= shape[0] or label >= shape[1]:
             raise UserError(
                 f"{path.name}:{number} names row {row:,} and label {label:,}",
-                hint=f"there are {shape[0]:,} rows and {shape[1]:,} labels, counted from 0",
+                hint=f"there are {shape[0]:,} rows and {shape[1]:,} labels, numbered from 0",
             )
         yield row, label
 
@@ -164,7 +147,9 @@ def _filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
 # ---------------------------------------------------------------------------------- raw texts
 
 
-def _raw(folder: Path, reading: Reading, *, content: bool) -> tuple[dict[str, Part], TextTable]:
+def _read_raw(
+    folder: Path, reading: Reading, *, content: bool
+) -> tuple[dict[str, SplitPart], TextTable]:
     titles, n_labels = None, None
     if path := _find(folder, "lbl.json"):
         titles, _ = _objects(path, reading, content=content)
@@ -172,7 +157,7 @@ def _raw(folder: Path, reading: Reading, *, content: bool) -> tuple[dict[str, Pa
     parts = {}
     for name in SPLITS:
         words, rows = _objects(_needed(folder, f"{name}.json"), reading, content=content)
-        parts[name] = Part(words, None, _targets(rows, n_labels, f"{name}.json"))
+        parts[name] = SplitPart(words, None, _targets(rows, n_labels, f"{name}.json"))
     size = n_labels or max(part.labels.n_columns for part in parts.values())
     parts = {
         name: part._replace(labels=part.labels._replace(n_columns=size))
@@ -182,20 +167,20 @@ def _raw(folder: Path, reading: Reading, *, content: bool) -> tuple[dict[str, Pa
 
 
 def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series, list[Any]]:
-    """The words of each object, and what it names in ``target_ind``."""
+    """The words of each object, and its ``target_ind``."""
     reading.progress(f"reading {path.name}", 0.0)
     words: list[str | None] = []
     targets: list[Any] = []
     for line, record in record_reader.objects(path):
-        if record is None:  # to leave it out would number the others anew
+        if record is None:  # dropping it would shift the numbers of the others
             raise UserError(f"{path.name}:{line} holds no JSON object", hint=HINT)
-        if line > len(words) + 1:  # likewise
+        if line > len(words) + 1:  # the same
             raise UserError(
                 f"{path.name}:{len(words) + 1} is blank, and objects follow",
-                hint="rows are counted by lines; is the document missing there?",
+                hint="lines number the rows; is a document missing there?",
             )
-        told = [record.get("title"), record.get("content") if content else None]
-        text = " ".join(part for part in map(record_reader.as_text, told) if part)
+        fields = [record.get("title"), record.get("content") if content else None]
+        text = " ".join(part for part in map(record_reader.as_text, fields) if part)
         if not record_reader.is_decoded(text):
             raise UserError(f"{path.name}:{line} is not UTF-8", hint="copy or download it again")
         words.append(text or None)
@@ -208,7 +193,7 @@ def _objects(path: Path, reading: Reading, *, content: bool) -> tuple[pl.Series,
 def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
     for number, row in enumerate(rows):
         good = isinstance(row, list) and all(
-            type(label) is int and 0 <= label < LARGEST for label in row
+            type(label) is int and 0 <= label < MAX_SIZE for label in row
         )
         wrong = (
             [label for label in row if n_labels is not None and label >= n_labels] if good else row
@@ -216,7 +201,7 @@ def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
         if not good or wrong:
             raise UserError(
                 f"row {number:,} of {file} has target_ind {str(wrong)[:80]}",
-                hint="expected a list of rows of lbl.json, [] where there is none, counted from 0"
+                hint="expected a list of rows of lbl.json, numbered from 0, [] for none"
                 + (f", below {n_labels:,}" if n_labels is not None else ""),
             )
     counts = [len(row) for row in rows]
@@ -229,7 +214,7 @@ def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
 # ---------------------------------------------------------------------------------- sparse files
 
 
-def _sparse(folder: Path, reading: Reading) -> tuple[dict[str, Part], TextTable]:
+def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
     parts = {}
     for name in SPLITS:
         features, labels = (
@@ -238,163 +223,78 @@ def _sparse(folder: Path, reading: Reading) -> tuple[dict[str, Part], TextTable]
         if features.n_rows != labels.n_rows:
             raise UserError(
                 f"{name}_X_Xf.txt has {features.n_rows:,} rows, {name}_X_Y.txt {labels.n_rows:,}",
-                hint="both have a row per document; are they of the same data set?",
+                hint="both have one row per document; are they from the same data set?",
             )
-        parts[name] = Part(None, features, labels)
+        parts[name] = SplitPart(None, features, labels)
     n_features, n_labels = _same_columns(parts)
-    path = _find(folder, *LABELS)
-    about = None if path is None else read_sparse(path, reading)
-    if path is not None and about is not None and about.n_rows != n_labels:
+    path = _find(folder, *LABEL_FILES)
+    if path is None:
+        return parts, _labels(folder, n_labels, None)
+    of_labels = read_sparse(path, reading)
+    if of_labels.n_rows != n_labels:
         raise UserError(
-            f"{path.name} has {about.n_rows:,} rows, but there are {n_labels:,} labels",
-            hint="it has a row per label; is it of the same data set?",
+            f"{path.name} has {of_labels.n_rows:,} rows, but there are {n_labels:,} labels",
+            hint="it has one row per label; is it from the same data set?",
         )
-    if path is not None and about is not None and about.n_columns != n_features:
+    if of_labels.n_columns != n_features:
         raise UserError(
-            f"{path.name} has {about.n_columns:,} features, the documents {n_features:,}",
-            hint="texts of both are in the same features; is it of the same data set?",
+            f"{path.name} has {of_labels.n_columns:,} features, the documents {n_features:,}",
+            hint="labels and documents share their features; is it from the same data set?",
         )
-    return parts, _labels(folder, n_labels, about)
+    return parts, _labels(folder, n_labels, of_labels)
 
 
-def read_sparse(path: Path, reading: Reading) -> Sparse:
-    """A matrix whose first line is its size."""
-    reading.progress(f"reading {path.name}", 0.0)
-    blocks = _blocks(path, ("rows", "columns"))
-    ((_, n_columns), _) = next(blocks)
-    found = [_entries(block, n_columns, path, first) for first, block in blocks]
-    return _joined(found, n_columns)
-
-
-def _old(folder: Path, reading: Reading) -> tuple[dict[str, Part], TextTable]:
-    parts = {name: _read_old(_needed(folder, *OLD[name]), reading) for name in SPLITS}
+def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
+    parts = {name: _read_old_file(_needed(folder, *OLD_FILES[name]), reading) for name in SPLITS}
     return parts, _labels(folder, _same_columns(parts)[1], None)
 
 
-def _read_old(path: Path, reading: Reading) -> Part:
+def _read_old_file(path: Path, reading: Reading) -> SplitPart:
     reading.progress(f"reading {path.name}", 0.0)
-    blocks = _blocks(path, ("rows", "features", "labels"))
+    blocks = sparse_text.read_blocks(path, ("rows", "features", "labels"))
     ((_, n_features, n_labels), _) = next(blocks)
     features, labels = [], []
     for first, block in blocks:
         cut = [_cut(line) for line in block]
-        labels.append(_entries([line for line, _ in cut], n_labels, path, first))
-        features.append(_entries([line for _, line in cut], n_features, path, first))
-    return Part(None, _joined(features, n_features), _joined(labels, n_labels))
+        labels.append(sparse_text.parse([line for line, _ in cut], n_labels, path, first))
+        features.append(sparse_text.parse([line for _, line in cut], n_features, path, first))
+    return SplitPart(
+        None, sparse_text.join(features, n_features), sparse_text.join(labels, n_labels)
+    )
 
 
 def _cut(line: bytes) -> tuple[bytes, bytes]:
-    """The labels of a line, written as the features are, and its features."""
+    """The labels of a line, in the notation of features, and its features."""
     labels, _, features = line.partition(b" ")
     if b":" in labels or not labels:
         return b"", line
     return b" ".join(label + b":1" for label in labels.split(b",")), features
 
 
-def _same_columns(parts: Mapping[str, Part]) -> tuple[int, int]:
-    """How many features and labels the headers of train and test tell, which have to agree."""
-    found = []
+def _same_columns(parts: Mapping[str, SplitPart]) -> tuple[int, int]:
+    """The numbers of features and labels; a UserError if the headers of train and test differ."""
+    sizes = []
     for what in ("features", "labels"):
         train, test = (getattr(part, what).n_columns for part in parts.values())
         if train != test:
             raise UserError(
                 f"train has {train:,} {what}, test {test:,}",
-                hint="the headers have to agree; are they of the same data set?",
+                hint="the headers must agree; are they from the same data set?",
             )
-        found.append(train)
-    return found[0], found[1]
-
-
-def _blocks(path: Path, names: Sequence[str]) -> Iterator[Any]:
-    """The numbers of the header with line 1; then lines, with the number of the first of them."""
-    with open_binary(path) as file:
-        head = file.readline().decode(errors="replace").strip("\ufeff\r\n ")
-        cells = head.split()
-        if len(cells) != len(names) or not all(cell.isdecimal() for cell in cells):
-            raise UserError(
-                f"the first line of {path.name} is {head[:80]!r}",
-                hint=f"expected {len(names)} whole numbers: {', '.join(names)}",
-            )
-        if any(len(cell) > 10 or int(cell) >= LARGEST for cell in cells):
-            raise UserError(
-                f"the first line of {path.name} is {head[:80]!r}",
-                hint=f"no number of it may reach {LARGEST:,}",
-            )
-        n_rows = int(cells[0])
-        yield tuple(map(int, cells)), 1
-        done = 0
-        while block := [line.rstrip(b"\r\n") for line in islice(file, BLOCK)]:
-            while len(block) > max(0, n_rows - done) and not block[-1].strip():
-                block.pop()  # blank lines at the end are no rows
-            if block:
-                yield done + 2, block
-            done += len(block)
-    if done != n_rows:
-        raise UserError(
-            f"{path.name} has {done:,} rows, but its first line says {n_rows:,}",
-            hint="is it complete?",
-        )
-
-
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
-"""How many each row has, their columns and values."""
-
-
-def _entries(block: Sequence[bytes], n_columns: int, path: Path, first: int) -> Entries:
-    """The entries of some lines; the first line that is wrong is told in a UserError."""
-    try:
-        return _parse(block, n_columns)
-    except ValueError as error:
-        if len(block) > 1:
-            for number, line in enumerate(block):
-                _entries([line], n_columns, path, first + number)
-        raise UserError(
-            f"{path.name}:{first} holds {error}",
-            hint=f"expected column:value ..., columns from 0 to {n_columns - 1:,}",
-        ) from None
-
-
-_TWICE = re.compile(rb":[^\s:]*:")
-
-
-def _parse(block: Sequence[bytes], n_columns: int) -> Entries:
-    text = b" ".join(block)
-    counts = np.array([line.count(b":") for line in block], dtype=np.int64)
-    if len(text.split()) != counts.sum() or _TWICE.search(text):
-        raise ValueError("what is not column:value")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # some versions only warn of what is no number
-        try:
-            numbers = np.fromstring(text.replace(b":", b" ").decode("ascii"), sep=" ")
-        except (ValueError, DeprecationWarning):
-            raise ValueError("what is not a number") from None
-    if len(numbers) != 2 * counts.sum():
-        raise ValueError("what is not column:value")
-    columns, values = numbers[::2], numbers[1::2].astype(np.float32)
-    if not ((columns >= 0) & (columns < n_columns) & (columns % 1 == 0)).all():
-        raise ValueError("a column that does not exist")
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is not finite")
-    return counts, columns.astype(np.int64), values
-
-
-def _joined(entries: Iterable[Entries], n_columns: int) -> Sparse:
-    none: Entries = (np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-    counts, columns, values = zip(none, *entries, strict=True)
-    offsets = np.cumsum(np.concatenate(counts))
-    return Sparse(offsets, np.concatenate(columns), np.concatenate(values), n_columns)
+        sizes.append(train)
+    return sizes[0], sizes[1]
 
 
 # ---------------------------------------------------------------------------------- files
 
 
 def _find(folder: Path, *names: str) -> Path | None:
-    """The first of the files that a folder has, plain or compressed."""
+    """The first of these files in a folder, plain or compressed."""
     for name in names:
         for end in ("", ".gz", ".zst"):
-            found = sorted(folder.glob(name + end))
-            if found:
-                return found[0]
+            matches = sorted(folder.glob(name + end))
+            if matches:
+                return matches[0]
     return None
 
 

@@ -1,8 +1,7 @@
 """Public data sets by name. To add one: one file, one line here, one test in its true format.
 
-A reader gets its input files and returns rows ``query, candidate[, grade][, time]``, time in
-seconds, ``Documents`` where there are texts, ``RawRows`` where the rows are graded, or a whole
-``Dataset`` where these have splits that are not to change.
+A reader gets its input files and returns rows ``query, candidate[, grade][, time]`` with time in
+seconds; ``Documents`` with texts; ``RawRows`` of graded rows; or a ``Dataset`` (official splits).
 """
 
 from collections.abc import Callable
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.files import Reading
 from rankfold.data.read.graded_rows import RawRows
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources import (
     amazon,
     debian,
@@ -34,12 +33,10 @@ class Source(NamedTuple):
 
     summary: str
     read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset | Documents | RawRows]
-    inputs: str  # what the input files are; empty for bundled data
-    links: bool = False  # queries and candidates are the same things, and none is its own candidate
+    inputs: str  # the input files; empty for bundled data
+    links: bool = False  # from things of one kind to others: none is its own candidate
     graded: bool = False  # the rows are graded
-    read_texts: Callable[[list[Path], Reading], Documents] | None = (
-        None  # where texts are asked for
-    )
+    read_texts: Callable[[list[Path], Reading], Documents] | None = None  # for --format texts
 
 
 SOURCES: dict[str, Source] = {
@@ -48,7 +45,7 @@ SOURCES: dict[str, Source] = {
         "relations of Debian packages (bundled)", debian.read_relations, "", links=True
     ),
     "debian-seealso": Source(
-        "what Debian packages suggest (bundled)",
+        "packages that Debian packages suggest (bundled)",
         debian.read_see_also,
         "",
         links=True,
@@ -61,11 +58,11 @@ SOURCES: dict[str, Source] = {
         read_texts=debian.read_tags_texts,
     ),
     "fars": Source(
-        "how badly persons were hurt in accidents", keel.read_fars, "fars.dat of KEEL", graded=True
+        "severity of injuries in accidents", keel.read_fars, "fars.dat of KEEL", graded=True
     ),
     "keel": Source("graded rows of the KEEL repository", keel.read, ".dat files", graded=True),
     "mdn-seealso": Source(
-        "see also on pages of the MDN web docs",
+        "see-also links of the MDN web docs",
         mdn.read,
         "pages.tsv.zst and seealso.tsv",
         links=True,

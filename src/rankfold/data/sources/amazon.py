@@ -1,12 +1,12 @@
 """Amazon reviews, collected by McAuley and others in 2014, 2018 and 2023.
 
-Each collection has "ratings only" CSV and full reviews as JSON lines; the first line tells which a
-file is. The CSV of 2014 has no header and writes ``user,item,rating,timestamp``, that of 2018 has
-none either and writes ``item,user,rating,timestamp``, that of 2023 has a header.
+Each collection has CSV files of ratings and JSON lines of full reviews; the first line decides. The
+CSV of 2014 is ``user,item,rating,timestamp`` without a header, that of 2018
+``item,user,rating,timestamp`` without a header; that of 2023 has a header.
 
-Without a header, which column is the user follows from the keys themselves: a reviewer is an A with
-nine or more letters and digits, an item (ASIN) is a B with nine, or an ISBN: nine digits and then a
-digit or X. The order that fits more of the first rows wins; a file that fits neither is refused.
+Without a header, the keys decide which column is the user: a reviewer is an A with nine or more
+letters and digits; an item (ASIN) is a B with nine, or an ISBN: nine digits and then a digit or X.
+The order that fits more of the first rows wins. A file that fits neither is refused.
 """
 
 import json
@@ -18,7 +18,8 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.read.files import Reading, lines, spool
+from rankfold.data.read.files import lines
+from rankfold.data.read.reading import Reading, spool
 from rankfold.errors import UserError
 
 SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}
@@ -27,7 +28,7 @@ USER_FIRST = ("query", "candidate", "grade", "time")  # 2014
 ITEM_FIRST = ("candidate", "query", "grade", "time")  # 2018
 USER = re.compile(r"A[0-9A-Z]{9,}")
 ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
-ROWS_LOOKED_AT = 1000
+ROWS_SAMPLED = 1000
 
 Row = tuple[str | float | None, ...]  # in the order of SCHEMA
 
@@ -39,7 +40,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
 
 def _seconds(time: pl.Expr) -> pl.Expr:
-    """2023 counts milliseconds: as seconds they would lie beyond the year 5000."""
+    """2023 has milliseconds: as seconds they would be beyond the year 5000."""
     return pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
 
 
@@ -57,7 +58,7 @@ def _scan(path: Path, reading: Reading) -> pl.LazyFrame:
 
 
 def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int) -> pl.LazyFrame:
-    """A cell that is no number is left empty, to be counted as a bad row with the others."""
+    """Cells that are not numbers are left empty: they count as bad rows later."""
     return pl.scan_csv(
         path,
         has_header=False,
@@ -70,8 +71,8 @@ def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int)
 
 
 def _order(path: Path) -> tuple[str, ...]:
-    """The columns of a CSV without header; see the top of this file."""
-    head = [line for _, line in islice(lines(path), ROWS_LOOKED_AT)]
+    """The columns of a CSV file without header; see the top of this file."""
+    head = [line for _, line in islice(lines(path), ROWS_SAMPLED)]
     cells = [line.split(",") for line in head if line.count(",") == 3]
     user_first = sum(_is_user_and_item(a, b) for a, b, *_ in cells)
     item_first = sum(_is_user_and_item(b, a) for a, b, *_ in cells)
@@ -79,7 +80,7 @@ def _order(path: Path) -> tuple[str, ...]:
         raise UserError(
             f"cannot tell users from items in {path}: its first line is {''.join(head[:1])[:80]!r}",
             hint="expected user,item,rating,timestamp or item,user,rating,timestamp with Amazon's "
-            "own keys; for others use --format table with --query-column and --candidate-column",
+            "keys; for other keys use --format table, --query-column and --candidate-column",
         )
     return USER_FIRST if user_first > item_first else ITEM_FIRST
 
@@ -104,7 +105,7 @@ def _reviews(path: Path, reading: Reading) -> Iterator[Row]:
 
 
 def _row(review: dict[str, Any]) -> Row:
-    """2014 and 2018 name a reviewerID, 2023 a user_id; what is missing is None."""
+    """2014 and 2018 have a reviewerID, 2023 a user_id; missing values are None."""
     if "reviewerID" in review:
         names = ("reviewerID", "asin", "overall", "unixReviewTime")
     elif "parent_asin" in review:

@@ -1,14 +1,15 @@
-"""Packages of Debian and what each depends on, suggests or is tagged with; bundled.
+"""Debian packages: their dependencies, suggestions and tags; bundled.
 
-``bundled/debian/ORIGIN.md`` says where the two tables come from.
+``bundled/debian/ORIGIN.md`` describes the origin of the two tables.
 """
 
 from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.read.documents import Documents, TextTable
-from rankfold.data.read.files import Reading
+from rankfold.data.read.documents import Documents
+from rankfold.data.read.reading import Reading
+from rankfold.data.read.text_tables import TextTable
 from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"
@@ -26,12 +27,12 @@ RECOMMENDS, SUGGESTS, ENHANCES = "r", "s", "e"  # the others: d depends, p pre-d
 
 
 def read_relations(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
-    """Rows ``query`` and ``candidate``: a package and one that it is related to in any way."""
+    """Rows ``query`` and ``candidate``: a package and one it is related to in any way."""
     return _named(_table("relations", RELATIONS))
 
 
 def read_see_also(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
-    """The same for packages that it recommends, suggests or enhances only."""
+    """The same, but only packages that it recommends, suggests or enhances."""
     return _named(_see_also())
 
 
@@ -43,7 +44,7 @@ def read_see_also_texts(_paths: list[Path], _reading: Reading) -> Documents:
 
 
 def read_tags(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
-    """Rows ``query`` and ``candidate``: a package and one of its tags, say ``role::program``."""
+    """Rows ``query`` and ``candidate``: a package and one of its tags (``role::program``)."""
     tagged = _table("packages", PACKAGES).drop_nulls("tags")
     tags = pl.col("tags").str.split(", ")
     return tagged.select(query="name", candidate=tags).explode("candidate")
@@ -74,7 +75,7 @@ def _see_also() -> pl.LazyFrame:
 
 
 def _named(relations: pl.LazyFrame) -> pl.LazyFrame:
-    """Names for numbers; packages may be related in several ways, but are a pair once."""
+    """Pairs of names. Packages that are related in several ways are one pair."""
     names = _table("packages", PACKAGES).select("name").collect()["name"]  # in order of number
     pairs = relations.select("from", "to").unique(maintain_order=True)
     return pairs.select(

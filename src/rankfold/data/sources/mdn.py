@@ -1,6 +1,6 @@
-"""Pages of the MDN web docs and what each says to see also.
+"""Pages of the MDN web docs and their "see also" links.
 
-``pages.tsv.zst`` has a line per page, ``number TAB address TAB title TAB beginning``;
+``pages.tsv.zst`` has one line per page, ``number TAB address TAB title TAB beginning``;
 ``seealso.tsv`` has ``number TAB numbers of pages``.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources import tsv
 
 PAGES = ("number", "address", "title")

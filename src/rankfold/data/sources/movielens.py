@@ -1,7 +1,7 @@
 """MovieLens ratings by GroupLens: one reader for every release.
 
 100K is ``u.data`` (tabs), 1M and 10M are ``ratings.dat`` (``::``), and 20M, 25M, 32M and latest are
-``ratings.csv``. The first line tells which it is, so a file may have any name.
+``ratings.csv``. The format is detected from the first line, so a file may have any name.
 """
 
 import re
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.read.files import Reading, lines
+from rankfold.data.read.files import lines
+from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
 COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
@@ -35,7 +36,7 @@ LAYOUTS = (
 def read(paths: list[Path], _reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user), ``candidate`` (movie), ``grade`` (stars) and ``time``.
 
-    A cell that is no number is left empty, to be counted as a bad row with the others.
+    A cell that is not a number is left empty: it counts as a bad row later.
     """
     return pl.concat([_scan(_ratings_file(path)) for path in paths])
 
@@ -45,13 +46,13 @@ def _ratings_file(path: Path) -> Path:
     if not path.is_dir():
         return path
     names = [layout.file + end for layout in LAYOUTS for end in ("", ".gz", ".zst")]
-    found = [path / name for name in names if (path / name).exists()]
-    if not found:
+    present = [path / name for name in names if (path / name).exists()]
+    if not present:
         raise UserError(
             f"{path} holds no MovieLens ratings",
             hint=f"a release unpacks to a folder with {', '.join(x.file for x in LAYOUTS)}",
         )
-    return found[0]
+    return present[0]
 
 
 def _scan(path: Path) -> pl.LazyFrame:
@@ -75,7 +76,7 @@ def _layout(path: Path) -> Layout:
             return layout
     raise UserError(
         f"{path} is not a file of MovieLens ratings: its first line is {first_line[:80]!r}",
-        hint="expected four numbers parted by tabs (u.data) or by :: (ratings.dat), "
+        hint="expected four numbers separated by tabs (u.data) or by :: (ratings.dat), "
         "or the header userId,movieId,rating,timestamp (ratings.csv)",
     )
 
@@ -83,7 +84,7 @@ def _layout(path: Path) -> Layout:
 def _schema(separator: str) -> dict[str, type[pl.DataType]]:
     """The columns as the CSV reader sees them.
 
-    It knows only one-letter separators: for it there is an empty column inside each ``::``.
+    It only knows one-letter separators, so it sees an empty column inside each ``::``.
     """
     schema: dict[str, type[pl.DataType]] = {}
     for name, kind in COLUMNS.items():

@@ -1,6 +1,6 @@
-"""Photographs of retinas with the grade of their diabetic retinopathy, 0 to 4; bundled.
+"""Photographs of retinas with a grade of diabetic retinopathy, 0 to 4; bundled.
 
-``bundled/retinamnist/ORIGIN.md`` says where they come from.
+``bundled/retinamnist/ORIGIN.md`` describes their origin.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rankfold.data.build import graded
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.types import Dataset, Graded
 
 FILE = Path(__file__).parents[1] / "bundled" / "retinamnist" / "retinamnist.npz"
@@ -19,7 +19,7 @@ GRADES = ("0", "1", "2", "3", "4")
 
 
 def read(_paths: list[Path], _reading: Reading) -> Dataset:
-    """The official splits; the rows of train come first, then those of validation, then of test."""
+    """The official splits, in the order train, validation, test."""
     with np.load(FILE, allow_pickle=False) as arrays:
         return graded.dataset(
             {name: _split(arrays, theirs) for name, theirs in SPLITS.items()}, GRADES

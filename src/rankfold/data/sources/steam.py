@@ -1,7 +1,7 @@
 """Steam reviews, crawled by McAuley and others: one Python dict per line, not JSON.
 
-``steam_reviews.json.gz`` has a review per line, ``australian_user_reviews.json.gz`` a user per line
-with a list of reviews. Lines are only ever parsed as literals, never evaluated.
+``steam_reviews.json.gz`` has one review per line, ``australian_user_reviews.json.gz`` one user per
+line with a list of reviews. Lines are parsed as literals, never evaluated.
 """
 
 import ast
@@ -13,7 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.read.files import Reading, lines, spool
+from rankfold.data.read.files import lines
+from rankfold.data.read.reading import Reading, spool
 
 Row = tuple[Any, ...]
 
@@ -29,7 +30,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 def read_users(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user id), ``candidate`` (game) and ``grade``, 1 if recommended, else 0.
 
-    They have no time: the page that was crawled left the year out of the latest dates.
+    They have no time: the crawled pages omit the year of the latest dates.
     """
     schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64}
     rows = chain.from_iterable(_rows(path, reviews_of_user, reading) for path in paths)
@@ -58,7 +59,7 @@ def reviews_of_user(line: str) -> list[Row]:
 
 
 def review_by_literal(line: str) -> list[Row]:
-    """User, game and date of a review, by Python's own parser: the reference for ``review``."""
+    """User, game and date of a review, by Python's parser: the reference for ``review``."""
     record = ast.literal_eval(line)
     user = record.get("username")
     user = record.get("user_id") if user is None else user
@@ -66,7 +67,7 @@ def review_by_literal(line: str) -> list[Row]:
 
 
 def _paired(text: str | None) -> str | None:
-    """``text`` with surrogate pairs, as Python 2 may write them, joined to single letters."""
+    """``text`` with surrogate pairs, which Python 2 may write, joined to single characters."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -88,7 +89,7 @@ REVIEW = re.compile(
 
 
 def review(line: str) -> list[Row]:
-    """User, game and date of a review: one match and no syntax tree, several times as fast."""
+    """User, game and date of a review by a regular expression, several times as fast."""
     match = REVIEW.fullmatch(line)
     if match is None:
         return review_by_literal(line)

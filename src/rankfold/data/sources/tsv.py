@@ -1,4 +1,4 @@
-"""What the sources share that are tab-separated files without a header."""
+"""Tab-separated files without a header, as several sources have them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,30 +6,31 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rankfold.data.build.split import TEST, TRAIN, VALIDATION
-from rankfold.data.read.documents import Documents, TextTable
-from rankfold.data.read.tables import readable
+from rankfold.data.read.documents import Documents
+from rankfold.data.read.scan import readable
+from rankfold.data.read.text_tables import TextTable
 from rankfold.errors import UserError
+from rankfold.types import TEST, TRAIN, VALIDATION
 
 
 def find(paths: Sequence[Path], *names: str) -> list[Path]:
-    """The named files, plain or compressed, among the paths or in the one folder that they are."""
-    within = list(paths)
-    if len(within) == 1 and within[0].is_dir():
-        within = sorted(within[0].iterdir())
-    found = []
+    """The named files, plain or compressed, among the paths or in a single folder."""
+    given = list(paths)
+    if len(given) == 1 and given[0].is_dir():
+        given = sorted(given[0].iterdir())
+    files = []
     for name in names:
-        like = [path for path in within if path.name in (name, f"{name}.zst", f"{name}.gz")]
-        if not like:
+        matches = [path for path in given if path.name in (name, f"{name}.zst", f"{name}.gz")]
+        if not matches:
             raise UserError(
                 f"there is no {name}", hint=f"name {' and '.join(names)}, or their folder"
             )
-        found.append(like[0])
-    return found
+        files.append(matches[0])
+    return files
 
 
 def read(path: Path, names: Sequence[str]) -> pl.DataFrame:
-    """The first columns of a file as text, by these names; what a short line lacks is null."""
+    """The first columns of a file as text, with these names; missing cells are null."""
     with readable(path.name):
         cells = pl.scan_lines(path, glob=False).select(cells=pl.col("line").str.split("\t"))
         cell = pl.col("cells").list
@@ -38,33 +39,35 @@ def read(path: Path, names: Sequence[str]) -> pl.DataFrame:
 
 
 def numbers(column: pl.Series, n: int, where: str) -> pl.Series:
-    """Numbers below n, parted by spaces, as lists."""
+    """Lists of numbers below n, which are separated by spaces."""
     lists = column.fill_null("").str.extract_all(r"\S+")
     flat = lists.explode(empty_as_null=False, keep_nulls=False)
-    found = flat.cast(pl.Int64, strict=False)
-    wrong = flat.filter((found.is_null() | (found < 0) | (found >= n)).fill_null(value=True))
+    parsed = flat.cast(pl.Int64, strict=False)
+    wrong = flat.filter((parsed.is_null() | (parsed < 0) | (parsed >= n)).fill_null(value=True))
     if len(wrong):
         raise UserError(f"{where} names {wrong[0]!r}", hint=f"expected numbers from 0 to {n - 1:,}")
     return lists.cast(pl.List(pl.Int64))
 
 
 def check_rows(table: pl.DataFrame, where: str) -> None:
-    """A UserError unless the first column counts the rows."""
+    """A UserError unless the first column numbers the rows."""
     rows = pl.int_range(len(table), eager=True).cast(pl.String)
     if len(table) == 0 or not table.to_series(0).equals(rows):
-        raise UserError(f"{where} does not count its rows", hint="its first column is 0, 1, 2, ...")
+        raise UserError(
+            f"{where} does not number its rows", hint="expected a first column 0, 1, 2, ..."
+        )
 
 
 def linked(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Documents:
-    """Pages with links among themselves; those without any are left out.
+    """Pages with links to each other; pages without links are dropped.
 
-    Every tenth page by its number is for the test, and of the others that have links every
-    twentieth is for validation.
+    Pages whose number is a multiple of 10 are test. Of the other pages with links, every twentieth
+    is validation.
 
     Args:
         pairs: numbers ``from`` and ``to`` of pages.
-        keys: of each page.
-        words: likewise.
+        keys: the key of each page.
+        words: the words of each page.
     """
     pages = pairs["from"].unique().sort()
     validation = pages.filter(pages % 10 != 0).gather_every(20)
@@ -80,7 +83,7 @@ def linked(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Documents:
 
 
 def numbered(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Documents:
-    """Pairs ``from, to, split`` of numbers, with the keys and words of those that have a pair."""
+    """Pairs ``from, to, split`` of numbers, with the keys and words of both ends."""
     tables = {}
     for side, column in (("query", "from"), ("candidate", "to")):
         used = pairs[column].unique().sort()
@@ -94,10 +97,10 @@ def numbered(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Document
 
 
 def drawn_by_pair(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Pairs ``from, to`` with a ``split``: a pair and its inverse go together, a tenth to test."""
+    """Pairs ``from, to`` with a random ``split``, a tenth in test; inverse pairs stay together."""
     ends = pairs.select("from", "to").to_numpy()
-    whole = ends.min(axis=1) * 10**6 + ends.max(axis=1)
-    unordered, place = np.unique(whole, return_inverse=True)
+    codes = ends.min(axis=1) * 10**6 + ends.max(axis=1)
+    unordered, place = np.unique(codes, return_inverse=True)
     drawn = np.random.default_rng(0).random(len(unordered))[place]
     splits = np.where(drawn < 0.1, TEST, np.where(drawn < 0.145, VALIDATION, TRAIN))
     return pairs.with_columns(split=pl.Series(splits, dtype=pl.UInt8))

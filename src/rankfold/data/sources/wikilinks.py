@@ -1,8 +1,8 @@
 """Links between the articles of a Wikipedia, from its page, linktarget and pagelinks SQL dumps.
 
-A link to a redirect counts as a link to where the redirect leads in the end. These dumps do not
-name a redirect's target, but it is the one link on the redirect's page; a redirect that has several
-links or none, or leads back to itself, leads nowhere, and links to it are left out.
+A link to a redirect counts as a link to its final target. These dumps do not name the target, but
+it is the one link on the redirect's page. A redirect with several links or none, or one that leads
+back to itself, has no target, and links to it are dropped.
 
 A dump is read as CSV, a few megabytes at a time: see ``_csv``.
 """
@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankfold.data.read.files import Reading, base_suffix, open_binary, spool_frames
+from rankfold.data.read.files import base_suffix, open_binary
+from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 
 TABLES: dict[str, dict[str, type[pl.DataType]]] = {
@@ -55,7 +56,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
         .select("from", to="end")
         .filter(pl.col("from") != pl.col("to"))
         .unique()
-        .sort("from", "to")  # so that the rows always come in the same order
+        .sort("from", "to")  # a fixed order
         .join(queries, on="from", maintain_order="left")
         .join(candidates, on="to", maintain_order="left")
         .select("query", "candidate")
@@ -71,7 +72,7 @@ def _pages(table: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _links(targets: pl.LazyFrame, links: pl.LazyFrame, pages: pl.DataFrame) -> pl.LazyFrame:
-    """Rows ``from`` and ``to`` of pages; links to what does not exist are left out."""
+    """Rows ``from`` and ``to`` of pages; links to missing pages are dropped."""
     of_title = pages.lazy().select("title", to="row")
     of_id = pages.lazy().select("page_id", **{"from": "row"})
     of_target = (
@@ -88,7 +89,7 @@ def _links(targets: pl.LazyFrame, links: pl.LazyFrame, pages: pl.DataFrame) -> p
 
 
 def _ends(pages: pl.DataFrame, links: pl.LazyFrame) -> pl.DataFrame:
-    """Where a link to page ``to`` leads in the ``end``; without those that lead nowhere."""
+    """The final target ``end`` of a link to page ``to``, if there is one."""
     nowhere = len(pages)
     is_redirect = np.append(pages["is_redirect"].to_numpy(), False)
     redirects = pages.lazy().filter("is_redirect").select("row")
@@ -99,9 +100,9 @@ def _ends(pages: pl.DataFrame, links: pl.LazyFrame) -> pl.DataFrame:
     )
     end = np.where(is_redirect, nowhere, np.arange(nowhere + 1))
     end[only["from"].to_numpy()] = only["to"].to_numpy()
-    for _ in range(nowhere.bit_length()):  # each round doubles the length of chain that is followed
+    for _ in range(nowhere.bit_length()):  # each round doubles the length of the chains followed
         end = end[end]
-    leads = ~is_redirect[end] & (end != nowhere)  # what still ends at a redirect runs in a circle
+    leads = ~is_redirect[end] & (end != nowhere)  # a chain that still ends at a redirect is a cycle
     ends = pl.DataFrame({"to": np.flatnonzero(leads), "end": end[leads]})
     return ends.cast(pages.schema["row"])
 
@@ -110,7 +111,7 @@ def _ends(pages: pl.DataFrame, links: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _find(paths: Sequence[Path]) -> dict[str, Dump]:
-    """The dump of each table, known by its CREATE TABLE statement, whatever the file's name."""
+    """The dump of each table, identified by its CREATE TABLE statement, not by its name."""
     dumps: dict[str, Dump] = {}
     for path in chain.from_iterable(map(_files, paths)):
         dump = _describe(path)
@@ -209,9 +210,9 @@ def _parse(block: bytes, dump: Dump) -> pl.DataFrame:
 def _csv(block: bytes) -> bytes:
     r"""SQL values as CSV: one row per line, quotes doubled instead of escaped.
 
-    Done by replacing bytes, without looking where strings begin and end, because it can be undone
-    inside them: a dump writes a line feed in a string as ``\n`` and titles have no control
-    characters, so a line feed in a string was ``),(`` and a byte 1 was a backslash. See ``_title``.
+    Bytes are replaced everywhere, strings included, because ``_title`` can undo it there: a dump
+    writes a line feed in a string as ``\n`` and titles have no control characters, so a line feed
+    in a string was ``),(`` and a byte 1 was a backslash.
     """
     csv = block.replace(b"),(", b"\n")
     if b"\\" in csv:
@@ -220,7 +221,7 @@ def _csv(block: bytes) -> bytes:
 
 
 def _title(column: str) -> pl.Expr:
-    """A title as people write it."""
+    """A title as it is displayed."""
     replaced = ["\n", "\x01", "_"], ["),(", "\\", " "]
     return pl.col(column).str.replace_many(*replaced)
 
@@ -228,5 +229,5 @@ def _title(column: str) -> pl.Expr:
 def _damaged(dump: Dump) -> UserError:
     return UserError(
         f"{dump.path} has a row that does not fit its table {dump.table}",
-        hint="the file may be cut short; fetch it again",
+        hint="the file may be truncated; download it again",
     )

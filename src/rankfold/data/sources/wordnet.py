@@ -1,6 +1,6 @@
 """Synsets of WordNet and the pointers between them.
 
-``synsets.tsv.zst`` has a line per synset, ``number TAB key TAB words TAB gloss``;
+``synsets.tsv.zst`` has one line per synset, ``number TAB key TAB words TAB gloss``;
 ``pointers.tsv.zst`` has ``number TAB number TAB kind TAB kind``.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.files import Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.sources import tsv
 
 SYNSETS = ("number", "key", "words", "gloss")
@@ -19,7 +19,7 @@ POINTERS = ("from", "to")
 def read(paths: list[Path], _reading: Reading) -> Documents:
     """Rows ``query`` and ``candidate``, keys of synsets, with their words and gloss.
 
-    A pair and its inverse are in the same split, one in ten in the test.
+    A pair and its inverse are in the same split; a tenth of them is test.
     """
     about, pointers = tsv.find(paths, "synsets.tsv", "pointers.tsv")
     synsets = tsv.read(about, SYNSETS)

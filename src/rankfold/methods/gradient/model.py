@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import SHORTEST, Scaled
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
 from rankfold.errors import UserError
@@ -53,7 +53,7 @@ def trained_encoder(
     if candidates == "divisible" and config.encoder == "tables" and run.comm.size > 1:
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
-            shard = Shard(rows.n_candidates, run.comm, run.memory_budget)
+            shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
     how: dict[str, Any] = {"sparse": sparse, "shard": shard}
     made = make_encoder(data, rows, config.encoder, config.width, run, **how)
     return Scaled(made, config.similarity, config.temperature)
@@ -67,7 +67,7 @@ def make_encoder(
     run: Run,
     *,
     sparse: bool = False,
-    shard: Shard | None = None,
+    shard: TableShard | None = None,
 ) -> Tables | Towers:
     """An encoder on the run's device, random by the run's seed.
 
@@ -105,7 +105,7 @@ def sides_of(encoder: Encoder) -> Sides:
     return Sides((made.queries,), (made.candidates,))
 
 
-def shard_of(encoder: Encoder) -> Shard | None:
+def shard_of(encoder: Encoder) -> TableShard | None:
     """How an encoder's table of candidates is divided, if it is."""
     made = innermost(encoder)
     return made.shard if isinstance(made, Tables) else None

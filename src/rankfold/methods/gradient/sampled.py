@@ -16,9 +16,9 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import Scaled
-from rankfold.encoders.shard import Shard
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.errors import UserError
-from rankfold.kernels.one_positive import ONE_POSITIVE
+from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     Encoding,
@@ -136,7 +136,7 @@ class Parts(NamedTuple):
 class Pools:
     """What a sampler proposes for the rows of this process, and whom the rows of all meet."""
 
-    def __init__(self, sampler: Sampler, shard: Shard | None = None) -> None:
+    def __init__(self, sampler: Sampler, shard: TableShard | None = None) -> None:
         self.sampler, self.shard = sampler, shard
         self.last: Tensor | None = None  # candidates of the last batch
 
@@ -227,8 +227,8 @@ def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -
     """
     if times is None:
         times = torch.ones_like(scores, dtype=torch.bool)
-    if loss in ONE_POSITIVE:
-        return ONE_POSITIVE[loss](positive, scores, times)
+    if loss in SINGLE_POSITIVE:
+        return SINGLE_POSITIVE[loss](positive, scores, times)
     everyone = torch.cat([positive[:, None], scores], dim=1)
     grades = torch.zeros_like(everyone)
     grades[:, 0] = 1
@@ -293,10 +293,10 @@ def method(
 
 def chosen_parts(config: AnyConfig) -> Parts:
     """The parts that the settings name; a UserError where two do not go together."""
-    if config.sampler in ("bir", "xir") and config.loss not in ONE_POSITIVE:
+    if config.sampler in ("bir", "xir") and config.loss not in SINGLE_POSITIVE:
         raise UserError(
             f"the loss {config.loss} does not know repeated negatives, as {config.sampler} picks",
-            hint=f"take another sampler, or one of {', '.join(sorted(ONE_POSITIVE))}",
+            hint=f"take another sampler, or one of {', '.join(sorted(SINGLE_POSITIVE))}",
         )
     return Parts(config.sampler, config.loss, config.proposed)
 

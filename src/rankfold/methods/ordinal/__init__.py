@@ -1,1 +1,1 @@
-"""Methods for rows with an ordered grade."""
+"""Methods for rows with an ordered grade: one file per family of recipes."""

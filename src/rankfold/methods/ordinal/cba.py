@@ -9,115 +9,126 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankfold.encoders.rows import Shape
-from rankfold.kernels.shared_pairs import shared_low_fpr_loss
+from rankfold.config import setting
+from rankfold.encoders.row_inputs import RowShape
+from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
-from rankfold.methods.ordinal.baselines import mean_score
+from rankfold.methods.ordinal.scores import mean_score
 from rankfold.methods.ordinal.training import (
+    BatchLoss,
+    FitContext,
+    GradedBatch,
     GradedConfig,
-    Parts,
     Recipe,
-    Rule,
-    Seen,
     block_rows,
     method,
 )
-from rankfold.samplers.queues import Queues
+from rankfold.samplers.rank_cache import RankCache
 
-ENOUGH = 150  # negatives within sigma, where there are so many
-WIDEST = 0.35  # the paper's sigma, about
+MIN_NEGATIVES = 150  # within the default sigma, if there are so many
+MAX_SIGMA = 0.35  # of the default; about the paper's sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CbaConfig(GradedConfig):
-    """What counts are the negatives around the tolerated rate."""
+    """The negatives around the tolerated rate count."""
 
-    dropout: float = 0.3  # more than others have: the highest negatives are soon known by heart
-    fpr: float = 0.01  # beta: the false-positive rate that is tolerated
-    sigma: float | None = None  # of the Gaussian around it, a share of the negatives; None: usual
-    cache: int = 512  # vectors kept of each grade, or as many as it has rows
-    ranks: Literal["direct", "likeness"] = "direct"  # how a row's rank is told from the cache
-    cache_weights: Literal["shares", "equal"] = "shares"  # equal: as the authors
-    classes: float = 1.0  # of the cross-entropy over grades, added through outputs of their own
+    dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
+    fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
+    sigma: float | None = setting(
+        None,
+        above=0,
+        help="width of the Gaussian around fpr, as a share of the negatives; none: by their number",
+    )
+    cache: int = setting(512, at_least=1, help="vectors cached per grade, at most")
+    ranks: Literal["direct", "likeness"] = setting(
+        "direct", help="rank a row by its own score, or by the cached rows most like it"
+    )
+    cache_weights: Literal["shares", "equal"] = setting(
+        "shares", help="weigh cached grades by their share of the rows, or equally as the paper"
+    )
+    classes: float = setting(
+        1.0, at_least=0, help="weight of a cross-entropy over grades, on extra outputs"
+    )
 
 
-def rule(parts: Parts) -> Rule:
-    """The rank-weighted pairwise loss, a value per threshold; [cba], Alg. 1.
+def rank_weighted_loss(context: FitContext) -> BatchLoss:
+    """The rank-weighted pairwise loss, one value per threshold; [cba], Alg. 1.
 
-    The batch goes into the cache first. The ranks are told from the cache by the head as it is, the
-    weights that follow from them are held fixed, and the pairs are those of the batch. A threshold
-    with an empty side in the batch costs 0.
+    The batch enters the cache first. The cache estimates the ranks by the current head; the weights
+    that follow from the ranks are constants to the gradient. The pairs are those of the batch. A
+    threshold with an empty side in the batch costs 0.
     """
-    config: CbaConfig = parts.config
-    queues, sigma = filled(parts), config.sigma or usual_sigma(parts)
+    config: CbaConfig = context.config
+    cache, sigma = fill_cache(context), config.sigma or default_sigma(context)
 
-    def losses(seen: Seen) -> Tensor:
-        queues.push(seen.vectors, seen.rows)
-        positive = above(seen.grades, parts.n_grades)
+    def losses(batch: GradedBatch) -> Tensor:
+        cache.push(batch.vectors, batch.rows)
+        positive = above(batch.grades, context.n_grades)
         with torch.no_grad():
-            head, likeness, negative = score_weights(parts), config.ranks == "likeness", ~positive
-            ranks = queues.ranks(seen.vectors, head, by_likeness=likeness, wanted=negative[-1])
+            head, likeness, negative = score_weights(context), config.ranks == "likeness", ~positive
+            ranks = cache.ranks(batch.vectors, head, by_likeness=likeness, wanted=negative[-1])
             weights = rank_weights(ranks, negative, config.fpr, sigma)
-        values = shared_low_fpr_loss(seen.outputs[:, 0], positive, weights)
+        values = shared_low_fpr_loss(batch.outputs[:, 0], positive, weights)
         if config.classes == 0:
             return values
-        return values + config.classes * F.cross_entropy(seen.outputs[:, 1:], seen.grades)
+        return values + config.classes * F.cross_entropy(batch.outputs[:, 1:], batch.grades)
 
-    return Rule(losses, queues)
+    return BatchLoss(losses, cache)
 
 
-def usual_sigma(parts: Parts) -> float:
-    """As narrow as twice the rate, but wide enough that some negatives of each threshold count.
+def default_sigma(context: FitContext) -> float:
+    """Twice the rate, or wider, so that enough negatives of each threshold count.
 
-    A Gaussian over a handful of rows would learn these by heart.
+    With a Gaussian over a handful of rows, the model would memorise these rows.
     """
-    config: CbaConfig = parts.config
-    negatives = int((parts.rows.grades == parts.rows.grades.min()).sum())
-    return max(2 * config.fpr, min(WIDEST, ENOUGH / negatives))
+    config: CbaConfig = context.config
+    negatives = int((context.rows.grades == context.rows.grades.min()).sum())
+    return max(2 * config.fpr, min(MAX_SIGMA, MIN_NEGATIVES / negatives))
 
 
-def score_weights(parts: Parts) -> Tensor:
-    """w: what the head makes a row's score of; [D]. Its bias moves no rank."""
-    weight = parts.module.head.weight
+def score_weights(context: FitContext) -> Tensor:
+    """w, the head's weights of the score; [D]. The bias changes no rank."""
+    weight = context.module.head.weight
     assert isinstance(weight, Tensor)
     return weight.detach()[0]
 
 
 @torch.no_grad()
-def filled(parts: Parts) -> Queues:
-    """Queues with the first rows, as the encoder sees them before any step."""
-    rows, config = parts.rows, parts.config
-    counts = torch.bincount(rows.grades, minlength=parts.n_grades)
+def fill_cache(context: FitContext) -> RankCache:
+    """A cache with some rows of each grade, encoded before the first step."""
+    rows, config = context.rows, context.config
+    counts = torch.bincount(rows.grades, minlength=context.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    queues = Queues(rows.grades, shares, config.cache, config.width)
-    for taken in first_rows(parts):
-        for some in taken.split(block_rows(Shape.of(rows.own, None))):
-            queues.push(rows.vectors(parts.module, some), some)
-    return queues
+    cache = RankCache(rows.grades, shares, config.cache, config.width)
+    for numbers in first_rows(context):
+        for block in numbers.split(block_rows(RowShape.of(rows.own, None))):
+            cache.push(rows.vectors(context.module, block), block)
+    return cache
 
 
-def first_rows(parts: Parts) -> list[Tensor]:
-    """Rows to fill the cache with, by their numbers, of each grade that has any."""
-    grades, size, found = parts.rows.grades, parts.config.cache, []
+def first_rows(context: FitContext) -> list[Tensor]:
+    """The numbers of the rows that fill the cache, one tensor per grade."""
+    grades, size, numbers = context.rows.grades, context.config.cache, []
     for grade in grades.unique().tolist():
         mine = (grades == grade).nonzero().flatten()
-        order = torch.randperm(len(mine), generator=parts.rng, device=mine.device)
-        found.append(mine[order[:size]])
-    return found
+        order = torch.randperm(len(mine), generator=context.rng, device=mine.device)
+        numbers.append(mine[order[:size]])
+    return numbers
 
 
 def outputs(n_grades: int) -> int:
-    """The score, and an output per grade for the cross-entropy beside it."""
+    """The score, and an output per grade for the cross-entropy."""
     return 1 + n_grades
 
 
-def score(found: Tensor, _n_grades: int) -> Tensor:
-    return mean_score(found[:, :1], 0)
+def score(values: Tensor, _n_grades: int) -> Tensor:
+    return mean_score(values[:, :1], 0)
 
 
 METHOD = method(
     "cba",
-    Recipe(outputs, rule, score),
+    Recipe(outputs, rank_weighted_loss, score),
     CbaConfig,
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",

@@ -14,7 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.encoders.bags import common_pairs, rarity, weigh, with_pairs
+from rankfold.encoders.bags import (
+    common_pairs,
+    inverse_document_frequency,
+    weigh,
+    with_pairs,
+)
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK
@@ -209,13 +214,13 @@ def index(data: Dataset, device: torch.device, *, bigrams: bool) -> Known:
     candidates = _candidate_texts(data, device)
     word_pairs = torch.empty(0, dtype=torch.int64, device=device)
     if bigrams:
-        word_pairs = common_pairs([queries, candidates], data.n_tokens, least=1)
+        word_pairs = common_pairs([queries, candidates], data.n_tokens, min_count=1)
     sides = [with_pairs(texts, word_pairs, data.n_tokens) for texts in (queries, candidates)]
     n_words = data.n_tokens + len(word_pairs)
     asking = chosen.counts().nonzero().flatten()
     weighed = [sides[0].select(asking), sides[1]]
     held = torch.bincount(torch.cat([side.tokens for side in weighed]), minlength=n_words) > 0
-    idf = torch.where(held, rarity(weighed, n_words).to(device), 0.0)
+    idf = torch.where(held, inverse_document_frequency(weighed, n_words).to(device), 0.0)
     lists = [_lists(weigh(side, idf), n_words) for side in sides]
     return Known(idf, word_pairs, lists[0], lists[1], chosen)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config
-from rankfold.data.folder import check_pairs
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.storage.folder import put
 from rankfold.storage.json_text import as_json
@@ -37,7 +37,7 @@ def compare(
     name = str(data) if isinstance(data, str | Path) else "DATA"
     how = config.build(Comparing, options)
     plan = make_plan(as_data(data), name, methods, how)
-    check_pairs(plan.data)
+    check_content(plan.data)
     with opened(plan):
         outcomes = [run_entry(plan, entry, how.progress) for entry in plan.entries]
         how.progress("testing differences", 0.0)

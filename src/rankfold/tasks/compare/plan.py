@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 from rankfold.config import check_names, spelled
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.metrics import parse, parse_graded
 from rankfold.metrics.graded import check_two_grades
@@ -21,7 +20,7 @@ from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS
 from rankfold.tasks.fit import USUAL, find_method
 from rankfold.tasks.fit import plan as check
 from rankfold.tasks.tune.plan import parse_budget
-from rankfold.types import Dataset, Graded, Progress
+from rankfold.types import Dataset, Graded, Progress, silent
 
 _ENTRY = re.compile(r"(?:(?P<label>[^=]+)=)?(?P<method>[^=@]+)(?:@(?P<seed>\d+))?")
 _LABEL = re.compile(r"[^\W_][\w.@+-]*")

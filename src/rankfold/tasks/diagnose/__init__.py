@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rankfold import config
-from rankfold.data.folder import check_pairs
+from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError, enough_memory
@@ -126,7 +126,7 @@ def _fit(name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], se
             f"{name} needs graded rows, but the data is {read.kind}",
             hint="prepare it with --format features",
         )
-    check_pairs(read)
+    check_content(read)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
     return Fit(read, settings, run)

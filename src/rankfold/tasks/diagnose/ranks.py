@@ -16,13 +16,13 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import Parts, Seen
-from rankfold.samplers.queues import Queues
+from rankfold.methods.ordinal.training import FitContext, GradedBatch
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.finding import Chart, Finding, Line, rounded
 from rankfold.tasks.diagnose.observer import Fit, Look, encode, score_all, watch
 from rankfold.types import Progress
 
-ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``Queues.ranks``
+ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``
 DOTS = 300  # rows that are drawn
 ROUNDING = 1e-9  # of sums of weights that are equal on paper
 
@@ -42,7 +42,7 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     followed: list[Followed] = []
 
-    def begin(parts: Parts, queues: Queues, first: Tensor) -> Look:
+    def begin(parts: FitContext, queues: RankCache, first: Tensor) -> Look:
         followed.append(Followed(parts, queues, first, fit.sample(config.rows, "followed rows")))
         return followed[0].take_in
 
@@ -59,16 +59,16 @@ def find(config: RanksConfig, fit: Fit, progress: Progress) -> Finding:
 class Followed:
     """Some training rows, the cache, and which row each of its entries is of."""
 
-    def __init__(self, parts: Parts, queues: Queues, first: Tensor, sample: Tensor) -> None:
+    def __init__(self, parts: FitContext, queues: RankCache, first: Tensor, sample: Tensor) -> None:
         """``first`` are the rows that fill the cache, ``sample`` those to follow."""
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = Queues(parts.rows.grades, queues.shares, queues.size, 1)
+        self.numbers = RankCache(parts.rows.grades, queues.shares, queues.size, 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], first)
 
-    def take_in(self, seen: Seen) -> None:
+    def take_in(self, seen: GradedBatch) -> None:
         """What goes into the cache, row by row, goes into the numbers too."""
         self.numbers.push(seen.rows[:, None], seen.rows)
 
@@ -137,7 +137,7 @@ class Followed:
         renewed = _cache_of(self.queues, fresh, self.queues.shares)
         moved = 2 * drift * head / head.norm().clamp(min=torch.finfo(head.dtype).tiny)
 
-        def ranks(cache: Queues, rows: Tensor) -> Tensor:
+        def ranks(cache: RankCache, rows: Tensor) -> Tensor:
             return cache.ranks(rows, head, by_likeness=False)
 
         changes = abs(ranks(renewed, vectors) - ranks(cached, vectors))
@@ -151,18 +151,18 @@ class Followed:
         }
 
     @property
-    def queues_now(self) -> Queues:
+    def queues_now(self) -> RankCache:
         """With the weights that the method uses."""
         return _cache_of(self.queues, self.queues.vectors, self.queues.shares)
 
-    def _cache(self, weights: str) -> Queues:
+    def _cache(self, weights: str) -> RankCache:
         return _cache_of(self.queues, self.queues.vectors, self.shares[weights])
 
 
-def _cache_of(queues: Queues, vectors: Tensor, shares: Tensor) -> Queues:
+def _cache_of(queues: RankCache, vectors: Tensor, shares: Tensor) -> RankCache:
     """The same entries with other vectors and shares, in double precision."""
     found = copy(queues)
-    found.vectors, found.shares, found.settled = vectors.double(), shares.double(), None
+    found.vectors, found.shares, found.final = vectors.double(), shares.double(), None
     return found
 
 

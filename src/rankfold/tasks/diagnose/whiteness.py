@@ -14,8 +14,8 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import Parts, Seen, batches_of
-from rankfold.samplers.queues import Queues
+from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
+from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.finding import Chart, Finding, Level, Line, rounded
 from rankfold.tasks.diagnose.observer import Fit, Look, encode, watch
 from rankfold.types import Progress
@@ -54,12 +54,12 @@ def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
             hint="set a smaller window or stride, more epochs or a smaller batch_size",
         )
     rows, others = fit.sample(config.rows, "followed rows"), fit.sample(config.others, "others")
-    trained: list[Parts] = []
+    trained: list[FitContext] = []
     means: list[Tensor] = []
     places = iter(range(steps))
 
-    def begin(parts: Parts, _queues: Queues, _first: Tensor) -> Look:
-        def look(_seen: Seen) -> None:
+    def begin(parts: FitContext, _queues: RankCache, _first: Tensor) -> Look:
+        def look(_seen: GradedBatch) -> None:
             if next(places) % config.stride == 0:
                 means.append(mean_rank(parts, rows, others))
 
@@ -73,7 +73,7 @@ def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
     return _finding(config, torch.stack(means).cpu().diff())
 
 
-def mean_rank(parts: Parts, rows: Tensor, others: Tensor) -> Tensor:
+def mean_rank(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
     """The mean over rows and thresholds of R(x), among the negatives of ``others``; a scalar."""
     both = torch.cat([rows, others])
     scores = encode(parts, both) @ score_weights(parts).double()

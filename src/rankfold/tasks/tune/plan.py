@@ -15,11 +15,10 @@ from time import monotonic
 from typing import Any, Literal
 
 from rankfold import config
-from rankfold.data.read.files import silent
 from rankfold.errors import UserError
 from rankfold.methods.spaces import PAPER, SPACES, Choices, Space, count_points
 from rankfold.tasks.fit import Job, find_method, plan
-from rankfold.types import Dataset, Graded, Progress
+from rankfold.types import Dataset, Graded, Progress, silent
 
 USUAL_TRIALS = 20  # where neither trials nor a budget are given
 

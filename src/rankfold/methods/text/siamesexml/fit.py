@@ -1,14 +1,13 @@
 """SiameseXML: texts of both sides in one space, and a refinement for each candidate.
 
-Training goes through modules, each a stage of epochs, as [siamesexml] has them:
+Training runs through modules, each a stage of epochs, as in [siamesexml]:
 
-    I    the encoder alone: a candidate is what its text says
-    III  the refinements alone: a candidate is its text and a vector of its own
+    I    the encoder alone: a candidate is its text
+    III  the refinements alone: a candidate is its text plus a free vector
     IV   both
 
-and module II, what a candidate's documents say, is their mean. In the end a candidate is one
-vector, a mix of the three with its popularity as one more column, so that search is by inner
-product, like any other.
+Module II is the mean of a candidate's documents. The final vector of a candidate mixes the three,
+with its popularity as one more column. So a search is a search by inner product.
 """
 
 from __future__ import annotations
@@ -21,20 +20,17 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bags import common_pairs, rarity, weighed, with_pairs
-from rankfold.encoders.rows import check_by_row
-from rankfold.encoders.shard import Shard
-from rankfold.encoders.start_vectors import read_vectors
-from rankfold.errors import UserError
-from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, settled
+from rankfold.encoders.batch_norm import refuse_batch_norm
+from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
 from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
-    chosen_mix,
+    choose_mix,
     encode_texts,
-    kept_encoders,
-    made,
+    make_encoder,
     mixture,
+    saved_encoders,
 )
 from rankfold.methods.text.siamesexml.modules import (
     Siamese,
@@ -43,9 +39,7 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.methods.text.siamesexml.parts import Parts, encoded
 from rankfold.objectives.quadratic import sum_over_ranks
-from rankfold.solvers.shards import Shards
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Run, Step
 
@@ -54,43 +48,42 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     """All stages, then the mix."""
     assert run.build_index is not None
     n_documents = int(sum_over_ranks((data.split("train").counts() > 0).sum(), run.comm))
-    config = settled(config, n_documents)
-    build_index, parts = run.build_index, prepare(data, config, run)
-    done = yield from by_stages(
+    config = fill_defaults(config, n_documents)
+    build_index, corpus = run.build_index, build_corpus(data, config, run)
+    done = yield from train_stages(
         config,
         run,
-        start=lambda member: start(parts, config, run, member),
-        task=lambda module, stage: task_of(module, stage, parts, config, build_index),
+        start=lambda member: start_module(corpus, config, run, member),
+        task=lambda module, stage: task_of(module, stage, corpus, config, build_index),
         training=training,
-        exported=lambda module: exported(module, parts),
+        export=lambda module: export_member(module, corpus),
         divided=MIXED,
     )
     began = perf_counter()
-    model = mixed(name, config, done, parts, run)
-    divided = ("candidates", *divided_of(done, MIXED))
+    model = build_model(name, config, done, corpus, run)
+    divided = ("candidates", *divided_keys(done, MIXED))
     yield last_step(config, model, done, perf_counter() - began, divided)
 
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def by_stages(
+def train_stages(
     config: C,
     run: Run,
     *,
     start: Callable[[int], M],
     task: Callable[[M, Stage], Task],
     training: Callable[[Stage, C], Training],
-    exported: Callable[[M], dict[str, Tensor]],
+    export: Callable[[M], dict[str, Tensor]],
     divided: tuple[str, ...] = (),
 ) -> Generator[Step, None, dict[str, Tensor]]:
-    """Stage after stage, member after member; what each member left, under its number.
+    """Train all stages of all members; returns the exports of the members, by number.
 
-    A member trains what ``start`` makes for its number; ``task`` and ``training`` say what a stage
-    does with it, and how. Of what is ``exported``, each of several processes has its share of the
-    tables in ``divided``.
+    A member trains the module that ``start`` makes for its number. ``task`` and ``training`` are
+    those of a stage. The exported tables named in ``divided`` are divided among processes.
     """
-    stages, resume, done = stages_of(config), run.resume, finished(run)
+    stages, resume, done = stages_of(config), run.resume, finished_members(run)
     first = (int(resume["member"]), int(resume["stage"])) if resume is not None else (0, 0)
     epochs = sum(stage.epochs for stage in stages)
     for member in range(first[0], config.members):
@@ -100,35 +93,35 @@ def by_stages(
                 continue
             before = member * epochs + sum(earlier.epochs for earlier in stages[:place])
             seed = seed_of(run, f"member {member}, {stage.name}")
-            mine = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
-            resume = None  # what was kept belongs to the first stage that goes on
+            stage_run = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
+            resume = None  # the checkpoint belongs to the first stage that is resumed
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
-            shared = divided_of(done, divided)
-            for step in train(task(module, stage), training(stage, config), mine):
+            shared = divided_keys(done, divided)
+            for step in train(task(module, stage), training(stage, config), stage_run):
                 step = step._replace(divided=[*step.divided, *shared])
-                then = following(stages[place + 1 :], config) if step.final else ""
-                step = moved(step, before, stage.epochs, config.members * epochs, where)
-                yield step._replace(stage=name_of(stage, member, config.members) + then)
-        done |= {f"{member}.{key}": value for key, value in exported(module).items()}
+                then = next_work(stages[place + 1 :], config) if step.final else ""
+                step = shift_step(step, before, stage.epochs, config.members * epochs, where)
+                yield step._replace(stage=stage_title(stage, member, config.members) + then)
+        done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
 
 
-def name_of(stage: Stage, member: int, members: int) -> str:
-    """For people: ``encoder``, of one among several members ``member 2 of 3, encoder``."""
+def stage_title(stage: Stage, member: int, members: int) -> str:
+    """``encoder``, or with several members ``member 2 of 3, encoder``."""
     return stage.name if members == 1 else f"member {member + 1} of {members}, {stage.name}"
 
 
-def following(stages: list[Stage], config: ModulesConfig) -> str:
-    """What is done after a stage and before the next one, for people; it may take a while."""
+def next_work(stages: list[Stage], config: ModulesConfig) -> str:
+    """The work between a stage and the next one, for progress lines; it may take a while."""
     if not stages:
         return ", then vectors of all"
     by_shortlists = getattr(config, "negatives", "hardest") == "hardest"
     return ", then shortlists (module II)" if by_shortlists else ""
 
 
-def divided_of(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
-    """Of what members left, the tables with these names."""
+def divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
+    """The keys of the members' tables with these names."""
     return [key for key in done if key.split(".", 1)[1] in names]
 
 
@@ -139,102 +132,46 @@ def last_step(
     seconds: float,
     divided: Collection[str] = (),
 ) -> Step:
-    """The one after all epochs, of so many seconds; who goes on from it has all members."""
+    """The step after all epochs; a run resumed from it has all members."""
     epochs = sum(stage.epochs for stage in stages_of(config))
     where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
     number = config.members * epochs + 1
-    how: dict[str, Any] = {"final": True, "divided": divided, "stage": "the mix"}
-    return Step(number, 0.0, seconds, model, lambda: where, **how)
+    options: dict[str, Any] = {"final": True, "divided": divided, "stage": "the mix"}
+    return Step(number, 0.0, seconds, model, lambda: where, **options)
 
 
-def prepare(data: Dataset, config: ModulesConfig, run: Run) -> Parts:
-    """Weighed texts of both sides."""
-    if data.query_texts is None or data.candidate_texts is None:
-        lacking = {"query": data.query_texts, "candidate": data.candidate_texts}
-        options = [f"--{side}-texts" for side, texts in lacking.items() if texts is None]
-        documents = data.query_texts is None
-        other = ", or as documents: --format texts" if documents else ", or fit text-neighbours"
-        raise UserError(
-            f"this data has no texts of {'queries' if documents else 'candidates'}",
-            hint=f"prepare it with {' and '.join(options)}{other}",
-        )
-    rows, comm = replace(data.split("train"), grades=None), run.comm
-    asking = rows.counts() > 0
-    n_asking = comm.sum(asking.sum())
-    if not bool(n_asking > 0):
-        raise UserError("no document has a label to learn from", hint="is the train split empty?")
-    held = Shard(rows.n_candidates, comm, run.memory_budget)
-    _check_share(held)
-    own = data.candidate_texts
-    own = own if comm.size == 1 else own.part(held.start, held.stop)
-    sides, n = [data.query_texts, own], data.n_tokens
-    trained = asking.nonzero().flatten()
-    pairs = torch.zeros(0, dtype=torch.int64)
-    if config.pairs_from:
-        pairs = common_pairs([sides[0].select(trained), own], n, config.pairs_from, comm)
-    queries, candidates = (with_pairs(side, pairs, n) for side in sides)
-    idf = rarity([queries.select(trained), candidates], n + len(pairs), comm)
-    counts = comm.sum(rows.candidate_counts())
-    shares = counts / n_asking
-    shards = None
-    if comm.size > 1:
-        shards = Shards(rows.to(run.device), comm, run.memory_budget // (4 * config.width))
-    encoder = getattr(config, "encoder", "plain")  # the released one is of bags, too
-    return Parts(
-        weighed(encoder, queries, idf).to(run.device),
-        weighed(encoder, candidates, idf).to(run.device),
-        pairs.to(run.device),
-        idf.to(run.device),
-        rows.to(run.device),
-        None if data.excluded is None else data.excluded.to(run.device),
-        data.seen("validation").to(run.device),
-        counts.to(run.device),
-        shares.clamp(max=1 - 1e-6).to(run.device),
-        None if config.vectors is None else read_vectors(config.vectors, data, config.width),
-        Shard(data.n_queries, comm, run.memory_budget),
-        held,
-        shards,
-    )
-
-
-def _check_share(held: Shard) -> None:
-    if held.size < held.comm.size:
-        raise UserError(
-            f"{held.size} candidates cannot be divided among {held.comm.size} processes",
-            hint="start fewer",
-        )
-
-
-def start(parts: Parts, config: SiameseConfig, run: Run, member: int) -> Siamese:
-    """The encoder as it is at first, and refinements of 0."""
+def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -> Siamese:
+    """The untrained encoder, and refinements of 0."""
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
-    tokens = start_tokens(parts, config, rng)
-    encoder = made(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
-    if parts.comm.size > 1:
-        check_by_row(config.encoder, encoder)
-    return Siamese(encoder, len(parts.labels), config.width).to(run.device)
+    tokens = start_tokens(corpus, config, rng)
+    encoder = make_encoder(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
+    if corpus.comm.size > 1:
+        refuse_batch_norm(config.encoder, encoder)
+    return Siamese(encoder, len(corpus.labels), config.width).to(run.device)
 
 
-def start_tokens(parts: Parts, config: ModulesConfig, rng: torch.Generator) -> Tensor:
-    """Random token vectors of about length 1, but for those given; [V + P, D].
+def start_tokens(corpus: Corpus, config: ModulesConfig, rng: torch.Generator) -> Tensor:
+    """Token vectors from the file, if there is one, else random ones of about length 1; [V + P, D].
 
-    With random ones a cosine is, nearly, that of the bags.
+    With random ones the cosine of two texts is nearly that of their bags.
     """
-    tokens: Tensor = torch.randn(len(parts.idf), config.width, generator=rng) * config.width**-0.5
-    if parts.given is not None:
-        tokens[parts.given.tokens] = parts.given.vectors
+    tokens: Tensor = torch.randn(len(corpus.idf), config.width, generator=rng) * config.width**-0.5
+    if corpus.token_vectors is not None:
+        tokens[corpus.token_vectors.tokens] = corpus.token_vectors.vectors
     return tokens
 
 
-def notes_of(parts: Parts, mixes: list[dict[str, float]]) -> dict[str, Any]:
-    """What a model says of its fit: tokens that had vectors, mixes that were tried."""
-    found = {} if parts.given is None else {"vectors": parts.given.notes}
+def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
+    """The notes of a model: how many tokens had vectors, and the scores of all mixes."""
+    vectors = {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
     score = max((mix["score"] for mix in mixes), default=None)
-    return {**found, "mixes": mixes, "score": score} if mixes else found
+    return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
 
-def moved(step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]) -> Step:
-    """A stage's step as one of the whole fit."""
+def shift_step(
+    step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]
+) -> Step:
+    """A stage's step as a step of the whole fit."""
     state, share = step.state, step.share or 0.0
     return step._replace(
         number=before + step.number,
@@ -244,8 +181,8 @@ def moved(step: Step, before: int, epochs: int, total: int, where: Mapping[str, 
     )
 
 
-def finished(run: Run) -> dict[str, Tensor]:
-    """What the members that are done left, in the state of a run that goes on."""
+def finished_members(run: Run) -> dict[str, Tensor]:
+    """The exports of finished members in the checkpoint of a resumed run."""
     if run.resume is None:
         return {}
     members = tuple(f"{number}." for number in range(int(run.resume["member"])))
@@ -257,49 +194,48 @@ def finished(run: Run) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def exported(module: Siamese, parts: Parts) -> dict[str, Tensor]:
-    """All that a member leaves: its encoder, and three vectors for each candidate here."""
+def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
+    """A member's encoder, and three vectors for each candidate here."""
     module.eval()
-    texts = encoded(module.encoder, parts.labels)
+    texts = encode_all(module.encoder, corpus.labels)
     rows = torch.arange(len(texts), device=texts.device)
-    found = {
+    vectors = {
         "texts": texts,
         "refined": module.refined(texts, rows),
-        "centroids": centroids(module.encoder, parts, texts),
+        "centroids": centroids(module.encoder, corpus, texts),
     }
     encoder = {key: tensor.clone() for key, tensor in module.encoder.state_dict().items()}
-    return {**found, **encoder}
+    return {**vectors, **encoder}
 
 
-def mixed(
-    name: str, config: SiameseConfig, done: Mapping[str, Tensor], parts: Parts, run: Run
+def build_model(
+    name: str, config: SiameseConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
 ) -> Model:
-    """The model, with the mix that validation prefers."""
-    mix, mixes = chosen_mix(done, config, parts, run)
-    encoders = kept_encoders(done, config)
+    """The model, with the mix that is best on validation."""
+    mix, mixes = choose_mix(done, config, corpus, run)
     return Model(
         name,
         asdict(replace(config, **mix._asdict())),
         {
-            **encoders,
-            "pairs": parts.pairs,
-            "rarity": parts.idf,
-            "candidates": mixture(done, mix, config.members, parts.own_counts),
+            **saved_encoders(done, config),
+            "pairs": corpus.pairs,
+            "rarity": corpus.idf,
+            "candidates": mixture(done, mix, config.members, corpus.own_counts),
         },
-        notes_of(parts, mixes),
+        notes_of(corpus, mixes),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ensemble(SiameseConfig):
+class EnsembleConfig(SiameseConfig):
     """Three members."""
 
     members: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paper(SiameseConfig):
-    """As in the paper; what it leaves open is marked."""
+class PaperConfig(SiameseConfig):
+    """As in the paper; "open" marks what it leaves open."""
 
     width: int = 300
     pairs_from: int | None = 5  # open
@@ -337,7 +273,7 @@ SIAMESE = {
         "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
     ),
     "siamesexml-paper": method(
-        "siamesexml-paper", Paper, "the same by the paper's modules and losses"
+        "siamesexml-paper", PaperConfig, "the same by the paper's modules and losses"
     ),
-    "siamesexml-3": method("siamesexml-3", Ensemble, "three of them, their scores averaged"),
+    "siamesexml-3": method("siamesexml-3", EnsembleConfig, "three of them, their scores averaged"),
 }

@@ -1,0 +1,1 @@
+"""Data: read files, build data sets, keep them in folders."""

@@ -1,0 +1,127 @@
+"""Data sets of pairs: from numbered pairs, or from a scipy.sparse matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.pairs import Pairs
+from rankfold.data.build.side_features import SideData
+from rankfold.data.read import memory
+from rankfold.errors import UserError
+from rankfold.types import SPLITS, Dataset, Interactions, Vocabulary, from_pairs
+
+MAX_GRADES_COUNTED = 20  # in a summary
+
+
+def to_dataset(
+    pairs: Pairs, keys: Mapping[str, Vocabulary], sides: SideData, history: Mapping[str, Any]
+) -> Dataset:
+    """A data set of pairs with their splits, and of the features and texts of both sides.
+
+    ``history`` is added to the summary.
+    """
+    queries, candidates, texts = keys["query"], keys["candidate"], sides.texts
+    shape = (len(queries), len(candidates))
+    grades = pairs.grades
+    if grades is not None and (grades == 1).all():
+        grades = None
+    parts: dict[str, Interactions | None] = {}
+    for number, name in enumerate(SPLITS):
+        rows = pairs.splits == number
+        parts[name] = from_pairs(
+            torch.from_numpy(pairs.queries[rows]),
+            torch.from_numpy(pairs.candidates[rows]),
+            None if grades is None else torch.from_numpy(grades[rows]),
+            shape,
+        )
+        if name != "train" and not np.any(rows):
+            parts[name] = None
+    train, validation, test = parts.values()
+    assert train is not None
+    data = Dataset(
+        kind="texts" if texts.tokens else "interactions",
+        train=train,
+        validation=validation,
+        test=test,
+        queries=queries,
+        candidates=candidates,
+        query_texts=texts.tokens.get("query"),
+        candidate_texts=texts.tokens.get("candidate"),
+        tokenizer=texts.tokenizer,
+        n_tokens=texts.n_tokens,
+        query_features=sides.features.get("query"),
+        candidate_features=sides.features.get("candidate"),
+        summary={**pair_counts(parts, shape), **_grade_summary(grades), **history},
+        fingerprint=fingerprint(
+            parts.values(), queries.keys, candidates.keys, sides.features, texts.tokens
+        ),
+    )
+    if "candidate" not in texts.words:
+        return data
+    rows_, words = candidates.keys, texts.words["candidate"]
+    return replace(data, candidates=Vocabulary(len(rows_), lambda: rows_, lambda: words))
+
+
+def from_sparse(matrix: Any) -> Dataset:
+    """A scipy.sparse matrix as training data; row and column numbers are the keys."""
+    rows = memory.sum_duplicates(matrix)
+    grades = torch.from_numpy(np.asarray(rows.data, dtype=np.float32))
+    if not bool(((grades > 0) & (grades < torch.inf)).all()):  # also if one is NaN
+        raise UserError(
+            "the matrix has negative, infinite or missing entries",
+            hint="grades are numbers above 0",
+        )
+    if len(grades) == 0:
+        raise UserError("the matrix has no entries", hint="is it the right one?")
+    train = Interactions(
+        torch.from_numpy(rows.indptr.astype(np.int64)),
+        torch.from_numpy(rows.indices.astype(np.int32 if max(rows.shape) < 2**31 else np.int64)),
+        None if bool((grades == 1).all()) else grades,
+        rows.shape[1],
+    )
+    queries, candidates = (Vocabulary.numbered(size) for size in rows.shape)
+    content = fingerprint([train, None, None], queries.keys, candidates.keys)
+    return Dataset("interactions", train, None, None, queries, candidates, fingerprint=content)
+
+
+def pair_counts(parts: Mapping[str, Interactions | None], shape: tuple[int, int]) -> dict[str, Any]:
+    """The numbers of queries, candidates and pairs, for a summary."""
+    sizes = {name: 0 if part is None else part.n_pairs for name, part in parts.items()}
+    total = sum(sizes.values())
+    per_query = sum(part.counts() for part in parts.values() if part is not None)
+    per_candidate = sum(part.candidate_counts() for part in parts.values() if part is not None)
+    assert isinstance(per_query, torch.Tensor)
+    assert isinstance(per_candidate, torch.Tensor)
+    return {
+        "queries": shape[0],
+        "candidates": shape[1],
+        "pairs": total,
+        **sizes,
+        "density": total / (shape[0] * shape[1]),
+        "pairs_per_query": {"median": int(per_query.median()), "max": int(per_query.max())},
+        "pairs_per_candidate": {
+            "median": int(per_candidate.median()),
+            "max": int(per_candidate.max()),
+        },
+    }
+
+
+def _grade_summary(grades: NDArray[np.float32] | None) -> dict[str, Any]:
+    if grades is None:
+        return {"grades": None}
+    values, counts = np.unique(grades, return_counts=True)
+    summary: dict[str, Any] = {
+        "lowest": float(values[0]),
+        "highest": float(values[-1]),
+        "mean": float(grades.mean(dtype=np.float64)),
+    }
+    if len(values) <= MAX_GRADES_COUNTED:
+        summary["pairs"] = {f"{value:g}": int(n) for value, n in zip(values, counts, strict=True)}
+    return {"grades": summary}

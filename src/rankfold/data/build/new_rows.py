@@ -1,0 +1,113 @@
+"""New rows for a fitted model of graded rows, by the columns that the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import polars as pl
+import torch
+
+from rankfold.data.build import features
+from rankfold.data.build.grades import as_words, canonical, to_numbers
+from rankfold.data.read.columns import listing
+from rankfold.data.read.graded_rows import RawRows, RowOptions, check_not_empty, read_all
+from rankfold.data.read.images import ImageShape
+from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.errors import UserError
+from rankfold.types import Columns, Graded
+
+
+class NewRows(NamedTuple):
+    """Rows for a fitted model."""
+
+    rows: Graded
+    keys: pl.Series  # [n]: the key column, else the paths of image files, else row numbers
+    unknown: Mapping[str, int] = {}  # columns of categories with unknown values, and their counts
+
+
+def read_rows(
+    source: Any,
+    columns: Columns | None,
+    *,
+    key_column: str | None = None,
+    image_shape: tuple[int, int, int] | None = None,
+    grade_column: str | None = None,
+    grades: Sequence[str] = (),
+    reading: Reading | None = None,
+) -> NewRows:
+    """Read new rows by the columns of a model; unknown categories become -1.
+
+    Args:
+        source: a path or a glob (tables, an .npz, a folder of images or its files, KEEL files), or
+            a table in memory.
+        columns: the schema of the model; None: it takes images only.
+        key_column: the column that identifies the rows, which may be a feature too. Without one,
+            rows are numbered from 0 (bad rows count), and images have their paths relative to the
+            folder, or to the fixed part of a glob.
+        image_shape: height, width and channels of the images that the model takes, if it does.
+        grade_column: the column of grades of a table; other formats define it themselves.
+        grades: the names of the grades, lowest first, to read grades. A row of another grade or
+            without one has the grade -1, as have all rows without this argument.
+        reading: collects bad rows, which are dropped; without it they are a UserError.
+    """
+    known = Columns((), {}) if columns is None else columns
+    with TemporaryDirectory(prefix="rankfold-") as scratch:
+        used = Reading(Path(scratch)) if reading is None else reading
+        shape = None if image_shape is None else ImageShape(*image_shape)
+        wanted = (*known.numbers, *known.levels)
+        options = RowOptions(grade_column, key_column, shape, numbered=True, wanted=wanted)
+        rows, keys = _with_keys(read_all([(None, source)], options, used), used.bad)
+    if reading is None and used.bad.counts:
+        raise UserError(f"bad rows: {'; '.join(used.bad.describe())}", hint="correct them")
+    _check_columns(rows, known)
+    numbers, categories = features.fill(rows.table, known, rows.name)
+    images = None
+    if image_shape is not None:
+        images = rows.images
+        _check_images(rows, image_shape)
+    places = torch.full((len(rows),), -1)
+    if grades and rows.grades is not None:
+        places = torch.from_numpy(to_numbers(as_words(rows.grades, grades), canonical(grades)))
+    unknown = features.unknown(rows.table, known, categories)
+    return NewRows(Graded(numbers, categories, images, places), keys, unknown)
+
+
+def _with_keys(rows: RawRows, bad: BadRows) -> tuple[RawRows, pl.Series]:
+    """The rows with a key, and their keys; the others are recorded."""
+    assert rows.keys is not None
+    missing = rows.keys.is_null()
+    rows.note(missing.to_numpy(), "a missing key", bad)
+    kept = rows.take(~missing.to_numpy())
+    check_not_empty(kept, bad)
+    return kept, rows.keys.filter(~missing)
+
+
+def _check_columns(rows: RawRows, columns: Columns) -> None:
+    wanted = (*columns.numbers, *columns.levels)
+    missing = [name for name in wanted if name not in rows.table.columns]
+    if missing:
+        names = [name for name in rows.table.columns if name != LINE]
+        plural = "" if len(missing) == 1 else "s"
+        raise UserError(
+            f"{rows.name} has no column{plural} {', '.join(map(repr, missing))}, which "
+            "the model was fitted with",
+            hint=f"{listing(names) if names else 'it has no columns'}; values may be empty",
+        )
+
+
+def _check_images(rows: RawRows, shape: tuple[int, int, int]) -> None:
+    wanted = " x ".join(map(str, shape))
+    if rows.images is None:
+        raise UserError(
+            f"{rows.name} has no images, which the model takes",
+            hint=f"name a folder of images, or an .npz with images of {wanted}",
+        )
+    if tuple(rows.images.shape[1:]) != shape:
+        raise UserError(
+            f"the images of {rows.name} have shape {' x '.join(map(str, rows.images.shape[1:]))}, "
+            f"but the model takes {wanted}",
+            hint="name a folder of images: they are resized",
+        )

@@ -1,0 +1,268 @@
+"""The inputs of ``prepare``: which reader reads what, by the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rankfold.data.build import split, tokens
+from rankfold.data.build.grades import GradedRows, order_grades
+from rankfold.data.build.side_features import SideTables
+from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_default
+from rankfold.data.read import keel, memory
+from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
+from rankfold.data.read.columns import NONE, PairColumns
+from rankfold.data.read.documents import DocumentColumns, Documents, read_documents
+from rankfold.data.read.files import base_suffix, expand, lines
+from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read_all
+from rankfold.data.read.images import ImageShape
+from rankfold.data.read.keyed_tables import check_source, open_table
+from rankfold.data.read.reading import BadRows, Reading
+from rankfold.data.read.scan import is_text
+from rankfold.data.read.tables import read_frame, read_table, stack
+from rankfold.data.read.text_tables import TextTable, open_texts
+from rankfold.data.read.xc import read_xc
+from rankfold.data.sources import SOURCES
+from rankfold.errors import UserError
+from rankfold.types import SPLITS, Dataset
+
+Rows = pl.LazyFrame | Documents | GradedRows | Dataset
+LINES_SAMPLED = 10  # to detect adjacency files
+
+
+def read_inputs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Rows:
+    """The usable rows of the inputs, with a column ``split`` if splits are given."""
+    rows: Rows | RawRows
+    given = _given_splits(inputs, options)
+    items = [*given, *((None, value) for value in inputs)]
+    if options.format == "xc":
+        rows = _read_xc(inputs, options, reading)
+    elif options.source is not None and not given:
+        rows = _read_source(inputs, options, reading)
+    elif options.format == "texts" and options.query_texts is None:
+        rows = _read_documents(items, options, reading)
+    elif options.format == "features":
+        rows = _read_features(items, options, reading)
+    elif given:
+        rows = stack([(SPLITS[i], _read_split(i, value, options, reading)) for i, value in given])
+    else:
+        rows = _read_pairs(inputs, options, reading)
+    if isinstance(rows, RawRows):
+        rows = order_grades(rows, _listed(options.grades), reading.bad)
+    _check_strict(options, reading.bad)
+    return rows
+
+
+def _given_splits(inputs: Sequence[Input], options: Preparation) -> list[tuple[int, Input]]:
+    """The given splits by number."""
+    values = enumerate((options.train, options.validation, options.test))
+    given = [(number, value) for number, value in values if value is not None]
+    if given and (inputs or options.train is None or options.format == "xc"):
+        raise UserError(
+            "given splits need a train file and no other input",
+            hint="use --train F, and optionally --validation F and --test F",
+        )
+    return given
+
+
+def _check_strict(options: Preparation, bad: BadRows) -> None:
+    if options.strict and bad.counts:
+        raise UserError(
+            f"bad rows: {'; '.join(bad.describe())}",
+            hint="correct them, or leave --strict out to drop them",
+        )
+
+
+def _listed(names: str | Sequence[Any] | None) -> Sequence[Any] | None:
+    return names.split(",") if isinstance(names, str) else names
+
+
+def _files(value: Input) -> Sequence[Input]:
+    """The files of a path, a glob or a list of them; a table in memory is one item."""
+    items = _items(value)
+    return expand(items) if all(isinstance(path, str | Path) for path in items) else items
+
+
+def _items(value: Input) -> Sequence[Input]:
+    """The paths and globs of a list; anything else is one item."""
+    is_list = isinstance(value, list) and all(isinstance(path, str | Path) for path in value)
+    return value if is_list else [value]
+
+
+# ---------------------------------------------------------------------------------- formats
+
+
+def _read_documents(
+    given: Sequence[tuple[int | None, Input]], options: Preparation, reading: Reading
+) -> Documents:
+    items = [(item, number) for number, value in given for item in _files(value)]
+    columns = DocumentColumns(options.query_column, options.text_column, options.candidate_column)
+    separator = options.label_separator
+    return read_documents(items, columns, reading, separator=separator, header=options.header)
+
+
+def _read_features(
+    given: Sequence[tuple[int | None, Input]], options: Preparation, reading: Reading
+) -> RawRows:
+    items = [(number, item) for number, value in given for item in _items(value)]
+    shape = ImageShape(options.image_size, options.image_size)
+    rows = read_all(items, RowOptions(options.grade_column, options.query_column, shape), reading)
+    keeps_splits = options.train is not None or options.split is None
+    rows = rows if keeps_splits else replace(rows, splits=None)
+    return drop_named(rows, _listed(options.drop_columns))
+
+
+def _read_xc(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Documents:
+    if len(inputs) != 1 or not isinstance(inputs[0], str | Path) or options.source is not None:
+        raise UserError("the format xc needs one folder and no source", hint="name the folder")
+    (path,) = expand([inputs[0]])
+    return read_xc(path, reading, content=options.content)
+
+
+def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Rows | RawRows:
+    assert options.source is not None
+    source = SOURCES[options.source]
+    if bool(inputs) != bool(source.inputs):
+        expected = f"takes {source.inputs}" if source.inputs else "is bundled and takes no input"
+        raise UserError(f"the source {options.source} {expected}", hint=source.summary)
+    read = source.read_texts if options.format == "texts" else source.read
+    if read is None:
+        with_texts = [name for name, other in SOURCES.items() if other.read_texts]
+        hint = f"leave --format texts out; sources with texts: {', '.join(with_texts)}"
+        raise UserError(f"the source {options.source} has no texts", hint=hint)
+    reading.progress(f"reading {options.source}", 0.0)
+    rows = read(expand(inputs), reading)
+    if isinstance(rows, RawRows):
+        return drop_named(rows, _listed(options.drop_columns))
+    if isinstance(rows, Dataset):
+        _check_official(options)
+    if isinstance(rows, Dataset | Documents):
+        return rows
+    columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)
+    return read_frame(rows, columns, options.source, reading)
+
+
+def _check_official(options: Preparation) -> None:
+    """A UserError for an option that would change a source with official splits."""
+    for name in ("split", *GRADED_ONLY):
+        if not is_default(options, name):
+            raise UserError(
+                f"the source {options.source} has official splits and grades",
+                hint=f"leave {flag(name)} out",
+            )
+
+
+# ---------------------------------------------------------------------------------- pairs
+
+
+def _read_split(number: int, value: Input, options: Preparation, reading: Reading) -> pl.LazyFrame:
+    rows = _read_pairs([value], options, reading)
+    return rows.with_columns(split=pl.lit(number, pl.UInt8))
+
+
+def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> pl.LazyFrame:
+    time = options.time_column or (None if _wants_time(options) else NONE)
+    columns = PairColumns(
+        options.query_column, options.candidate_column, options.grade_column, time
+    )
+    items = [item for value in inputs for item in _files(value)]
+    if not items:
+        raise UserError("there is nothing to read", hint="name a file, or a --source")
+    tables = []
+    for number, item in enumerate(items):
+        name = (item.name or str(item)) if isinstance(item, Path) else "the table"
+        reading.progress(f"reading {name}", number / len(items))
+        if isinstance(item, Path):
+            tables.append((name, _read_file(item, columns, options, reading)))
+        else:
+            tables.append((name, read_frame(memory.to_frame(item), columns, name, reading)))
+    return stack(tables)
+
+
+def _read_file(
+    path: Path, columns: PairColumns, options: Preparation, reading: Reading
+) -> pl.LazyFrame:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", hint=f"name its files: '{path}/*.parquet'")
+    if options.format is None and is_text(path) and keel.looks_like_keel(path):
+        raise UserError(
+            f"{path.name} is a KEEL file of graded rows, not of pairs",
+            hint="add --format features",
+        )
+    detect = options.format is None and options.header and not options.named_columns
+    if options.format == "adjacency" or (detect and _is_adjacency(path)):
+        names = PairColumns("query", "candidate", NONE, NONE)
+        return read_frame(read_adjacency(path), names, path.name, reading)
+    return read_table(path, columns, reading, header=options.header)
+
+
+def _wants_time(options: Preparation) -> bool:
+    rule = split.default_rule(by_queries=False) if options.split is None else options.split
+    return split.parse(rule, 0.0).needs_time or options.duplicates == "last"
+
+
+def _is_adjacency(path: Path) -> bool:
+    if base_suffix(path) not in (".txt", ""):
+        return False
+    return looks_like_adjacency([text for _, text in islice(lines(path), LINES_SAMPLED)])
+
+
+# ---------------------------------------------------------------------------------- side tables
+
+
+def check_tables(options: Preparation) -> None:
+    """A UserError for a missing table or library, before long work."""
+    for what, side in product(("features", "texts"), ("query", "candidate")):
+        table = getattr(options, f"{side}_{what}")
+        if table is not None:
+            check_source(table, what)
+    with_texts = (options.query_texts, options.candidate_texts) != (None, None)
+    if options.format == "texts" or with_texts:
+        tokens.check_library()
+
+
+def read_tables(options: Preparation, reading: Reading, rows: Rows) -> SideTables:
+    """The tables of features and texts. Their key columns have the names of those in the pairs.
+
+    Graded rows and documents have their own features and texts.
+    """
+    own = rows.tables if isinstance(rows, Documents) else {}
+    tables: dict[str, dict[str, Any]] = {"features": {}, "texts": dict(own)}
+    for what, side in product(tables, ("query", "candidate")):
+        table = getattr(options, f"{side}_{what}")
+        if table is None:
+            continue
+        is_graded = isinstance(rows, Dataset | GradedRows)
+        own_table = tables[what].get(side)
+        if is_graded or (own_table is not None and own_table.has_texts):
+            kind = "graded rows" if is_graded else "these documents"
+            raise UserError(
+                f"{kind} take no table of {side} {what}",
+                hint=f"leave --{side}-{what} out: the rows have their own {what}",
+            )
+        reading.progress(f"reading {side} {what}", 0.0)
+        usual = reading.columns.get(side)
+        if what == "features":
+            tables[what][side] = open_table(table, usual=usual)
+        else:
+            texts = open_texts(table, usual, options.text_column, header=options.header)
+            if own_table is not None:
+                _check_words(own)
+                texts = texts.with_keys(own_table.keys)
+            tables[what][side] = texts
+        _check_strict(options, tables[what][side].bad)
+    return SideTables(**tables)
+
+
+def _check_words(tables: Mapping[str, TextTable]) -> None:
+    """A UserError if one side has bags: its tokens are not words."""
+    if any(table.bags is not None for table in tables.values()):
+        raise UserError(
+            "the documents are bags of features, so their labels cannot have texts in words",
+            hint="give the labels' features, lbl_X_Xf.txt, or prepare raw texts, trn.json",
+        )

@@ -1,0 +1,205 @@
+"""The options of ``prepare``: their defaults, bounds, choices and help.
+
+The command line reads them from here, so this module imports neither torch nor polars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rankfold.config import Settings, check, setting
+from rankfold.data.read.columns import NONE
+from rankfold.errors import UserError
+
+Input = Any
+"""A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
+FORMATS = ("table", "adjacency", "texts", "xc", "features")
+MAX_IMAGE_SIZE = 4096  # pixels
+MAX_SHARDS = 99_999
+PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
+PAIRS_ONLY = (
+    "candidate_column",
+    "time_column",
+    "header",
+    "text_column",
+    "label_separator",
+    "content",
+    "tokens",
+    "vocabulary",
+    "min_grade",
+    "exclude_self",
+    "kcore",
+    "duplicates",
+    "shards",
+)
+GRADED_ONLY = ("grades", "drop_columns", "image_size")
+SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
+
+
+class RegistryNames(Collection[str]):
+    """The names of a registry, which is imported on first use."""
+
+    def __init__(self, load: Callable[[], Collection[str]]) -> None:
+        self._load = load
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self._load())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __len__(self) -> int:
+        return len(self._load())
+
+
+def _sources() -> Collection[str]:
+    from rankfold.data.sources import SOURCES
+
+    return SOURCES
+
+
+def _duplicates() -> Collection[str]:
+    from rankfold.data.build.pairs import DUPLICATES
+
+    return DUPLICATES
+
+
+def _token_kinds() -> Collection[str]:
+    from rankfold.data.build.tokens import KINDS
+
+    return KINDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation(Settings):
+    """The options of ``prepare``."""
+
+    source: str | None = setting(
+        None, choices=RegistryNames(_sources), help="a public data set by name; see the guide"
+    )
+    format: str | None = setting(
+        None,
+        choices=FORMATS,
+        help="table or adjacency (default: detected from the file); texts: documents with labels; "
+        "xc: a folder of the XC repository; features: rows with an ordered grade each",
+    )
+    query_column: str | None = setting(
+        None, help="the column of queries, or of keys of documents and rows; 'none': no column"
+    )
+    candidate_column: str | None = setting(None, help="the column of candidates or labels")
+    grade_column: str | None = setting(None, help="the column of grades; 'none': ignore grades")
+    time_column: str | None = setting(None, help="the column of times; 'none': ignore times")
+    text_column: str | None = setting(None, help="the column of texts")
+    header: bool = setting(
+        True, help="the first line names the columns; without it: column_0, column_1, ..."
+    )
+    train: Input = setting(None, help="given splits: the training data, in place of inputs")
+    validation: Input = setting(None, help="given splits: the validation data")
+    test: Input = setting(None, help="given splits: the test data")
+    validation_share: float = setting(
+        0.1,
+        at_least=0,
+        below=1,
+        help="share of train used for validation if splits are given without one",
+    )
+    query_features: Input = setting(
+        None,
+        help="a table of query features; its keys are in the column named as in the pairs, "
+        "else in the first",
+    )
+    candidate_features: Input = setting(None, help="a table of candidate features, in the same way")
+    query_texts: Input = setting(
+        None, help="a table of query texts: keys as for features, and a text column"
+    )
+    candidate_texts: Input = setting(None, help="a table of candidate texts, in the same way")
+    label_separator: str | None = setting(
+        None, help="the mark between labels (default: the first of | ; , that occurs, else space)"
+    )
+    content: bool = setting(False, help="xc: add the content of a document to its title")
+    tokens: str = setting(
+        "word",
+        choices=RegistryNames(_token_kinds),
+        help="the tokens that texts become: word or word-piece",
+    )
+    vocabulary: int | None = setting(
+        None, at_least=1, help="maximum number of tokens (default: 500,000 words, 30,000 pieces)"
+    )
+    grades: str | Sequence[Any] | None = setting(
+        None, help="features: the grades, lowest first (default: numbers ascend)"
+    )
+    drop_columns: str | Sequence[str] | None = setting(None, help="features: columns to drop")
+    image_size: int = setting(
+        64,
+        at_least=1,
+        at_most=MAX_IMAGE_SIZE,
+        help="features: height and width of images from files, in pixels",
+    )
+    duplicates: str = setting(
+        "highest",
+        choices=RegistryNames(_duplicates),
+        help="which of equal pairs is kept: highest (grade) or last",
+    )
+    min_grade: float | None = setting(None, help="drop pairs with a lower grade")
+    exclude_self: bool = setting(
+        False, help="never return the candidate with the same key as the query"
+    )
+    kcore: int = setting(
+        0, at_least=0, help="keep queries and candidates with at least this many pairs"
+    )
+    split: str | Sequence[float] | None = setting(
+        None,
+        help="shares of each query's pairs or each grade's rows (default: 0.8,0.1,0.1), of whole "
+        "queries ('queries:0.8,0.1,0.1', the default for texts), 'last', or 'time:T'",
+    )
+    seed: int = setting(0, at_least=0, help="seed of the split")
+    strict: bool = setting(False, help="refuse bad rows instead of dropping them")
+    shards: int = setting(
+        1,
+        at_least=1,
+        at_most=MAX_SHARDS,
+        help="number of files for the pairs, by contiguous queries",
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        _check_kind(self)
+
+    @property
+    def named_columns(self) -> list[str]:
+        """The options of ``PAIR_COLUMNS`` that name a column."""
+        return [name for name in PAIR_COLUMNS if getattr(self, name) not in (None, NONE)]
+
+
+DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Preparation)}
+
+
+def is_default(options: Preparation, name: str) -> bool:
+    """Whether an option has its default value; a table in memory never has."""
+    value, default = getattr(options, name), DEFAULTS[name]
+    return value is None if default is None else bool(value == default)
+
+
+def flag(name: str) -> str:
+    """An option as it is written on the command line."""
+    return "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
+
+
+def _check_kind(options: Preparation) -> None:
+    """A UserError for an option of another kind of data."""
+    from rankfold.data.sources import SOURCES
+
+    graded_source = options.source is not None and SOURCES[options.source].graded
+    is_graded = graded_source or options.format == "features"
+    unused: Sequence[str] = PAIRS_ONLY if is_graded else GRADED_ONLY
+    rows = "graded rows" if is_graded else "pairs"
+    if graded_source:
+        unused, rows = (*PAIRS_ONLY, *SET_BY_GRADED_SOURCE), f"rows of the source {options.source}"
+    for name in unused:
+        if not is_default(options, name):
+            hint = "it is for --format features" if name in GRADED_ONLY else "leave it out"
+            raise UserError(f"{rows} take no {flag(name)}", hint=hint)
+    if options.format == "adjacency" and options.named_columns:
+        hint = "they have no columns: leave it out, or use --format table"
+        raise UserError(f"adjacency files take no {flag(options.named_columns[0])}", hint=hint)

@@ -1,0 +1,95 @@
+"""Names of columns: which column of a table holds what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rankfold.errors import UserError
+
+NONE = "none"  # as the name of a column: use no column
+MAX_NAMES_SHOWN = 12
+USUAL_NAMES = {
+    "query": "query user user_id userid uid username reviewerid customer customer_id customerid "
+    "visitor visitorid session session_id sessionid src source from head document doc",
+    "candidate": "candidate item item_id itemid iid movie movie_id movieid product product_id "
+    "productid parent_asin asin track track_id song artist artist_id book book_id isbn "
+    "business_id location_id article article_id label tag dst target to tail",
+    "grade": "grade rating ratings overall stars score weight count plays playcount hours",
+    "time": "time timestamp date datetime unixreviewtime ts created_at review_date",
+}
+
+
+class PairColumns(NamedTuple):
+    """The columns of pairs; None: guess it from the names, ``none``: use no column."""
+
+    query: str | None = None
+    candidate: str | None = None
+    grade: str | None = None
+    time: str | None = None
+
+
+def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> PairColumns:
+    """The columns to read: those named, else the first with a usual name."""
+    chosen: dict[str, str | None] = dict.fromkeys(columns._fields)
+    for role, name in columns._asdict().items():
+        check_column(name, names, table, f"--{role}-column")
+        chosen[role] = name
+    for role, name in columns._asdict().items():
+        if name is None:
+            chosen[role] = guess(role, [other for other in names if other not in chosen.values()])
+    if len(names) == 2:
+        free = iter([name for name in names if name not in chosen.values()])
+        for role in ("query", "candidate"):
+            chosen[role] = chosen[role] or next(free, None)
+    for role in ("query", "candidate"):
+        if chosen[role] in (None, NONE):
+            raise UserError(
+                f"cannot tell which column of {table} is the {role}",
+                hint=f"{listing(names)}; use --{role}-column NAME",
+            )
+    if chosen["query"] == chosen["candidate"]:
+        raise UserError(
+            f"column {chosen['query']!r} of {table} cannot be both query and candidate",
+            hint=listing(names),
+        )
+    return PairColumns(**{role: None if name == NONE else name for role, name in chosen.items()})
+
+
+def check_column(name: str | None, names: Sequence[str], table: str, option: str) -> None:
+    """A UserError if a named column does not exist; None and ``none`` name no column."""
+    if name is not None and name not in (NONE, *names):
+        hint = f"{listing(names)}; use {option} NAME"
+        raise UserError(f"{table} has no column {name!r}", hint=hint)
+
+
+def guess(role: str, names: Sequence[str]) -> str | None:
+    """The column of a role of ``PairColumns``, if one has a usual name."""
+    return find_usual(USUAL_NAMES[role], names)
+
+
+def find_usual(usual: str, names: Sequence[str]) -> str | None:
+    """The first of the ``usual`` words that is among ``names``, in any spelling."""
+    plain: dict[str, str] = {}
+    for name in names:
+        plain.setdefault(name.strip().lower().replace(" ", "_").replace("-", "_"), name)
+    return next((plain[word] for word in usual.split() if word in plain), None)
+
+
+def is_header(words: Sequence[str]) -> bool:
+    """Whether the words name a column of queries and one of candidates."""
+    return guess("query", words) is not None and guess("candidate", words) is not None
+
+
+def check_header(names: Sequence[str], file: str, hint: str) -> None:
+    """A UserError if a first line holds numbers only: it is a row, not a header."""
+    if all(re.fullmatch(r"-?\d+(\.\d*)?", name) for name in names):
+        numbers = ",".join(names[:MAX_NAMES_SHOWN])
+        raise UserError(f"the first line of {file} has no column names: {numbers}", hint=hint)
+
+
+def listing(names: Sequence[str]) -> str:
+    """Some names, for a hint."""
+    shown = ", ".join(names[:MAX_NAMES_SHOWN])
+    return f"it has {shown}{', ...' if len(names) > MAX_NAMES_SHOWN else ''}"

@@ -1,0 +1,89 @@
+"""What every reader gets: a record of bad rows, a scratch folder, a progress callback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rankfold.errors import counted
+from rankfold.types import Progress, silent
+
+PLACES_SHOWN = 3
+LINE = "\0line"  # the column with a row's line or number; no input column has this name
+SPOOL_ROWS = 500_000
+
+
+@dataclass(slots=True)
+class BadRows:
+    """Unusable rows: the reasons, their counts and the first places of each."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def add(self, reason: str, place: str, n: int = 1) -> None:
+        """Record ``n`` rows, the first of them at ``place`` (for example ``ratings.csv:17``)."""
+        self.counts[reason] = self.counts.get(reason, 0) + n
+        places = self.places.setdefault(reason, [])
+        if len(places) < PLACES_SHOWN:
+            places.append(place)
+
+    def describe(self) -> list[str]:
+        """One line per reason: ``12 rows with a missing query (a.csv:17, a.csv:40, ...)``."""
+        lines = []
+        for reason, count in self.counts.items():
+            more = ", ..." if count > len(self.places[reason]) else ""
+            places = ", ".join(self.places[reason])
+            lines.append(f"{counted(count, 'row')} with {reason} ({places}{more})")
+        return lines
+
+    def summary(self) -> list[dict[str, Any]]:
+        """The same as plain JSON."""
+        return [
+            {"why": reason, "rows": n, "first": self.places[reason]}
+            for reason, n in self.counts.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader gets besides its files."""
+
+    scratch: Path  # an empty folder, removed once the data is prepared
+    bad: BadRows = field(default_factory=BadRows)
+    columns: dict[str, str] = field(default_factory=dict)  # the column of each side's keys
+    progress: Progress = silent
+
+    def new_file(self) -> Path:
+        """A path for a new temporary file."""
+        return self.scratch / f"{len(list(self.scratch.iterdir()))}.parquet"
+
+
+def spool(
+    rows: Iterable[Sequence[Any]], schema: Mapping[str, Any], reading: Reading
+) -> pl.LazyFrame:
+    """``rows`` as temporary Parquet files, written in blocks: they need not fit in memory."""
+    remaining = iter(rows)
+    blocks = iter(lambda: list(islice(remaining, SPOOL_ROWS)), [])
+    frames = (pl.DataFrame(block, schema=dict(schema), orient="row") for block in blocks)
+    return spool_frames(frames, schema, reading)
+
+
+def spool_frames(
+    frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], reading: Reading
+) -> pl.LazyFrame:
+    """The same for rows that arrive as small frames."""
+    folder = reading.new_file()
+    folder.mkdir()
+    empty = pl.DataFrame(schema=dict(schema))  # at least one file, even without rows
+    for number, frame in enumerate(chain([empty], frames)):
+        frame.write_parquet(folder / f"{number:06}.parquet")
+    return pl.scan_parquet(folder, glob=False)

@@ -1,0 +1,82 @@
+"""Text encoders: modules that turn weighted bags of tokens into vectors of length 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, normalize
+
+from rankfold.encoders.bags import weigh, weigh_in_order
+from rankfold.types import Texts
+
+MIN_NORM = 1e-6  # a shorter vector is divided by this, not by its norm
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zeros stay zeros."""
+    return normalize(vectors, dim=-1, eps=MIN_NORM)
+
+
+class BagEncoder(nn.Module):
+    """A vector of length 1 for each weighted bag; [siamesexml], section 3.
+
+    With x the bag, E the table of token vectors, R a square matrix::
+
+        plain     normalise(E x)
+        residual  f = normalise(relu(E x)),  normalise(f + relu(R f))
+
+    A text without tokens gets zeros.
+    """
+
+    def __init__(self, start: Tensor, *, residual: bool, rng: torch.Generator) -> None:
+        """``start`` [V, D]: the initial token vectors."""
+        super().__init__()
+        self.tokens = nn.Embedding(len(start), start.shape[1], sparse=True, _weight=start)
+        width = start.shape[1]
+        self.mixing = (
+            nn.Parameter(torch.randn(width, width, generator=rng) / width) if residual else None
+        )
+
+    def forward(self, bags: Texts) -> Tensor:
+        """[n, D]."""
+        return self.finish(self.sums(bags))
+
+    def sums(self, bags: Texts) -> Tensor:
+        """E x; [n, D]. Each token is looked up once, however many texts contain it."""
+        distinct, places = bags.tokens.unique(return_inverse=True)
+        return embedding_bag(
+            places,
+            self.tokens(distinct).float(),  # a saved model has float16 tables
+            bags.offsets[:-1],
+            mode="sum",
+            per_sample_weights=bags.weights,
+        )
+
+    def finish(self, sums: Tensor) -> Tensor:
+        """From E x to the vector."""
+        if self.mixing is None:
+            return unit(sums)
+        first = unit(sums.relu())
+        return unit(first + (first @ self.mixing.T).relu())
+
+
+def plain(start: Tensor, rng: torch.Generator) -> nn.Module:
+    return BagEncoder(start, residual=False, rng=rng)
+
+
+def residual(start: Tensor, rng: torch.Generator) -> nn.Module:
+    return BagEncoder(start, residual=True, rng=rng)
+
+
+TextEncoder = Callable[[Tensor, torch.Generator], nn.Module]
+"""``(initial token vectors [V, D], generator) -> module``: weighted texts in, [n, D] out."""
+
+TEXT_ENCODERS: dict[str, TextEncoder] = {"plain": plain, "residual": residual}
+BUILT_IN = tuple(TEXT_ENCODERS)  # these ignore the order of tokens
+
+
+def weighted(encoder: str, texts: Texts, idf: Tensor) -> Texts:
+    """Texts as an encoder takes them: bags if it is built in, else tokens in their order."""
+    return (weigh if encoder in BUILT_IN else weigh_in_order)(texts, idf)

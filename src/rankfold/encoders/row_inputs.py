@@ -1,0 +1,148 @@
+"""Graded rows as inputs of a network: scaled numbers, category ids, scaled images.
+
+Several processes encode some rows of a batch each. Random draws are for the whole batch;
+``inputs.own`` says which of its rows are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.encoders.towers import moments
+from rankfold.errors import UserError
+from rankfold.types import Columns, Comm, Graded, Own
+
+IMAGE_BLOCK = 4096  # images measured at a time
+
+
+class Inputs(NamedTuple):
+    """The rows of a batch as a network takes them."""
+
+    numbers: Tensor  # [B, 2 F]: with mean 0 and deviation 1, then 1 where one is missing
+    categories: Tensor  # [B, C] int64, 0 for missing or unknown
+    images: Tensor | None  # [B, channels, height, width], with mean 0 and deviation 1
+    own: Own | None = None  # which rows of a batch these are; None: all
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """The columns and images of rows; saved as JSON in a model's notes."""
+
+    numbers: int
+    levels: tuple[int, ...]  # of each category
+    image: tuple[int, int, int] | None  # height, width, channels
+
+    @staticmethod
+    def of(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
+        levels = () if columns is None else tuple(map(len, columns.levels.values()))
+        if len(levels) != rows.categories.shape[1]:  # without names: count the ids
+            highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
+            levels = tuple((comm.gather(torch.tensor([highest])).amax(dim=0) + 1).tolist())
+        height, width, channels = (0, 0, 0) if rows.images is None else rows.images.shape[1:]
+        image = None if rows.images is None else (height, width, channels)
+        return RowShape(rows.numbers.shape[1], levels, image)
+
+    def check(self, rows: Graded) -> None:
+        """Raise a UserError for rows of another shape."""
+        other = RowShape.of(rows, None)
+        same = other.image == self.image and other.numbers == self.numbers
+        if not same or len(other.levels) != len(self.levels):
+            raise UserError(
+                f"the model was fitted on rows with {self}, got {other}",
+                hint="give the columns and images that the model was fitted on",
+            )
+
+    def __str__(self) -> str:
+        images = f"images of {list(self.image)}" if self.image else "no images"
+        return f"{self.numbers} numbers, {len(self.levels)} categories and {images}"
+
+
+RowEncoder = Callable[[RowShape, int, float, torch.Generator], nn.Module]
+"""``(shape of the rows, width D, dropout, generator) -> module``."""
+
+
+class Scaling(nn.Module):
+    """From rows to inputs, by the means and deviations of the training rows."""
+
+    mean: Tensor
+    scale: Tensor
+    image_mean: Tensor
+    image_scale: Tensor
+
+    def __init__(self, shape: RowShape) -> None:
+        super().__init__()
+        channels = 0 if shape.image is None else shape.image[2]
+        for name, size in (("mean", shape.numbers), ("image_mean", channels)):
+            self.register_buffer(name, torch.zeros(size))
+        for name, size in (("scale", shape.numbers), ("image_scale", channels)):
+            self.register_buffer(name, torch.ones(size))
+
+    def fit(self, rows: Graded, comm: Comm = SINGLE_PROCESS) -> None:
+        """Measure the rows of all processes; sums are float64."""
+        self.mean, self.scale = moments(rows.numbers, comm)
+        if rows.images is not None:
+            self.image_mean, self.image_scale = _channel_moments(rows.images, comm)
+
+    def forward(self, rows: Graded) -> Inputs:
+        missing = rows.numbers.isnan()
+        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill(missing, 0.0)
+        images = None
+        if rows.images is not None:
+            scaled = (rows.images - self.image_mean) * self.image_scale
+            images = scaled.permute(0, 3, 1, 2)
+        return Inputs(
+            torch.cat([numbers.clamp(-10, 10), missing.to(numbers.dtype)], dim=1),
+            rows.categories.long() + 1,
+            images,
+        )
+
+
+def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / deviation of each channel."""
+    sums = torch.zeros(2, images.shape[-1], dtype=torch.float64, device=images.device)
+    for block in images.split(IMAGE_BLOCK):
+        values = block.flatten(0, 2).double()
+        sums += torch.stack([values.sum(dim=0), (values**2).sum(dim=0)])
+    sums = comm.sum(sums)
+    count = max(1, int(comm.sum(torch.tensor(images[..., 0].numel()))))
+    mean = sums[0] / count
+    variance = (sums[1] / count - mean**2).clamp(min=0)
+    return mean.float(), torch.where(variance > 0, variance.rsqrt(), 1.0).float()
+
+
+def random_flips(
+    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: Own | None = None
+) -> Tensor:
+    """Each image mirrored along each of the axes with probability 1/2."""
+    for axis in axes:
+        odds = _uniforms((len(images), 1, 1, 1), rng, own)
+        images = torch.where(odds < 0.5, images.flip(axis), images)
+    return images
+
+
+def dropout(
+    values: Tensor, share: float, rng: torch.Generator | None, own: Own | None = None
+) -> Tensor:
+    """Set about a ``share`` of the values to 0 and divide the others by 1 - share.
+
+    ``values`` [b, ...] belong to the rows of a batch, or to its ``own`` rows. Without a generator
+    nothing is dropped.
+    """
+    if rng is None or share == 0:
+        return values
+    kept = _uniforms(values.shape, rng, own) >= share
+    return values * kept / (1 - share)
+
+
+def _uniforms(shape: Sequence[int], rng: torch.Generator, own: Own | None) -> Tensor:
+    """Uniform numbers; own rows get what they get in a draw for the whole batch."""
+    if own is None:
+        return torch.rand(shape, generator=rng, device=rng.device)
+    every = torch.rand((own.of, *shape[1:]), generator=rng, device=rng.device)
+    return every[own.places]

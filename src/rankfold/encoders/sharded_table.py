@@ -1,0 +1,97 @@
+"""A table with a row per candidate, or per query, that is divided among processes by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from rankfold.types import Comm, Own
+
+Room = Callable[[tuple[int, int], torch.dtype], Tensor]
+"""``(shape, dtype) -> a tensor to be filled``, on disk."""
+
+
+class TableShard:
+    """The rows that this process has, and how it gets those that a batch meets.
+
+    ``met`` is set before each batch: its candidates, ascending, the same on all processes.
+    """
+
+    def __init__(self, size: int, comm: Comm, memory_budget: int) -> None:
+        self.size, self.comm, self.memory_budget = size, comm, memory_budget
+        self.start, self.stop = comm.share(size)
+        self.met: Tensor | None = None
+
+    def look_up(self, table: nn.Embedding, rows: Tensor) -> Tensor:
+        """Vectors of some of the candidates that the batch meets; [...] -> [..., D]."""
+        if self.met is None:
+            found: Tensor = table(rows - self.start)
+            return found
+        return self.bring(self.met, table)[torch.searchsorted(self.met, rows)]
+
+    def bring(self, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the owners of rows [n] make of them, on all processes; [n, D].
+
+        All ask for the same rows. ``of`` is told those that are here, counted from the first.
+        """
+        mine, own = self.here(rows)
+        return self.to_all(of(mine), own)
+
+    def here(self, rows: Tensor) -> tuple[Tensor, Own | None]:
+        """Those of some rows that are here, counted from the first; None: all are."""
+        if self.comm.size == 1:
+            return rows, None
+        own = self.find(rows)
+        return rows[own.places] - self.start, own
+
+    def to_all(self, vectors: Tensor, own: Own | None) -> Tensor:
+        """What all processes have for those of some rows that are ``here`` to each, on all."""
+        if own is None:
+            return vectors
+        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        return every
+
+    def find(self, rows: Tensor) -> Own:
+        """Which of some rows are here."""
+        return Own(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
+
+    def whole(self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Room) -> Tensor:
+        """What ``of`` makes of all candidates, on all processes; in a file where it is large."""
+        self.met = None
+        longest = -(-self.size // self.comm.size)
+        width = of(torch.arange(self.start, self.start, device=device)).shape[1]
+        shape = (self.size, width)
+        large = 4 * self.size * width > self.memory_budget
+        found = in_file(shape, torch.float32) if large else torch.empty(shape)
+        step = max(1, self.memory_budget // (16 * width * self.comm.size))
+        ends = [self.size * rank // self.comm.size for rank in range(self.comm.size + 1)]
+        for first in range(0, longest, step):
+            rows = torch.arange(self.start, self.stop, device=device)[first : first + step]
+            parts = self.comm.gather(of(rows).float()).cpu()
+            for start, stop in pairwise(ends):
+                size = min(max(0, stop - start - first), step)
+                found[start + first : start + first + size] = parts[:size]
+                parts = parts[size:]
+        return found
+
+
+class GatherRows(torch.autograd.Function):
+    """Rows that each process has some of, on all; the way back sums what all do with them."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, places: Tensor, size: int, comm: Comm) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.comm = comm
+        every = own.new_zeros(size, own.shape[1]).index_copy_(0, places, own)
+        return comm.sum(every)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        (places,) = ctx.saved_tensors
+        return ctx.comm.sum(upstream.clone())[places], None, None, None

@@ -1,0 +1,101 @@
+"""Losses of one positive among others: what most training steps need, in few passes.
+
+Each equals its namesake in ``LOSSES`` on a pool whose first column is the positive and whose other
+columns are repeated as often as ``times`` says; a test compares them. Unlike there, all scores have
+to be finite, those too that do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+LOWEST = -1e30  # the log of no sum at all; finite, so that its gradient is 0
+VANISHING = 1e-30  # a sum of exponentials below it has lost its digits
+
+SinglePositiveLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""``(positive [B], scores [B, C], times [B, C]) -> [B]``; what ``times`` 0 does not count."""
+
+
+def softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """-s + log( exp s + sum_j times_j exp s_j )."""
+    others: Tensor = _LogSumExp.apply(scores, times)  # type: ignore[no-untyped-call]
+    return softplus(others - positive)
+
+
+class _LogSumExp(torch.autograd.Function):
+    """log sum_j times_j exp s_j, LOWEST where no times are more than 0; [B].
+
+    One exponential per score, which the way back uses again. Scores are taken less the largest,
+    counted or not; where what counts is so far below that it vanishes, less the largest of it. A
+    GPU, which would have to be waited for to see that, takes the largest of what counts at once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, times: Tensor) -> Tensor:
+        if scores.is_cuda:
+            scores = torch.where(times > 0, scores, LOWEST)
+        most = scores.amax(dim=1, keepdim=True)
+        terms = (scores - most).exp_().mul_(times)
+        total = terms.sum(dim=1, keepdim=True)
+        low = None if scores.is_cuda else (total < VANISHING).nonzero()[:, 0]
+        if low is not None and len(low) > 0:
+            counted = torch.where(times[low] > 0, scores[low], LOWEST)
+            most[low] = counted.amax(dim=1, keepdim=True)
+            terms[low] = (counted - most[low]).exp_().mul_(times[low])
+            total[low] = terms[low].sum(dim=1, keepdim=True)
+        there = total > 0
+        total = torch.where(there, total, 1.0)
+        ctx.save_for_backward(terms, total)
+        return torch.where(there, most + total.log(), LOWEST)[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        terms, total = ctx.saved_tensors
+        return terms * (upstream[:, None] / total), None
+
+
+def bpr(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """The mean over others of log(1 + exp(s_j - s))."""
+    return _mean(softplus(scores - positive[:, None]), times)
+
+
+def bce(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """log(1 + exp(-s)) + sum over others of log(1 + exp s_j)."""
+    return softplus(-positive) + (times * softplus(scores)).sum(dim=1)
+
+
+def uib(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """log(1 + exp(-s)) + mean over others of log(1 + exp s_j)."""
+    return softplus(-positive) + _mean(softplus(scores), times)
+
+
+def hinge(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """The mean over others of [1 - s + s_j]_+."""
+    return _mean((1 - positive[:, None] + scores).clamp(min=0), times)
+
+
+def expected(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+    """The mean of the others' scores less s."""
+    return _mean(scores, times) - positive
+
+
+SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
+    "softmax": softmax,
+    "bpr": bpr,
+    "bce": bce,
+    "uib": uib,
+    "hinge": hinge,
+    "expected": expected,
+}
+
+
+def _mean(values: Tensor, times: Tensor) -> Tensor:
+    """Over the columns as often as they count, 0 where none does; [B]."""
+    return (values * times).sum(dim=1) / times.sum(dim=1).clamp(min=1)

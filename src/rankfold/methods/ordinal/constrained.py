@@ -1,0 +1,101 @@
+"""eban: the true-positive rate under a bound on the false-positive rate; [eban2017]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankfold.config import setting
+from rankfold.encoders.towers import small_linear
+from rankfold.losses.low_fpr import above
+from rankfold.methods.ordinal.scores import mean_score, per_threshold
+from rankfold.methods.ordinal.training import (
+    BatchLoss,
+    FitContext,
+    GradedBatch,
+    GradedConfig,
+    Recipe,
+    method,
+)
+
+MAX_DUAL = 1e5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstrainedConfig(GradedConfig):
+    """A bound on the false-positive rate."""
+
+    fpr: float = setting(0.01, above=0, below=1, help="largest false-positive rate")
+    dual_lr: float = setting(1e-3, above=0, help="learning rate of the Lagrange multipliers")
+
+
+class SharedScoreHead(nn.Module):
+    """One score, and a bias for each threshold."""
+
+    def __init__(self, width: int, thresholds: int, rng: torch.Generator) -> None:
+        super().__init__()
+        self.score = small_linear(width, 1, rng)
+        self.biases = nn.Parameter(torch.zeros(thresholds))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        outputs: Tensor = self.score(vectors) + self.biases
+        return outputs
+
+
+class Duals:
+    """A Lagrange multiplier per threshold."""
+
+    def __init__(self, thresholds: int, lr: float, device: torch.device) -> None:
+        self.values, self.lr = torch.ones(thresholds, device=device), lr
+
+    def climb(self, excess: Tensor) -> None:
+        self.values = (self.values + self.lr * excess.detach()).clamp(0, MAX_DUAL)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"values": self.values}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.values = state["values"].to(self.values).clone()
+
+
+def constrained_loss(context: FitContext) -> BatchLoss:
+    """Positives above a bias, while the negatives above it stay within the rate.
+
+    With l(x) = log_2(1 + e^-x) >= 1[x <= 0], k a threshold, u_k its output::
+
+        loss_k = mean+ l(u_k) + dual_k (mean- l(-u_k) - fpr),    dual_k += lr (mean- l(-u_k) - fpr)
+
+    A threshold with an empty side in the batch costs 0.
+    """
+    config: ConstrainedConfig = context.config
+    duals = Duals(context.n_grades - 1, config.dual_lr, context.rows.grades.device)
+
+    def losses(batch: GradedBatch) -> Tensor:
+        positive = above(batch.grades, context.n_grades)
+        sides = positive.to(batch.outputs.dtype), (~positive).to(batch.outputs.dtype)
+        signed = torch.where(positive, batch.outputs.T, -batch.outputs.T)
+        costs = F.softplus(-signed) / math.log(2)
+        of_positives, of_negatives = (
+            (costs * side).sum(dim=1) / side.sum(dim=1).clamp(min=1) for side in sides
+        )
+        both = (positive.any(dim=1) & (~positive).any(dim=1)).to(costs.dtype)
+        excess = (of_negatives - config.fpr) * both
+        values = of_positives * both + duals.values * excess
+        duals.climb(excess)
+        return values
+
+    return BatchLoss(losses, duals)
+
+
+METHOD = method(
+    "eban",
+    Recipe(per_threshold, constrained_loss, mean_score, SharedScoreHead),
+    ConstrainedConfig,
+    "true positives under a bound on false ones, by Lagrange multipliers",
+    "eban2017",
+)

@@ -1,0 +1,93 @@
+"""The network of the ordinal methods, and the training rows divided among processes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.encoders.row_inputs import RowShape, Scaling, random_flips
+from rankfold.encoders.rows import find_encoder
+from rankfold.encoders.sharded_table import GatherRows
+from rankfold.errors import UserError
+from rankfold.training.batches import share_of
+from rankfold.training.loop import seeded
+from rankfold.types import Comm, Graded, Own
+
+FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
+
+
+class GradingModule(nn.Module):
+    """From rows to vectors, and from vectors to outputs."""
+
+    def __init__(
+        self,
+        shape: RowShape,
+        encoder: str,
+        head: nn.Module,
+        rng: torch.Generator,
+        *,
+        width: int,
+        dropout: float,
+        flips: str = "none",
+    ) -> None:
+        super().__init__()
+        self.scaling = Scaling(shape)
+        _, make = find_encoder(encoder, shape)
+        with seeded(rng.initial_seed(), torch.device("cpu")):  # for draws from torch's generator
+            self.encoder = make(shape, width, dropout, rng)
+        self.name, self.width = encoder, width
+        self.axes = FLIP_AXES[flips]
+        self.head = head
+
+    def vectors(
+        self, rows: Graded, rng: torch.Generator | None = None, own: Own | None = None
+    ) -> Tensor:
+        """[B, D]; with a generator in training, without one to score.
+
+        If the rows are part of a batch, ``own`` says which.
+        """
+        self.encoder.train(rng is not None)  # for dropout and batch norms of a custom encoder
+        inputs = self.scaling(rows)._replace(own=own)
+        if rng is not None and inputs.images is not None:
+            inputs = inputs._replace(images=random_flips(inputs.images, self.axes, rng, own))
+        vectors: Tensor = self.encoder(inputs, rng)
+        expected = (len(rows), self.width)
+        if vectors.shape != expected:
+            raise UserError(
+                f"encoder={self.name} must return shape {list(expected)}, got "
+                f"{list(vectors.shape)}",
+                hint="an encoder returns one vector of `width` numbers per row",
+            )
+        if not vectors.is_floating_point() or vectors.dtype == torch.float64:
+            raise UserError(
+                f"encoder={self.name} must return float32, got {str(vectors.dtype)[6:]}",
+                hint="end its forward with .float()",
+            )
+        return vectors
+
+
+class ShardedRows:
+    """Training rows. Each of several processes has some of them, and the grades of all."""
+
+    def __init__(self, own: Graded, comm: Comm = SINGLE_PROCESS) -> None:
+        self.own, self.comm = own, comm
+        self.grades = comm.gather(own.grades)  # [n], of all processes, in the order of their ranks
+        self.share = share_of(len(own), comm)
+
+    def __len__(self) -> int:
+        return len(self.grades)
+
+    def vectors(
+        self, module: GradingModule, rows: Tensor, rng: torch.Generator | None = None
+    ) -> Tensor:
+        """The vectors of some rows by number, on all processes; [B] -> [B, D].
+
+        The backward pass sums the gradients of all processes at the owner of a row.
+        """
+        if self.comm.size == 1:
+            return module.vectors(self.own.select(rows), rng)
+        own = self.share.find(rows)
+        vectors = module.vectors(self.own.select(rows[own.places] - self.share.first), rng, own)
+        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        return every

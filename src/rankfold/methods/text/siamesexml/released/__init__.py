@@ -1,0 +1,1 @@
+"""SiameseXML as its authors released it."""

@@ -1,0 +1,150 @@
+"""SiameseXML as its authors released it, which differs from the paper [siamesexml].
+
+Texts have vectors f = gelu(E x), normalised only in cosines. The modules are
+
+    I    the encoder: candidates, and candidates plus one of their documents, against documents
+    II   shortlists: by centroids, by candidates' texts smoothed by a random walk, by the
+         candidates of near training documents
+    III  a vector w for each candidate, and a residual of the documents
+    IV   all of it
+
+A score is not an inner product, so the method has its own search: shortlists, then a mix on them.
+
+Departs from the release: search compares with everything; rows of the walk's matrix are divided by
+their sums (there also columns, both by roots); one schedule for all modules; a document's loss is
+the mean over its positives, as in ``likelihood_loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.methods.text.siamesexml.config import ReleasedConfig
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
+from rankfold.methods.text.siamesexml.fit import (
+    last_step,
+    notes_of,
+    start_tokens,
+    train_stages,
+)
+from rankfold.methods.text.siamesexml.released.modules import (
+    ReleasedModule,
+    released_training,
+    task_of,
+)
+from rankfold.methods.text.siamesexml.released.search import (
+    Member,
+    members_of,
+    mixed,
+    search_texts,
+    shortlist,
+)
+from rankfold.methods.text.siamesexml.released.shortlists import (
+    WALK_CANDIDATES,
+    WALK_STEPS,
+    labelled_documents,
+    query_blocks,
+    random_walks,
+    space_of,
+)
+from rankfold.training.loop import seed_of
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+
+BETAS = (0.75, 0.9, 0.95)
+DEFAULT_BETA = 0.9  # without validation
+
+
+def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
+    """All stages, then the choice of beta."""
+    assert run.build_index is not None
+    corpus, build_index = build_corpus(data, config, run), run.build_index
+    rng = torch.Generator(run.device).manual_seed(seed_of(run, "walk"))
+    walk = random_walks(corpus.rows, WALK_STEPS, WALK_CANDIDATES, rng)
+    done = yield from train_stages(
+        config,
+        run,
+        start=lambda member: start_module(corpus, config, run, member),
+        task=lambda module, stage: task_of(module, stage, corpus, walk, config, build_index),
+        training=released_training,
+        export=lambda module: export_member(module, corpus, walk),
+    )
+    began = perf_counter()
+    model = build_model(config, done, corpus, run)
+    yield last_step(config, model, done, perf_counter() - began)
+
+
+def start_module(corpus: Corpus, config: ReleasedConfig, run: Run, member: int) -> ReleasedModule:
+    rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
+    encoder = BagEncoder(start_tokens(corpus, config, rng), residual=False, rng=rng)
+    return ReleasedModule(encoder, corpus.rows.n_candidates, rng).to(run.device)
+
+
+@torch.no_grad()
+def export_member(module: ReleasedModule, corpus: Corpus, walk: Interactions) -> dict[str, Tensor]:
+    """The tensors of a trained member."""
+    near, known = space_of(module.features, corpus, walk)
+    return {
+        "tokens": module.encoder.tokens.weight.half(),
+        "mixing": module.scaled_mixing(),
+        "bias": module.bias.clone(),
+        "near": near,
+        "known": known.half(),
+        "classifiers": unit(module.classifiers.weight),
+    }
+
+
+def build_model(
+    config: ReleasedConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
+) -> Model:
+    """The model, with the beta that is best on validation."""
+    chosen = corpus.rows.select(labelled_documents(corpus))
+    scores: list[float] = []
+    beta = DEFAULT_BETA if config.beta is None else config.beta
+    if config.beta is None and run.judge is not None:
+        scores = score_betas(members_of(done, config), chosen, config, corpus, run)
+        beta = BETAS[max(range(len(BETAS)), key=scores.__getitem__)]
+    tensors = {
+        **done,
+        "pairs": corpus.pairs,
+        "rarity": corpus.idf,
+        "known_offsets": chosen.offsets,
+        "known_candidates": chosen.candidates,
+    }
+    mixes = [{"beta": b, "score": score} for b, score in zip(BETAS, scores, strict=False)]
+    notes = notes_of(corpus, mixes)
+    return Model("siamesexml-released", asdict(replace(config, beta=beta)), tensors, notes)
+
+
+def score_betas(
+    members: list[Member], chosen: Interactions, config: ReleasedConfig, corpus: Corpus, run: Run
+) -> list[float]:
+    """The mean metric over the validation queries, for each beta."""
+    judge = run.judge
+    assert judge is not None
+    totals = torch.zeros(len(BETAS), dtype=torch.float64)
+    numbers = chosen.n_candidates + max(judge.depth, config.shortlist) * config.width
+    for start, stop in query_blocks(len(judge.queries), numbers):
+        queries = judge.queries[start:stop]
+        bags = corpus.documents.select(queries.to(corpus.idf.device))
+        listed = shortlist(members, bags, chosen, config, judge.depth, judge.hidden(queries))
+        for place, beta in enumerate(BETAS):
+            ids = mixed(listed, beta, judge.depth).ids.cpu()
+            totals[place] += judge.values(queries, ids).double().sum()
+    return (totals / max(1, len(judge.queries))).tolist()
+
+
+METHOD = Method(
+    "the same as its authors released it: shortlists, then a mix on them",
+    ReleasedConfig,
+    "texts",
+    fit,
+    search_texts=search_texts,
+    paper="siamesexml",
+    self_tuning=True,
+)

@@ -1,0 +1,107 @@
+"""Search of the released SiameseXML: shortlists, then a mix of two scores on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bags import weigh, with_pairs
+from rankfold.kernels.topk import top_k
+from rankfold.methods.text.neighbours import best
+from rankfold.methods.text.siamesexml.config import ReleasedConfig
+from rankfold.methods.text.siamesexml.released.modules import residual
+from rankfold.methods.text.siamesexml.released.shortlists import (
+    NearSpace,
+    near_scores,
+    query_blocks,
+)
+from rankfold.types import Interactions, Model, Texts, TopK
+
+SHARPNESS = 5.0  # of a classifier's score
+
+
+class Member(NamedTuple):
+    """A member that is ready to answer."""
+
+    encoder: BagEncoder
+    mixing: Tensor  # radius SN(W)
+    bias: Tensor
+    space: NearSpace
+    classifiers: Tensor  # [N, D], of length 1
+
+
+def members_of(tensors: Mapping[str, Tensor], config: ReleasedConfig) -> list[Member]:
+    """The members of a model, from its tensors."""
+    members = []
+    for number in range(config.members):
+        names = ("tokens", "mixing", "bias", "near", "known", "classifiers")
+        tokens, mixing, bias, near, known, classifiers = (tensors[f"{number}.{n}"] for n in names)
+        encoder = BagEncoder(tokens, residual=False, rng=torch.Generator())
+        members.append(Member(encoder, mixing, bias, NearSpace(near, known), classifiers))
+    return members
+
+
+class ScoredShortlist(NamedTuple):
+    """Candidates of some documents, ascending, -1 where there are fewer; all [B, S]."""
+
+    ids: Tensor
+    near: Tensor  # module II's score
+    classifier: Tensor  # e^{5 (v - 1)}, v the cosine with the classifier
+
+
+@torch.no_grad()
+def shortlist(
+    members: list[Member],
+    bags: Texts,
+    chosen: Interactions,
+    config: ReleasedConfig,
+    k: int,
+    exclude: Interactions | None,
+) -> ScoredShortlist:
+    """The shortlists of weighted bags, at least k long; scores are means over the members."""
+    features = [gelu(member.encoder.sums(bags)) for member in members]
+    near = torch.stack(
+        [
+            near_scores(unit(vectors), member.space, chosen, config.neighbours)
+            for member, vectors in zip(members, features, strict=True)
+        ]
+    ).mean(dim=0)
+    nearest = best(near, max(k, config.shortlist), exclude)
+    ids, order = nearest.ids.sort(dim=1)
+    scores = torch.zeros_like(nearest.scores)
+    for member, vectors in zip(members, features, strict=True):
+        documents = residual(vectors, member.mixing, member.bias)
+        cosines = torch.einsum("bd,bsd->bs", documents, member.classifiers[ids.clamp(min=0)])
+        scores += (SHARPNESS * (cosines - 1)).exp() / len(members)
+    return ScoredShortlist(ids, nearest.scores.gather(1, order), scores)
+
+
+def mixed(listed: ScoredShortlist, beta: float, k: int) -> TopK:
+    """The k best by beta e^{5 (v - 1)} + (1 - beta) sigmoid(near)."""
+    scores = beta * listed.classifier + (1 - beta) * listed.near.sigmoid()
+    places, scores = top_k(scores.masked_fill(listed.ids < 0, -torch.inf), k)
+    return TopK(listed.ids.gather(1, places.clamp(min=0)).where(places >= 0, -1), scores)
+
+
+def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+    """The k candidates with the largest scores."""
+    config, tensors = ReleasedConfig(**model.config), model.tensors
+    assert config.beta is not None
+    idf, pairs = tensors["rarity"], tensors["pairs"]
+    bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
+    members, n = members_of(tensors, config), tensors["0.near"].shape[0]
+    chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
+    none = torch.empty(0, min(k, n), device=idf.device)
+    results = [TopK(none.long(), none)]
+    for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
+        block = bags.select(torch.arange(start, stop, device=idf.device))
+        hidden = None if exclude is None else exclude.part(start, stop)
+        listed = shortlist(members, block, chosen, config, k, hidden)
+        results.append(mixed(listed, config.beta, k))
+    ids, scores = zip(*results, strict=True)
+    return TopK(torch.cat(ids), torch.cat(scores))

@@ -1,0 +1,827 @@
+"""SiameseXML: its modules against brute force, planted topics, runs that go on."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rankings import assert_same_ranking, sorted_by
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+import rankfold as rf
+from rankfold.data import folder
+from rankfold.distributed.collectives import SingleProcess
+from rankfold.encoders.bag_encoder import TEXT_ENCODERS, BagEncoder, unit
+from rankfold.encoders.bags import weigh, with_pairs
+from rankfold.errors import UserError
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.methods.text.siamesexml import fit as recipe
+from rankfold.methods.text.siamesexml import mining, mix, modules
+from rankfold.methods.text.siamesexml.config import SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
+from rankfold.models.ranker import Ranker
+from rankfold.training import checkpoint, loop
+from rankfold.training.history import History
+from rankfold.types import (
+    Dataset,
+    Interactions,
+    Model,
+    Run,
+    Step,
+    Texts,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
+
+NAMES = [name for name in METHODS if name.startswith("siamesexml")]
+DOCUMENTS, LABELS, TOPICS, WORDS = 120, 12, 4, 40
+SMALL: dict[str, Any] = {"width": 16, "batch_size": 32, "pool": 8, "shortlist": 4, "random": 2}
+SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 2, "joint_epochs": 2}
+
+
+def topics(seed: int = 0) -> Dataset:
+    """Documents of words of one topic each; a label is of a topic, too, and has one of its words.
+
+    The last 20 documents are the test: their labels are told by their words alone.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    topic = torch.arange(DOCUMENTS) % TOPICS
+    words = torch.randint(0, WORDS // TOPICS, (DOCUMENTS, 6), generator=rng) * TOPICS
+    tokens = (words + topic[:, None]).int()
+    documents = Texts(torch.arange(DOCUMENTS + 1) * 6, tokens.flatten())
+    labels = Texts(torch.arange(LABELS + 1), torch.arange(LABELS).int())
+    same = topic[:, None] == torch.arange(LABELS) % TOPICS
+    is_test = torch.arange(DOCUMENTS)[:, None] >= DOCUMENTS - 20
+    parts = [(same & ~is_test).nonzero(), (same & is_test).nonzero()]
+    train, test = (from_pairs(p[:, 0], p[:, 1], None, (DOCUMENTS, LABELS)) for p in parts)
+    names = Vocabulary.numbered(DOCUMENTS), Vocabulary.numbered(LABELS)
+    return Dataset(
+        "texts", train, None, test, *names, documents, labels, n_tokens=WORDS, fingerprint="topics"
+    )
+
+
+def run(seed: int = 0, resume: Any = None) -> Run:
+    rng = torch.Generator().manual_seed(seed)
+    return Run(rng, torch.device("cpu"), SingleProcess(), resume, build_index=Exact)
+
+
+def steps(name: str, data: Dataset, given: Run, **settings: Any) -> list[Step]:
+    return list(METHODS[name].fit(data, config_of(name, **settings), given))
+
+
+def config_of(name: str, **settings: Any) -> Any:
+    """A small one."""
+    return METHODS[name].config(**small(name, **settings))
+
+
+def small(name: str, **settings: Any) -> dict[str, Any]:
+    """Those of the settings that the method has."""
+    has = {field.name for field in fields(METHODS[name].config)}
+    return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
+
+
+def model_of(found: list[Step]) -> Model:
+    assert found[-1].model is not None
+    return found[-1].model
+
+
+def found_for(model: Model, texts: Texts, k: int) -> Tensor:
+    search = METHODS[model.method].search_texts
+    if search is not None:
+        return search(model, texts, k, None).ids
+    vectors = mix.encode_texts(model, texts, "query")
+    return Exact(model.tensors["candidates"]).search(vectors, k).ids
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_planted_topics_are_learnt(name: str) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    many = {"encoder_epochs": 40, "classifier_epochs": 10, "joint_epochs": 10, "lr": 0.02}
+    model = model_of(steps(name, data, run(), **many))
+    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
+    ids = found_for(model, data.query_texts.select(rows), LABELS // TOPICS)
+    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
+    first, second, other = (
+        model_of(steps(name, topics(), run(seed), **SHORT)).tensors for seed in (3, 3, 4)
+    )
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_going_on_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every module, at the end of an epoch and inside one, to the bit."""
+    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    states: list[dict[str, Tensor]] = []
+    final = None
+    for step in METHODS[name].fit(topics(), config_of(name, **SHORT), run(1)):
+        if not step.final:
+            states.append({key: value.clone() for key, value in step.state().items()})
+        final = step.model
+    assert final is not None
+    assert len({int(state["stage"]) for state in states}) == 3
+    for state in states[:: max(1, len(states) // 12)]:
+        again = model_of(steps(name, topics(), run(1, state), **SHORT))
+        assert all(torch.equal(again.tensors[key], final.tensors[key]) for key in final.tensors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
+    found = [step for step in steps(name, topics(), run(), **SHORT) if step.whole]
+    members = METHODS[name].config().members
+    assert [step.number for step in found] == list(range(1, 6 * members + 2))
+    assert [step.final for step in found] == [False] * (6 * members) + [True]
+    assert all(step.model is None for step in found[:-1])
+    stages = [str(step.stage) for step in found[:6:2]]
+    assert [stage.split()[-1] for stage in stages] == ["encoder", "classifiers", "joint"]
+    assert all(stage.startswith("member 1 of 3, ") for stage in stages) == (members == 3)
+    assert found[-1].stage == "the mix"
+    assert ("shortlists" in str(found[1].stage)) == (
+        name in ("siamesexml-paper", "siamesexml-released")
+    )
+    shares = [step.share for step in found[:-1]]
+    assert shares == sorted(shares)  # type: ignore[type-var]
+    assert shares[-1] == pytest.approx(1.0)
+
+
+def test_a_new_candidate_is_what_its_text_says() -> None:
+    data = topics()
+    settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
+    model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
+    assert data.candidate_texts is not None
+    new = mix.encode_texts(model, data.candidate_texts, "candidate")
+    vectors = mix.encode_texts(model, data.candidate_texts, "query")
+    torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
+    assert set(vectors[:, -1].tolist()) == {0.5}
+    assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
+
+
+def test_the_mix_is_the_written_formula() -> None:
+    done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    counts = torch.tensor([0, 1, 2, 40, 5])
+    found = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
+    for number in (0, 1):
+        parts = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
+        expected = (0.7 * parts[0] + 0.3 * parts[1] + 0.2 * parts[2]) / 2
+        torch.testing.assert_close(found[:, number * 3 : number * 3 + 3], expected)
+    assert found[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
+    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), found[:, :6])
+
+
+def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    given = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
+    without, by_it = (
+        model_of(steps("siamesexml", data, run(), **given, popularity_weight=weight))
+        for weight in (0.0, 0.1)
+    )
+    for key, tensor in without.tensors.items():
+        found = by_it.tensors[key]
+        assert torch.equal(tensor, found[:, :-1] if key == "candidates" else found)
+    plain, more = (mix.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    counts = data.split("train").candidate_counts()
+    scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
+    torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
+
+
+def test_a_model_from_before_popularity_still_answers() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
+    config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
+    vectors = mix.encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, mix.encode_texts(model, data.query_texts, "query"))
+    assert vectors.shape[1] == model.tensors["candidates"].shape[1]
+
+
+def test_a_model_from_before_encoders_had_names_still_answers() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    for encoder in ("plain", "residual"):
+        model = model_of(steps("siamesexml", data, run(), **SHORT, encoder=encoder))
+        config = {key: value for key, value in model.config.items() if key != "encoder"}
+        older = replace(model, config={**config, "residual": encoder == "residual"})
+        found = mix.encode_texts(older, data.query_texts, "query")
+        assert torch.equal(found, mix.encode_texts(model, data.query_texts, "query"))
+
+
+class Widest(nn.Module):
+    """An encoder of one's own: the largest of the tokens' numbers, and a layer."""
+
+    def __init__(self, start: Tensor, rng: torch.Generator) -> None:
+        super().__init__()
+        width = start.shape[1]
+        self.table = nn.Embedding(*start.shape, _weight=start.clone())
+        self.layer = nn.Linear(width, width)
+        with torch.no_grad():
+            self.layer.weight.copy_(
+                torch.eye(width) + 0.1 * torch.randn(width, width, generator=rng)
+            )
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, bags: Texts) -> Tensor:
+        assert bags.weights is not None
+        vectors = self.table(bags.tokens.long()) * bags.weights[:, None]
+        owners = torch.repeat_interleave(bags.counts())
+        sums = vectors.new_zeros(len(bags), vectors.shape[1]).index_add(0, owners, vectors)
+        return unit(self.layer(sums).tanh())
+
+
+@pytest.fixture
+def widest(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(TEXT_ENCODERS, "widest", Widest)
+    return "widest"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "siamesexml-released"])
+def test_an_encoder_of_ones_own_is_trained_kept_and_asked(
+    name: str, widest: str, tmp_path: Path
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    many = {"encoder_epochs": 30, "classifier_epochs": 5, "joint_epochs": 10, "lr": 0.01}
+    rf.fit(name, data, out=tmp_path / "model", **{**SMALL, **many, "encoder": widest})
+    ranker = rf.load(tmp_path / "model")
+    assert isinstance(ranker, Ranker)
+    assert "0.layer.weight" in ranker.model.tensors
+    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
+    ids = found_for(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
+    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+
+
+class FirstWord(Widest):
+    """An encoder that reads: a text is its first word."""
+
+    def forward(self, texts: Texts) -> Tensor:
+        assert bool((texts.counts() > 0).all())
+        return unit(self.layer(self.table(texts.tokens[texts.offsets[:-1]].long())))
+
+
+def test_an_encoder_of_ones_own_reads_words_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    monkeypatch.setitem(TEXT_ENCODERS, "first", FirstWord)
+    model = model_of(steps("siamesexml", data, run(), **SHORT, encoder="first", pairs_from=0))
+    orders = ([5, 2, 3], [5, 3, 2, 2], [2, 5, 3], [2, 2])
+    tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
+    texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
+    found = mix.encode_texts(model, texts, "query")
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], found[3])
+    assert not torch.equal(found[0], found[2])
+
+
+class Odd(Widest):
+    """With a frozen table, a layer that torch draws, and dropout; it notes when it is at rest."""
+
+    def __init__(self, start: Tensor, rng: torch.Generator) -> None:
+        super().__init__(start, rng)
+        self.table.requires_grad_(requires_grad=False)
+        self.second = nn.Linear(start.shape[1], start.shape[1])
+        self.register_buffer("large", torch.full((1,), 1e6))
+        start /= 2  # it is theirs
+        self.seen: set[tuple[bool, bool]] = set()
+
+    def forward(self, bags: Texts) -> Tensor:
+        self.seen.add((self.training, torch.is_grad_enabled()))
+        found = super().forward(bags)
+        return unit(found + 0.1 * dropout(self.second(found), 0.2, self.training))
+
+
+def test_an_encoder_of_ones_own_is_left_what_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = topics()
+    assert data.query_texts is not None
+    made: list[Odd] = []
+
+    def odd(start: Tensor, rng: torch.Generator) -> Odd:
+        made.append(Odd(start, rng))
+        return made[-1]
+
+    monkeypatch.setitem(TEXT_ENCODERS, "odd", odd)
+    state = torch.get_rng_state()
+    first = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    second = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    start = first.encoder.state_dict()["table.weight"].clone()
+
+    settings = {**SHORT, "encoder": "odd", "classifier_batch_size": 16, "pairs_from": 0}
+    model = model_of(steps("siamesexml-paper", data, run(), **settings))
+    assert torch.equal(model.tensors["0.table.weight"], start)  # it was frozen
+    assert float(model.tensors["0.large"]) == 1e6
+    assert made[2].seen == {(True, True), (True, False), (False, False)}
+    before = torch.get_rng_state()
+    mix.encode_texts(model, data.query_texts, "query")
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)  # what others draw does not matter
+    again = model_of(steps("siamesexml-paper", data, run(), **settings))
+    assert all(torch.equal(again.tensors[key], model.tensors[key]) for key in model.tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("texts", "the reserved name 'texts'"), ("noise", "'noise' that is not saved")],
+)
+def test_an_encoder_that_cannot_be_saved_is_refused_before_the_fit(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(start: Tensor, rng: torch.Generator) -> nn.Module:
+        encoder = Widest(start, rng)
+        encoder.register_buffer(name, torch.zeros(1), persistent=name != "noise")
+        return encoder
+
+    monkeypatch.setitem(TEXT_ENCODERS, "bad", bad)
+    with pytest.raises(UserError, match=message):
+        steps("siamesexml", topics(), run(), encoder="bad")
+
+
+def test_an_encoder_that_is_not_there_is_named(
+    widest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = topics()
+    rf.fit("siamesexml", data, out=tmp_path / "model", **{**SMALL, **SHORT, "encoder": widest})
+    monkeypatch.delitem(TEXT_ENCODERS, widest)
+    ranker = rf.load(tmp_path / "model")
+    assert isinstance(ranker, Ranker)
+    with pytest.raises(UserError, match="`encoder` must be one of plain, residual, got 'widest'"):
+        ranker.search([0])
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifiers", "joint"])
+def test_a_stage_trains_its_part_alone(stage: modules.StageName) -> None:
+    """Of the paper's encoder the matrix R is trained in module III, too."""
+    config = config_of("siamesexml-paper", classifier_batch_size=16)
+    parts = corpus_of(topics())
+    module = recipe.start_module(parts, config, run(), 0)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    task = modules.task_of(module, modules.Stage(stage, 1), parts, config, Exact)
+    list(loop.train(task, modules.training(modules.Stage(stage, 1), config), run()))
+    moved = {
+        key for key, value in module.state_dict().items() if not torch.equal(value, before[key])
+    }
+    expected = {
+        "encoder": {"encoder.tokens.weight", "encoder.mixing"},
+        "classifiers": {"refinements.weight", "encoder.mixing"},
+        "joint": {"refinements.weight", "encoder.tokens.weight", "encoder.mixing"},
+    }
+    assert moved == expected[stage]
+
+
+def test_what_training_keeps_of_classifiers_is_at_most_three_times_their_halves() -> None:
+    """Weights, and all that the optimiser has of them, after real steps."""
+    parts, width = corpus_of(topics()), 128
+    config = config_of("siamesexml", width=width)
+    module = recipe.start_module(parts, config, run(), 0)
+    stage = modules.Stage("classifiers", 1)
+    task = modules.task_of(module, stage, parts, config, Exact)
+    *_, last = loop.train(task, modules.training(stage, config), run())
+    kept = [tensor for tensor in last.state().values() if tensor.shape[:1] == (LABELS,)]
+    assert any(tensor.shape == (LABELS, width) for tensor in kept)
+    assert sum(tensor.nbytes for tensor in kept) <= 3 * 2 * LABELS * width
+    assert bool(module.refinements.weight.any())
+
+
+def test_halves_learn_what_single_precision_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = topics()
+    halves = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    monkeypatch.setattr(torch, "float16", torch.float32)  # where the table is made
+    singles = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    assert not torch.equal(halves, singles)
+    torch.testing.assert_close(halves, singles, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("index", ["exact", "auto"])
+def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
+    """But for pairs that were seen, and a document's own label."""
+    data = topics()
+    own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
+    data = replace(data, excluded=own)
+    given = {**SMALL, **SHORT, "popularity_weight": 0.3}
+    rf.fit("siamesexml", data, out=tmp_path / "model", **given)
+    ranker = rf.load(tmp_path / "model", index=index)
+    assert isinstance(ranker, Ranker)
+    tensors = ranker.model.tensors
+    assert data.query_texts is not None
+    encoder = BagEncoder(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    bags = with_pairs(data.query_texts, tensors["pairs"], WORDS)
+    vectors = encoder(weigh(bags, tensors["rarity"]))
+    counts = data.split("train").candidate_counts()
+    scores = vectors @ tensors["candidates"][:, :16].T + 0.3 * torch.log1p(counts)
+    for hidden in (data.split("train"), own):
+        scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
+    rows = torch.arange(DOCUMENTS)
+    found = ranker.top_k(rows, LABELS, ranker.hidden(rows, include_seen=False))
+    expected = scores.sort(dim=1, descending=True).values
+    torch.testing.assert_close(found.scores, expected)
+    left = found.ids.clamp(min=0)
+    torch.testing.assert_close(scores.gather(1, left).where(found.ids >= 0, -torch.inf), expected)
+
+
+class First:
+    """A judge of the first 30 documents, which want the labels of their topic first."""
+
+    queries, depth = torch.arange(30), 3
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        """Of every document one label, which is often the best."""
+        return from_pairs(
+            torch.arange(len(queries)), queries % LABELS, None, (len(queries), LABELS)
+        )
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        wanted = (ids >= 0) & (ids % TOPICS == (queries % TOPICS)[:, None])
+        return (wanted / torch.arange(1, 4)).sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * LABELS), (2**30, 2**23)]
+)
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        [mix.Mix(0.7, 0.2, 0.0), mix.Mix(0.1, 0.9, 1.0), mix.Mix(1.0, 0.0, 0.3)],
+        [mix.Mix(0.7, 0.2, weight) for weight in (0.0, 0.3, 1.0)],
+    ],
+)
+def test_scores_of_mixes_are_those_of_a_search(
+    mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow way: an index of each mixture."""
+    monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
+    counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
+    parts = corpus_of(topics())._replace(counts=counts)
+    sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
+    done = {
+        f"{number}.{key}": torch.randn(size, 8, generator=rng)
+        for number in (0, 1)
+        for key, size in sizes.items()
+    }
+    config, judged = SiameseConfig(width=8, members=2), First()
+    given = replace(run(), judge=judged, memory_budget=memory_budget)
+    found = mix.score_mixes(mixes, done, config, parts, given)
+    vectors = mix.encode(
+        mix.encoders_of(done, config, len(parts.idf)), parts.documents.select(judged.queries)
+    )
+    for each in mixes:
+        index = Exact(mix.mixture(done, each, 2, counts))
+        asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
+        ids = index.search(asked, 3, judged.hidden(judged.queries)).ids
+        assert found[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
+    assert len(set(found.values())) == 3
+
+
+class Wanting:
+    """A judge of one query that wants one candidate first."""
+
+    def __init__(self, candidate: int) -> None:
+        self.candidate, self.queries, self.depth = candidate, torch.tensor([0]), 1
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        return from_pairs(queries[:0], queries[:0], None, (len(queries), LABELS))
+
+    def values(self, _queries: Tensor, ids: Tensor) -> Tensor:
+        return (ids[:, 0] == self.candidate).float()
+
+
+def alike(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
+    """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
+    rows = torch.arange(40).sort().values
+    column = torch.where(rows < 30, 5, rows % 5)
+    pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
+    parts = corpus_of(replace(data, train=pairs))
+    encoder = BagEncoder(torch.randn(len(parts.idf), 4), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        first = encoder(parts.documents.select(torch.tensor([0])))
+    vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
+    done = {f"0.{key}": vectors for key in ("refined", "texts", "centroids")}
+    return parts, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
+
+
+@pytest.mark.parametrize("wanted", [0, 5])
+def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
+    parts, done = alike(topics())
+    judged = replace(run(), judge=Wanting(wanted))
+    chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), parts, judged)
+    assert (chosen.popularity_weight > 0) == (wanted == 5)
+    assert len(tried) == 24
+    assert max(each["score"] for each in tried) == 1.0
+
+
+def test_what_is_given_of_a_mix_stays() -> None:
+    parts, done = alike(topics())
+    config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
+    judged = replace(run(), judge=Wanting(5))
+    chosen, tried = mix.choose_mix(done, config, parts, judged)
+    assert chosen[1:] == (0.2, 0.0)
+    assert len(tried) == len(mix.CLASSIFIER_SHARES)
+    assert mix.choose_mix(done, config, parts, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
+
+
+def test_members_scores_are_averaged() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
+    three = model_of(steps("siamesexml", data, run(), members=3, **settings))
+    vectors = mix.encode_texts(three, data.query_texts, "query")
+    scores = vectors @ three.tensors["candidates"].T
+    each = [
+        vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
+        for part in (slice(0, 16), slice(16, 32), slice(32, 48))
+    ]
+    torch.testing.assert_close(scores, torch.stack(each).mean(dim=0))
+    assert not torch.allclose(each[0], each[1])
+
+
+@pytest.mark.parametrize("side", ["query", "candidate"])
+def test_data_without_texts_is_refused(side: str) -> None:
+    bare: dict[str, Any] = {f"{side}_texts": None}
+    for name in NAMES:
+        with pytest.raises(UserError, match="no texts of"):
+            steps(name, replace(topics(), **bare), run())
+
+
+def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
+    data = topics()
+    assert isinstance(data.train, Interactions)
+    assert data.query_texts is not None
+    assert data.candidate_texts is not None
+    texts, labels = data.query_texts, data.candidate_texts
+    offsets = texts.offsets.clone()
+    offsets[1:6] = 0  # the first five documents have no words: theirs go to the sixth
+    label_offsets = labels.offsets.clone()
+    label_offsets[-1] = label_offsets[-2]  # the last label has no text
+    odd = replace(
+        data,
+        query_texts=Texts(offsets, texts.tokens),
+        candidate_texts=Texts(label_offsets, labels.tokens[:-1]),
+    )
+    for name in NAMES:
+        model = model_of(steps(name, odd, run(), **SHORT))
+        assert all(bool(tensor.isfinite().all()) for tensor in model.tensors.values())
+        assert odd.query_texts is not None
+        assert bool((found_for(model, odd.query_texts, 3) >= 0).all())
+
+
+# ---------------------------------------------------------------------------------- the parts
+
+
+def corpus_of(data: Dataset) -> Corpus:
+    return build_corpus(data, SiameseConfig(pairs_from=0), run())
+
+
+def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
+    data = topics()
+    parts = corpus_of(data)
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    found = mining.mine_documents(encoder, parts, Exact)
+    scores = encoder(parts.labels) @ encoder(parts.documents).T
+    assert isinstance(data.train, Interactions)
+    for label in range(LABELS):
+        true = (data.train.candidates == label).nonzero().flatten()
+        scores[label, data.train.query_of_pair()[true].long()] = -torch.inf
+        scores[label, DOCUMENTS - 20 :] = -torch.inf  # not in train
+    ids = found.long()[:, None]
+    assert_same_ranking(TopK(ids, scores.gather(1, ids)), sorted_by(scores))
+
+
+def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
+    parts = corpus_of(topics())
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        texts, vectors = encoder(parts.labels), encoder(parts.documents)
+        found = mining.mine_shortlists(encoder, parts, 4, Exact)
+    assert len(found) == DOCUMENTS - 20
+    middles = mining.centroids(encoder, parts, texts)
+    for row in range(0, DOCUMENTS - 20, 7):
+        own = parts.rows.select(torch.tensor([row])).candidates.long()
+        listed = found[row][found[row] >= 0].long()
+        near = torch.zeros(LABELS, dtype=torch.bool)
+        for table in (texts, middles):  # of equal scores any may be listed
+            scores = (vectors[row] @ table.T).index_fill(0, own, -torch.inf)
+            best = scores.topk(2).values
+            torch.testing.assert_close(scores[listed].topk(2).values, best, rtol=0, atol=1e-5)
+            near |= scores >= best[-1] - 1e-5
+        assert bool(near[listed].all())
+        assert len(listed.unique()) == len(listed) <= 4
+
+
+def test_centroids_are_means_of_documents() -> None:
+    parts = corpus_of(topics())
+    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        texts, vectors = encoder(parts.labels), encoder(parts.documents)
+        found = mining.centroids(encoder, parts, texts)
+    for label in range(LABELS):
+        owners = parts.rows.query_of_pair()[parts.rows.candidates == label].long()
+        torch.testing.assert_close(found[label], unit(vectors[owners].sum(dim=0)))
+
+
+def test_hardest_of_marks_the_largest_finite_scores() -> None:
+    scores = torch.tensor([[0.1, 0.9, -torch.inf, 0.5], [-torch.inf, -torch.inf, 0.2, -torch.inf]])
+    expected = torch.tensor([[False, True, False, True], [False, False, True, False]])
+    assert torch.equal(modules.hardest_of(scores, 2), expected)
+
+
+def test_one_of_draws_all_alike() -> None:
+    rows = from_pairs(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 5, 7, 1]), None, (2, 9))
+    rng = torch.Generator().manual_seed(0)
+    both = torch.arange(2)
+    drawn = torch.stack([modules.draw_one(rows, both, rng) for _ in range(3000)])
+    assert set(drawn[:, 1].tolist()) == {1}
+    counts = torch.bincount(drawn[:, 0].long(), minlength=9)[[2, 5, 7]]
+    assert int(counts.sum()) == 3000
+    assert int((counts - 1000).abs().max()) < 120
+
+
+def test_padding_and_repeats() -> None:
+    rows = from_pairs(torch.tensor([0, 0, 2]), torch.tensor([2, 5, 1]), None, (3, 9))
+    assert modules.padded(rows).tolist() == [[2, 5], [-1, -1], [1, -1]]
+    found = mining.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
+    assert found.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("width", 0),
+        ("lr", 0.0),
+        ("thinning", 1.5),
+        ("classifier_share", -0.1),
+        ("encoder_epochs", -1),
+        ("classifier_batch_size", 0),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(Exception, match=name):
+        SiameseConfig(**{name: value})
+
+
+def test_weighing_is_done_by_the_method() -> None:
+    """What is encode_all later is weighed as training weighed it."""
+    data = topics()
+    plain = {"pairs_from": 0, "popularity_weight": 0.0}
+    model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
+    assert data.query_texts is not None
+    encoder = BagEncoder(
+        model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator()
+    )
+    expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
+    torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
+
+
+KILLED = [("siamesexml", 0, 0), ("siamesexml", 0, 1), ("siamesexml", 0, 2)]
+KILLED += [("siamesexml-paper", 0, 1), ("siamesexml-released", 0, 2), ("siamesexml-3", 1, 1)]
+KILLED_ELSEWHERE = [("siamesexml-paper", 0, 0), ("siamesexml-paper", 0, 2)]
+KILLED_ELSEWHERE += [("siamesexml-released", 0, 0), ("siamesexml-released", 0, 1)]
+KILLED_ELSEWHERE += [("siamesexml-3", 0, 0), ("siamesexml-3", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "member", "stage"),
+    [*KILLED, *(pytest.param(*place, marks=pytest.mark.slow) for place in KILLED_ELSEWHERE)],
+)
+def test_killed_in_any_module_and_resumed_gives_the_same_bits(
+    name: str, member: int, stage: int, tmp_path: Path
+) -> None:
+    """A real SIGKILL of a real process, once a checkpoint of the module is on disk."""
+    folder.save(topics(), tmp_path / "data")
+    out, options = tmp_path / "model", small(name, **SHORT)
+    code = (
+        "import sys, time, rankfold as rf\n"
+        "from rankfold.training import loop\n"
+        "loop.TICK = -1.0\n"
+        f"rf.fit({name!r}, sys.argv[1], out=sys.argv[2], checkpoint_seconds=0, "
+        f"report=lambda *_: time.sleep(.02), **{options!r})\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "data"), str(out)]
+    process = subprocess.Popen(command)
+    kept = checkpoint.path_of(out)
+    while not has_reached(kept, (member, stage)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    resumed = rf.fit(name, tmp_path / "data", out=out, resume=True, **options)
+    for key, tensor in never_killed(name).items():
+        assert torch.equal(resumed.model.tensors[key], tensor)
+
+
+@cache
+def never_killed(name: str) -> Mapping[str, Tensor]:
+    return rf.fit(name, topics(), **small(name, **SHORT)).model.tensors
+
+
+def has_reached(kept: Path, place: tuple[int, int]) -> bool:
+    """A checkpoint of the place is there; one that is replaced while it is read is not yet."""
+    try:
+        state = checkpoint.load(kept).state if kept.exists() else None
+    except UserError:
+        return False
+    return state is not None and (int(state["member"]), int(state["stage"])) >= place
+
+
+def test_what_is_excluded_is_no_negative() -> None:
+    """Each label's nearest wrong document is excluded: the next one is found instead."""
+    data, encoder = (
+        topics(),
+        BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator()),
+    )
+    first = mining.mine_documents(encoder, corpus_of(data), Exact)
+    order = first.argsort(stable=True)
+    excluded = from_pairs(first[order], order, None, (DOCUMENTS, LABELS))
+    second = mining.mine_documents(encoder, corpus_of(replace(data, excluded=excluded)), Exact)
+    assert not bool((first == second).any())
+
+
+def held_out() -> Dataset:
+    """The topics with 20 documents for validation."""
+    data = topics()
+    assert isinstance(data.train, Interactions)
+    rows = torch.arange(20, 40)
+    held = data.train.select(rows)
+    validation = from_pairs(
+        rows[held.query_of_pair().long()], held.candidates, None, (DOCUMENTS, LABELS)
+    )
+    left = torch.ones(DOCUMENTS, dtype=torch.bool)
+    left[rows] = False
+    kept = left[data.train.query_of_pair().long()]
+    train = from_pairs(
+        data.train.query_of_pair()[kept], data.train.candidates[kept], None, (DOCUMENTS, LABELS)
+    )
+    return replace(data, train=train, validation=validation)
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_in_refit(history: History, _step: Step) -> None:
+    if history.phase == "refit" and len(history.entries) > 10:
+        raise Stop
+
+
+def stop_before_refit(history: History, step: Step) -> None:
+    """Ctrl-C during the last step of the first fit."""
+    if history.phase == "fit" and step.final:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [stop_in_refit, stop_before_refit])
+@pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
+def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> None:
+    """What the first fit chose is no other fit: its checkpoint is that of what was asked for."""
+    data = held_out()
+    known = {field.name for field in fields(METHODS[name].config)}
+    options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
+    options["refit"] = True
+    with pytest.raises((Stop, KeyboardInterrupt)):
+        rf.fit(name, data, out=tmp_path / "m", checkpoint_seconds=0, report=stop, **options)
+    resumed = rf.fit(name, data, out=tmp_path / "m", resume=True, **options)
+    whole_fit = rf.fit(name, data, **options)
+    for key, tensor in whole_fit.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[key], tensor)
+    mixes = whole_fit.model.notes["mixes"]  # of the first fit: the second had nothing to choose
+    assert len(mixes) > 1
+    assert resumed.model.notes["mixes"] == mixes
+
+
+def test_what_is_left_open_follows_the_number_of_documents() -> None:
+    few = fill_defaults(SiameseConfig(), 1000)
+    assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
+    many = fill_defaults(SiameseConfig(), 250_000)
+    assert (many.batch_size, many.pairs_from) == (976, 2)
+    most = fill_defaults(SiameseConfig(), 10_000_000)
+    assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
+
+
+@pytest.mark.parametrize("n_documents", [1000, 1_000_000])
+def test_what_is_given_stays(n_documents: int) -> None:
+    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
+    assert fill_defaults(given, n_documents) == given
