@@ -39,7 +39,7 @@ from torch import Tensor
 import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH
 from rankfold.data import folder
-from rankfold.data.prepare import _counts
+from rankfold.data.build.dataset import pair_counts
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
 from rankfold.storage import folder as store
@@ -180,7 +180,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
         test=None,
         queries=queries,
         candidates=candidates,
-        summary={**_counts(parts, shape), "grades": None, "rows": drawn, "dropped": dropped},
+        summary={**pair_counts(parts, shape), "grades": None, "rows": drawn, "dropped": dropped},
         fingerprint=folder.fingerprint(parts.values(), queries.keys, candidates.keys),
     )
 
