@@ -1,4 +1,4 @@
-"""Run a function in several processes that are the ranks of one run."""
+"""Run a function on several ranks, each in its own process."""
 
 import io
 import os
@@ -12,26 +12,26 @@ from typing import Any
 
 import torch
 
-from rankfold.distributed import collectives
+from rankfold.distributed import connection
 from rankfold.types import Comm
 
-TIMEOUT = 180.0  # seconds for all of it
-SOME = 4  # with two ranks, one in so many: what three find, whose shares are not alike, says more
+TIMEOUT = 180.0  # seconds, for all ranks
+STRIDE_OF_TWO = 4  # two ranks make every fourth fit; three ranks, with unequal shares, test more
 
 
-def names(fits: Iterable[str], size: int) -> list[str]:
-    """Which fits so many ranks make."""
-    return list(fits)[:: SOME if size == 2 else 1]
+def fits_of(fits: Iterable[str], size: int) -> list[str]:
+    """The fits that ``size`` ranks make."""
+    return list(fits)[:: STRIDE_OF_TWO if size == 2 else 1]
 
 
 def cases(fits: Iterable[str], among: Collection[str] = ()) -> list[tuple[str, int]]:
-    """The fits of two ranks and of three; of some of them, where they are named."""
-    every = [(name, size) for size in (2, 3) for name in names(fits, size)]
+    """The fits of two and of three ranks; only those in ``among`` if it is given."""
+    every = [(name, size) for size in (2, 3) for name in fits_of(fits, size)]
     return [(name, size) for name, size in every if not among or name in among]
 
 
 class Failed:
-    """What a rank raised, in words."""
+    """The error that a rank raised, as text."""
 
     def __init__(self, error: BaseException) -> None:
         self.kind, self.text = type(error).__name__, str(error)
@@ -39,23 +39,23 @@ class Failed:
         self.trace = traceback.format_exc()
 
 
-def together(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
-    """What ``work(comm, *args)`` returns on each rank; an error of one is raised here."""
-    found = outcomes(size, work, *args)
-    for rank, result in enumerate(found):
+def run_ranks(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
+    """The results of ``work(comm, *args)`` on each rank; an error of a rank fails here."""
+    results = outcomes(size, work, *args)
+    for rank, result in enumerate(results):
         assert not isinstance(result, Failed), f"rank {rank}: {result.trace}"
-    return found
+    return results
 
 
 def outcomes(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
-    """The same, but an error of a rank is its result; None for a rank that was killed."""
+    """Like ``run_ranks``, but the result of a rank may be its error, or None if it was killed."""
     context, port = get_context("forkserver"), free_port()
-    context.set_forkserver_preload(["torch"])  # imported once, run by none before it is forked
+    context.set_forkserver_preload(["torch"])  # imported once; no torch code runs before the fork
     ends, processes = [], []
     for rank in range(size):
         here, there = context.Pipe(duplex=False)
-        how = (there, rank, size, port, work, args)
-        process = context.Process(target=_rank, args=how, daemon=True)
+        arguments = (there, rank, size, port, work, args)
+        process = context.Process(target=_rank, args=arguments, daemon=True)
         process.start()
         there.close()
         ends.append(here)
@@ -69,18 +69,18 @@ def outcomes(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
 
 
 def _collect(ends: list[Connection]) -> list[Any]:
-    found: list[Any] = [None] * len(ends)
+    results: list[Any] = [None] * len(ends)
     left, until = dict(zip(ends, range(len(ends)), strict=True)), time.monotonic() + TIMEOUT
     while left:
         ready = wait(list(left), timeout=max(0.0, until - time.monotonic()))
-        assert ready, f"ranks {sorted(left.values())} did not end within {TIMEOUT} s"
+        assert ready, f"ranks {sorted(left.values())} did not finish within {TIMEOUT} s"
         for end in ready:
             rank = left.pop(end)  # type: ignore[arg-type]
             try:
-                found[rank] = _unpacked(end.recv_bytes())  # type: ignore[union-attr]
+                results[rank] = _unpacked(end.recv_bytes())  # type: ignore[union-attr]
             except EOFError:
-                found[rank] = None
-    return found
+                results[rank] = None
+    return results
 
 
 def _rank(
@@ -88,19 +88,19 @@ def _rank(
 ) -> None:
     torch.set_num_threads(1)
     os.environ |= environment(rank, size, port)
-    ours: Comm = collectives.connect()
+    comm: Comm = connection.connect()
     try:
-        result = work(ours, *args)
+        result = work(comm, *args)
     except Exception as error:
-        collectives.abandon(error)
+        connection.abort(error)
         end.send_bytes(_packed(Failed(error)))
         os._exit(0)
     end.send_bytes(_packed(result))
-    collectives.close()
+    connection.close()
 
 
 def _packed(result: Any) -> bytes:
-    """Tensors by value: their memory goes with the process."""
+    """Tensors are copied: their memory ends with the process."""
     buffer = io.BytesIO()
     torch.save(result, buffer)
     return buffer.getvalue()
@@ -111,7 +111,7 @@ def _unpacked(content: bytes) -> Any:
 
 
 def environment(rank: int, size: int, port: int) -> dict[str, str]:
-    """What a launcher tells a rank."""
+    """The variables that a launcher sets for a rank."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.metrics import PROPENSITY_METRICS, Propensity, inverse_propensity, judge
+from rankfold.metrics import METRICS, Propensity, inverse_propensity, judge
 from rankfold.types import Interactions, from_pairs
 
 KEPT = Path(__file__).parents[2] / "tests" / "metrics" / "files" / "napkinxc.json"
@@ -96,7 +96,10 @@ def our_values(case: dict[str, list[list[int]]], propensity: Propensity) -> dict
     weights = inverse_propensity(train.candidate_counts(), train.n_queries, propensity)
     judged = judge(padded(case["returned"]), truth, inverse_propensity=weights)
     values: dict[str, Any] = {"inverse_propensity": weights.tolist()}
-    for name, (value, best) in PROPENSITY_METRICS.items():
+    for name, metric in METRICS.items():
+        if metric.reads != "propensity":
+            continue
+        value, best = metric.value, metric.best
         means = [value(judged, k).double().mean() for k in range(1, K + 1)]
         whole = [1.0 if best is None else best(judged, k).double().mean() for k in range(1, K + 1)]
         values[name] = [float(a / b) for a, b in zip(means, whole, strict=True)]

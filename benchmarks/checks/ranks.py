@@ -30,7 +30,8 @@ from torch import distributed as dist
 from torch import multiprocessing as mp
 
 from benchmarks.checks.gpu import planted
-from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses, connect
+from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses
+from rankfold.distributed.connection import connect
 from rankfold.distributed.heartbeat import Heartbeat
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS

@@ -38,11 +38,12 @@ from torch import Tensor
 
 import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH
+from rankfold import storage
 from rankfold.data import folder
 from rankfold.data.build.dataset import pair_counts
+from rankfold.data.build.fingerprint import fingerprint
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
-from rankfold.storage import folder as store
 from rankfold.tasks import fit
 from rankfold.types import Dataset, Interactions, Vocabulary
 
@@ -102,7 +103,7 @@ def _whole(text: str) -> int:
 
 def generate(pairs: int, path: Path) -> None:
     """Some ``pairs`` distinct pairs as prepared data; no more than a chunk of them in memory."""
-    store.check_writable(path, "data")
+    storage.check_writable(path, "data")
     began, rng = perf_counter(), torch.Generator().manual_seed(0)
     n_queries, n_candidates = pairs // PAIRS_A_QUERY, pairs // PAIRS_A_CANDIDATE
     shuffled = torch.randperm(n_candidates, generator=rng)
@@ -181,7 +182,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
         queries=queries,
         candidates=candidates,
         summary={**pair_counts(parts, shape), "grades": None, "rows": drawn, "dropped": dropped},
-        fingerprint=folder.fingerprint(parts.values(), queries.keys, candidates.keys),
+        fingerprint=fingerprint(parts.values(), queries.keys, candidates.keys),
     )
 
 

@@ -34,11 +34,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.paths import RESULTS
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index.build import Saved, build
+from rankfold.index.build import SavedIndexes, build
 from rankfold.index.exact import Exact
 from rankfold.index.measure import lower_bound
-from rankfold.storage import folder
 from rankfold.types import Interactions, from_pairs
 
 RESULT = RESULTS / "scale" / "index.json"
@@ -230,17 +230,17 @@ def timed(case: Case, search: Search, batch: int) -> float:
 
 def build_ours(case: Case, kind: str, home: Path) -> dict[str, Any]:
     try:
-        served = build(kind, case.candidates, 2**29, lambda _n: case.tuning, target=TARGET)
+        measured = build(kind, case.candidates, 2**29, lambda _n: case.tuning, target=TARGET)
     except UserError as error:
         return {"refused": str(error)}
-    folder.write(home, "model", {"index": served.about}, served.index.files("index"))
-    entries = folder.read(home, "model").manifest["files"].values()
+    storage.write(home, "model", {"index": measured.about}, measured.index.files("index"))
+    entries = storage.read(home, "model").manifest["files"].values()
     size = round(sum(entry["size"] for entry in entries) / 2**20)
-    return {"file_mb": size, "told_recall": served.about["recall"]}
+    return {"file_mb": size, "told_recall": measured.about["recall"]}
 
 
 def open_ours(case: Case, _kind: str, home: Path) -> Search:
-    saved = Saved(folder.read(home, "model"))
+    saved = SavedIndexes(storage.read(home, "model"))
     index = saved.open("index", case.candidates, 2**29, lambda _n: None).index
     return lambda vectors, allow, exclude: index.search(vectors, K, exclude, allow).ids
 

@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.paths import RESULTS
-from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import Inverted
 
 RESULT = RESULTS / "scale" / "index_recall.json"
 WIDTH, QUERIES, TARGET = 128, 1000, 0.95
@@ -86,7 +86,7 @@ def measure_ours(case: Case) -> dict[str, Any]:
     for threads in case.threads:
         torch.set_num_threads(threads)
         before, began = resident_bytes(), perf_counter()
-        index = Approximate(case.candidates, queries=case.tuning, target=TARGET)
+        index = Inverted(case.candidates, queries=case.tuning, target=TARGET)
         builds[f"build_s_{threads}"] = round(perf_counter() - began, 2)
         held = resident_bytes() - before
     searched = timed(case, lambda k: index.search(case.queries, k).ids)

@@ -97,7 +97,7 @@ def launch(home: Path, ranks: int, case: str) -> list[dict[str, Any]]:
 def fit_one(home: Path, case: str) -> None:
     """The fit of one rank."""
     import rankfold as rf
-    from rankfold.distributed.collectives import close, connect
+    from rankfold.distributed.connection import close, connect
 
     torch.set_num_threads(1)
     comm = connect()

@@ -40,12 +40,12 @@ from torch.nn.functional import normalize
 
 import rankfold as rf
 from benchmarks.paths import RESULTS
-from rankfold.index import inverted
-from rankfold.index.ann import LANES, Approximate
+from rankfold.index import lists as index_lists
 from rankfold.index.exact import Exact
-from rankfold.index.graph import Graph, build_graph
-from rankfold.index.inverted import GROUP_SLACK, promises, with_room
-from rankfold.index.measure import SAMPLE
+from rankfold.index.hnsw import Hnsw, build_hnsw
+from rankfold.index.inverted import LANES, Inverted
+from rankfold.index.lists import GROUP_SLACK, promises, with_room
+from rankfold.index.measure import SAMPLE_QUERIES
 from rankfold.methods import METHODS
 from rankfold.types import Index
 
@@ -90,7 +90,7 @@ def main() -> None:
     if args.real:
         result = result.with_stem(f"{result.stem}-{Path(args.real[1]).name.removeprefix('text-')}")
     if args.lists is not None:
-        inverted.LISTS, inverted.MOST_LISTS = args.lists, 2**30
+        index_lists.LIST_FACTOR, index_lists.MAX_LISTS = args.lists, 2**30
     torch.set_num_threads(1)
     rows, load = [], [os.getloadavg()[0]]
     made = map(drawn, args.sizes + [LARGE] * args.large)
@@ -130,14 +130,14 @@ def measure(
     index, row = linked(case, threads) if kind == "hnsw" else listed(case)
     approximate, _ = timed(index, queries, "ms", rounds=9)
     row |= exact | approximate | found(index, case) | likeness(case)
-    seen = walked(index, case) if isinstance(index, Graph) else looked_at(index, case)
+    seen = walked(index, case) if isinstance(index, Hnsw) else looked_at(index, case)
     return {"labels": len(labels), **row, **seen}
 
 
-def listed(case: Case) -> tuple[Approximate, dict[str, Any]]:
+def listed(case: Case) -> tuple[Inverted, dict[str, Any]]:
     """An inverted file, and what it took."""
     began = process_time()
-    index = Approximate(case.labels, queries=case.tuning, target=TARGET)
+    index = Inverted(case.labels, queries=case.tuning, target=TARGET)
     built = process_time() - began
     lists, groups, _ = index.built
     row: dict[str, Any] = {"lists": len(lists.spreads), "groups": len(groups.spreads)}
@@ -148,11 +148,13 @@ def listed(case: Case) -> tuple[Approximate, dict[str, Any]]:
     return index, row
 
 
-def linked(case: Case, threads: int) -> tuple[Graph, dict[str, Any]]:
+def linked(case: Case, threads: int) -> tuple[Hnsw, dict[str, Any]]:
     """A graph, and what it took."""
     torch.set_num_threads(threads)
     began, wall = process_time(), perf_counter()
-    index = build_graph(case.labels, 2**30, queries=case.tuning[:SAMPLE], target=TARGET, seed=0)
+    index = build_hnsw(
+        case.labels, 2**30, queries=case.tuning[:SAMPLE_QUERIES], target=TARGET, seed=0
+    )
     built, wall = process_time() - began, perf_counter() - wall
     torch.set_num_threads(1)
     row = {"build_s": round(built, 2), "build_wall_s": round(wall, 2), "threads": threads}
@@ -179,7 +181,7 @@ def found(index: Index, case: Case) -> dict[str, Any]:
     return {f"recall@{k}": round(recall(ids[k], case.truth[:, :k]), 4) for k in DEPTHS}
 
 
-def looked_at(index: Approximate, case: Case) -> dict[str, Any]:
+def looked_at(index: Inverted, case: Case) -> dict[str, Any]:
     """Groups, lists and labels that a query is compared with, the lists it looks into, and z."""
     _, groups, probings = index.built
     row: dict[str, Any] = {}
@@ -197,14 +199,14 @@ def looked_at(index: Approximate, case: Case) -> dict[str, Any]:
     return row
 
 
-def walked(index: Graph, case: Case) -> dict[str, Any]:
+def walked(index: Hnsw, case: Case) -> dict[str, Any]:
     """Labels that a query is compared with on its walk, and the effort it is allowed."""
     row: dict[str, Any] = {}
     for k in DEPTHS:
         faiss.cvar.hnsw_stats.reset()
         index.search(case.queries, k)
         row[f"products@{k}"] = round(faiss.cvar.hnsw_stats.ndis / QUERIES)
-        row[f"looked_at@{k}"] = next(e.looked_at for e in index.efforts if e.depth >= k)
+        row[f"looked_at@{k}"] = next(e.ef_search for e in index.efforts if e.depth >= k)
     return row
 
 

@@ -42,8 +42,8 @@ from benchmarks.quality.text_scores import count, scores, split_truth
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import Inverted
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods import METHODS
@@ -573,7 +573,7 @@ def inverted(place: Place) -> Row:
     rng = torch.Generator(place.device).manual_seed(6)
     tuning, asked = labels.documents(draw_pairs(2 * size, n, rng)).chunk(2)
     began = place.wait()
-    index = Approximate(vectors, BUDGET, queries=tuning)
+    index = Inverted(vectors, BUDGET, queries=tuning)
     built = place.wait() - began
     index.search(asked[:32], K)
     began = place.wait()

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.checks.ranks import in_processes, part
 from benchmarks.paths import RESULTS
-from rankfold.distributed.collectives import connect
+from rankfold.distributed.connection import connect
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import modules

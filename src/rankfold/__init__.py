@@ -2,7 +2,7 @@
 
     import rankfold as rf
 
-    data = rf.prepare("ratings.parquet", query="user", candidate="item", kcore=5)
+    data = rf.prepare("ratings.parquet", query_column="user", candidate_column="item", kcore=5)
     model = rf.fit("rg2", data)
     model.search(["alice"], k=10)
 

@@ -4,15 +4,19 @@
     class Config(Settings):
         width: int = setting(64, at_least=1, help="length of the vectors")
         loss: str = setting("bpr", choices=LOSSES, help="the loss to minimise")
+        inner: Literal["cg", "cholesky"] = setting("cg", help="how a row is solved")
 
-They are filled from TOML and ``key=value``. Unknown names and values out of bounds are errors.
+A fixed set of values is a ``Literal``; a registry is given as ``choices`` and stays live. A
+subclass that changes only a default writes ``width: int = 128`` and inherits the rest.
+
+Settings are filled from TOML and ``key=value``. Unknown names and values out of bounds are errors.
 """
 
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -20,14 +24,14 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from rankfold.errors import UserError
 
 T = TypeVar("T")
-MOST = 2**63  # what 64 bits hold: sizes and seeds are below
-DECLARED = "declared"  # the key in the metadata of a field
-NOTHING = ("none", "auto", "null")  # spellings of None, for an option that is a number or None
+INT_LIMIT = 2**63  # sizes and seeds are stored in 64 bits
+DECLARED = "declared"  # key of a declaration in the metadata of a field
+NONE_WORDS = ("none", "auto", "null")  # spellings of None for an optional number
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a setting may be, and one line of help."""
+    """The help, bounds and choices of one setting."""
 
     help: str
     at_least: float | None = None
@@ -36,8 +40,14 @@ class Declared:
     below: float | None = None
     choices: Collection[str] | None = None  # a registry stays live: later entries count
 
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds that are set: ``{"at_least": 1}``."""
+        names = ("at_least", "above", "at_most", "below")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def accepts(self, value: Any) -> bool:
-        """Whether a value lies within the bounds and is among the choices; None always is."""
+        """Whether a value is within the bounds and among the choices. None always is."""
         if value is None:
             return True
         if self.choices is not None:
@@ -52,16 +62,11 @@ class Declared:
         )
 
     def describe(self) -> str:
-        """The bounds or choices in words: ``at least 0 and below 1``; empty without any."""
+        """The bounds or choices in words: ``at least 0 and below 1``. Empty without any."""
         if self.choices is not None:
             return f"one of {', '.join(self.choices)}"
-        bounds = (
-            ("at least", self.at_least),
-            ("above", self.above),
-            ("at most", self.at_most),
-            ("below", self.below),
-        )
-        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        words = [f"{name.replace('_', ' ')} {bound:g}" for name, bound in self.bounds.items()]
+        return " and ".join(words)
 
 
 def setting(
@@ -74,13 +79,13 @@ def setting(
     below: float | None = None,
     choices: Collection[str] | None = None,
 ) -> Any:
-    """A field of ``Settings``. Bounds hold for numbers; None is always accepted."""
+    """A field of ``Settings``. Bounds apply to numbers. None is always accepted."""
     declared = Declared(help, at_least, above, at_most, below, choices)
     return field(default=default, metadata={DECLARED: declared})
 
 
 class Settings:
-    """Base class of every config: checks what its fields declare.
+    """Base class of every config: checks the declarations of its fields.
 
     A config with a rule across fields overrides ``__post_init__``, which then calls ``check``.
     """
@@ -91,7 +96,7 @@ class Settings:
         check(self)
 
 
-def check(settings: Any) -> None:
+def check(settings: object) -> None:
     """Raise a UserError for the first setting that is out of bounds."""
     for name, declared in declarations(type(settings)).items():
         value = getattr(settings, name)
@@ -101,27 +106,74 @@ def check(settings: Any) -> None:
 
 
 def declarations(config: type[Any]) -> dict[str, Declared]:
-    """What the fields of a config declare, by name.
+    """The declarations of a config's fields, by name.
 
-    A subclass that only changes a default, ``width: int = 300``, keeps what its base declared.
+    A field without one inherits that of the class above. A ``Literal`` type gives the choices.
     """
-    declared: dict[str, Declared] = {}
-    for owner in reversed(config.__mro__):
-        for one in vars(owner).get("__dataclass_fields__", {}).values():
-            if DECLARED in one.metadata:
-                declared[one.name] = one.metadata[DECLARED]
-    return {one.name: declared[one.name] for one in fields(config) if one.name in declared}
+    if config not in _declarations:  # types are read once per class: configs are built per request
+        kinds = get_type_hints(config)
+        every = {one.name: _declared(config, one.name, kinds[one.name]) for one in fields(config)}
+        _declarations[config] = {name: one for name, one in every.items() if one is not None}
+    return _declarations[config]
+
+
+def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
+    """The declaration of one field: its own, or that of the nearest class above."""
+    for owner in config.__mro__:
+        one = getattr(owner, "__dataclass_fields__", {}).get(name)
+        if one is not None and DECLARED in one.metadata:
+            declared: Declared = one.metadata[DECLARED]
+            choices = _literals(kind)
+            return declared if choices is None else replace(declared, choices=choices)
+    return None
+
+
+_declarations: dict[type[Any], dict[str, Declared]] = {}
+
+
+def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
+    """The settings of a config as plain data: default, type, values or bounds, help."""
+    declared = declarations(config)
+    result: dict[str, dict[str, Any]] = {}
+    for one in fields(config):
+        entry = {"default": one.default, "type": describe_type(config, one.name)}
+        known = declared.get(one.name, Declared(help=""))
+        if known.choices is not None:
+            entry["values"] = list(known.choices)
+        elif known.bounds:
+            entry["bounds"] = known.bounds
+        result[one.name] = {**entry, "help": known.help}
+    return result
+
+
+def describe_values(config: type[Any], name: str) -> str:
+    """The values that a setting accepts, in words: ``a number above 0, or none``."""
+    declared = declarations(config).get(name)
+    if declared is not None and declared.choices is not None:
+        return ", ".join(declared.choices)
+    words = "" if declared is None else declared.describe()
+    kind = describe_type(config, name)
+    required = kind.removesuffix(" or none")
+    described = f"{required} {words}" if words else required
+    return described if kind == required else f"{described}, or none"
+
+
+def describe_type(config: type[Any], name: str) -> str:
+    """The type of a setting in words: ``a whole number or none``."""
+    kind = get_type_hints(config)[name]
+    kinds = get_args(kind) if get_origin(kind) is not Literal else ()
+    return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:
-    """Fill ``config`` from ``values``, refusing unknown names and values of another type."""
+    """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
     kinds = get_type_hints(config)
     return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
 
 
 def check_names(config: type[Any], names: Iterable[str]) -> None:
-    """A UserError for the first name that is no option of ``config``."""
+    """Raise a UserError for the first name that ``config`` does not have."""
     known = [one.name for one in fields(config)]
     for name in names:
         if name not in known:
@@ -157,43 +209,56 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
     return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
 
 
-def spelled(config: type[Any], name: str, value: Any) -> Any:
-    """A value as it is, but every spelling of None in the same way: none."""
+def normalize_none(config: type[Any], name: str, value: Any) -> Any:
+    """The value unchanged, but every spelling of None becomes ``none``."""
     optional = get_type_hints(config).get(name) in _OPTIONAL
-    return NOTHING[0] if optional and _is_nothing(value) else value
+    return NONE_WORDS[0] if optional and _is_none(value) else value
 
 
-def _is_nothing(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.lower() in NOTHING)
+def _is_none(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.lower() in NONE_WORDS)
+
+
+def _literals(kind: Any) -> tuple[Any, ...] | None:
+    """The values of a ``Literal`` type."""
+    return get_args(kind) if get_origin(kind) is Literal else None
 
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
-    """``value`` as ``kind``; text is parsed, an int is taken for a float, nothing else is bent."""
+    """``value`` as ``kind``: text is parsed, an int becomes a float; nothing else is converted."""
     if kind in _OPTIONAL:
-        return None if _is_nothing(value) else _convert(name, value, get_args(kind)[0])
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            choices = ", ".join(map(str, get_args(kind)))
-            raise UserError(f"{name} cannot be {value!r}", hint=f"it is one of {choices}")
+        return None if _is_none(value) else _convert(name, value, get_args(kind)[0])
+    choices = _literals(kind)
+    if choices is not None:
+        if value not in choices:
+            wanted = f"one of {', '.join(map(str, choices))}"
+            raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint="pick one of them")
         return value
-    if kind not in (bool, int, float, str):  # a path, a function: whoever takes it checks it
+    if kind not in (bool, int, float, str):  # a path, a function: checked by its user
         return value
     if kind is bool and value in ("true", "false"):
         return value == "true"
     if isinstance(value, bool) is (kind is bool):
-        found = value
+        converted = value
         if isinstance(value, {int: str, float: str | int}.get(kind, ())):
             with suppress(ValueError, OverflowError):
-                found = kind(value)
-        if isinstance(found, kind) and (kind is not int or -MOST <= found < MOST):
-            return found
-    raise UserError(f"{name} cannot be {value!r}", hint=f"it takes {_NAMES.get(kind, kind)}")
+                converted = kind(value)
+        if isinstance(converted, kind) and (kind is not int or -INT_LIMIT <= converted < INT_LIMIT):
+            return converted
+    raise UserError(f"`{name}` must be {_NAMES[kind]}, got {value!r}", hint=_HINTS[kind])
 
 
 _OPTIONAL = (int | None, float | None)
 _NAMES = {
-    int: "a whole number, below 2**63",
+    int: "a whole number",
     float: "a number",
     bool: "true or false",
-    str: "text; of what is your own, the name that it is registered under",
+    str: "text",
+    type(None): "none",
+}
+_HINTS = {
+    int: "whole numbers must be below 2**63",
+    float: "write 0.1 or 1e-3",
+    bool: "write true or false",
+    str: "a part of your own is given by the name it is registered under",
 }

@@ -1,4 +1,4 @@
-"""The one exception a person is meant to read, and how words reach a terminal."""
+"""The one exception that users see, and how its text reaches a terminal."""
 
 import re
 from collections.abc import Iterator
@@ -8,30 +8,35 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line f
 
 
 class UserError(ValueError):
-    """Bad input, said in one sentence; ``hint`` says what to do about it."""
+    """Bad input, described in one sentence; ``hint`` says how to fix it."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
 
 
+def format_error(message: str, hint: str | None) -> str:
+    """An error as the command line prints it."""
+    return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+
+
 @contextmanager
-def enough_memory(what: str, hint: str) -> Iterator[None]:
-    """A UserError where there is not enough memory to do ``what``, which is done inside."""
+def memory_errors(what: str, hint: str) -> Iterator[None]:
+    """Turn a lack of memory into a UserError: ``not enough memory to {what}``."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        first = str(error).partition("\n")[0]  # torch writes a stack below it
+        first = str(error).partition("\n")[0]  # torch appends a stack
         if isinstance(error, MemoryError) or "memory" in first or "Storage size" in first:
-            raise UserError(f"there is not enough memory to {what}", hint=hint) from error
+            raise UserError(f"not enough memory to {what}", hint=hint) from error
         raise
 
 
-def counted(n: int, one: str, many: str = "") -> str:
-    """So many of something: ``1 row``, ``1,200 rows``; ``many`` where that is not ``one`` + s."""
+def pluralize(n: int, one: str, many: str = "") -> str:
+    """A number with its noun: ``1 row``, ``1,200 rows``. ``many`` if it is not ``one`` + s."""
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def printable(text: str) -> str:
-    """The text with control characters written out: what a file says does not steer a terminal."""
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """The text with control characters escaped: a file's content cannot steer a terminal."""
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

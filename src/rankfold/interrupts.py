@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command, from its first moment to its last."""
+"""What Ctrl-C does to a command, from its start to its end."""
 
 import os
 import signal
@@ -8,16 +8,15 @@ from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = 130  # the exit code, as shells have it
-SAID = "interrupted\n"
+MESSAGE = "interrupted\n"
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end what is inside, and what follows, with one line and no traceback.
+    """Let Ctrl-C end the body, and what follows it, with one line and no traceback.
 
-    Where somebody else handles it, as ``nohup`` and shells do for work in the background, they
-    still do.
+    Another handler of SIGINT stays in place: ``nohup`` and shells set one for background jobs.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -26,19 +25,19 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _leave()
+        _exit()
     finally:
-        signal.signal(signal.SIGINT, _leave)  # the interpreter would tell where it was
+        signal.signal(signal.SIGINT, _exit)  # the interpreter would print a traceback
 
 
 def interrupt(_number: int, frame: FrameType | None) -> None:
-    """A KeyboardInterrupt; while a module is imported, the end of the process.
+    """Raise KeyboardInterrupt; during an import, end the process.
 
-    Modules catch whatever is raised in their imports, try another one instead, or are left half
-    made. And there is nothing to clean up that a kill would not leave too.
+    Modules catch exceptions in their imports, fall back to another module, or stay half
+    initialised. Ending the process loses nothing that a kill would not lose.
     """
     if _is_importing(frame):
-        _leave()
+        _exit()
     raise KeyboardInterrupt
 
 
@@ -50,8 +49,8 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _leave(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:
-    """Say so and end, without a way for anybody to go on."""
-    with suppress(OSError):  # nobody listens any more
-        os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + SAID).encode())
+def _exit(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:
+    """Print the message and end the process; nothing can catch it."""
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + MESSAGE).encode())
     os._exit(INTERRUPTED)

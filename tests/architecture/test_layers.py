@@ -31,6 +31,17 @@ LAYERS = [
     "cli",
     "__main__",
 ]
+DATA = [  # inside the layer of the same name
+    "read",
+    "build",
+    "sources",
+    "folder",
+    "integrity",
+    "options",
+    "inputs",
+    "assemble",
+    "prepare",
+]
 RANK = {name: rank for rank, name in enumerate(LAYERS)}
 TORCH_ONLY = {"losses", "kernels", "solvers", "training", "methods", "metrics", "objectives"} | {
     "samplers",
@@ -68,6 +79,19 @@ def test_imports_point_backwards() -> None:
                 parts = name.split(".")
                 if parts[0] == "rankfold" and parts[1] in RANK:
                     assert RANK[parts[1]] <= RANK[layer], f"{path}: {layer} imports {parts[1]}"
+
+
+def test_inside_data_imports_point_backwards() -> None:
+    rank = {name: number for number, name in enumerate(DATA)}
+    for layer, path, tree in modules():
+        if layer != "data" or path == SRC / "data" / "__init__.py":
+            continue
+        part = path.relative_to(SRC / "data").with_suffix("").parts[0]
+        for node in ast.walk(tree):
+            for name in imported(node):
+                if name.startswith("rankfold.data."):
+                    target = name.split(".")[2]
+                    assert rank[target] <= rank[part], f"{path}: {part} imports {target}"
 
 
 def test_what_trains_loads_torch_and_numpy_alone() -> None:

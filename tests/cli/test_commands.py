@@ -326,10 +326,17 @@ def test_methods_lists_the_settings_of_one(rankfold: Command) -> None:
     done = rankfold("methods", "xir")
     assert done.code == 0
     assert "cache_share" in done.err
-    assert "systematic, multinomial" in done.err
+    assert "systematic" in done.err
+    assert "learning rate" in done.err
     assert "ials" not in done.err
-    found = json.loads(rankfold("methods", "xir", "--json").out)
-    assert [method["name"] for method in found["methods"]] == ["xir"]
+    (method,) = json.loads(rankfold("methods", "xir", "--json").out)["methods"]
+    assert method["name"] == "xir"
+    settings = method["settings"]
+    assert {key: setting["default"] for key, setting in settings.items()} == method["config"]
+    assert settings["draw"]["values"] == ["systematic", "multinomial"]
+    assert settings["clip"]["bounds"] == {"above": 0}
+    assert settings["cache_share"]["bounds"] == {"at_least": 0, "at_most": 1}
+    assert settings["lr"]["help"] == "learning rate"
     assert rankfold("methods", "xyz").code == 2
 
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 from inspect import signature
 
 from rankfold.cli import evaluate, fit, predict, prepare
-from rankfold.data.prepare import Preparation
+from rankfold.data.options import Preparation
 from rankfold.metrics import Propensity, parse_propensity
 from rankfold.tasks.evaluate import DEFAULT_METRICS
 from rankfold.tasks.evaluate import evaluate as evaluation
@@ -22,7 +22,7 @@ def shown(command: object) -> dict[str, object]:
 
 def test_prepare() -> None:
     own = {field.name: field.default for field in fields(Preparation)}
-    options = {COLUMNS.get(name, name): value for name, value in shown(prepare.command).items()}
+    options = shown(prepare.command)
     assert own.keys() - options.keys() == set()  # every option can be given
     assert {name: options[name] for name in own} == own
 

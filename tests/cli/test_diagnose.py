@@ -66,7 +66,11 @@ def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None
         (("surrogate", "--set", "scores=1000000000000"), SHORT, "a smaller scores"),
         (("ranks", "{data}", "--set", "width=1000000000000"), SHORT, "a smaller width"),
         (("ranks", "{data}", "--set", "width=1" + 18 * "0"), SHORT, "a smaller width"),
-        (("ranks", "{data}", "--set", "cache=1" + 30 * "0"), "cache cannot be", "below 2**63"),
+        (
+            ("ranks", "{data}", "--set", "cache=1" + 30 * "0"),
+            "`cache` must be a whole number",
+            "below 2**63",
+        ),
     ],
 )
 def test_errors_have_hints(
@@ -86,7 +90,7 @@ def test_half_precision_has_a_hint_that_helps(
     words = ("diagnose", "ranks", data, "--out", tmp_path, *SMALL, "--set")
     done = rankfold(*words, "precision=bfloat16")
     assert done.code == 2
-    assert "precision=bfloat16 is for a CUDA device, not for the cpu" in done.err
+    assert "precision=bfloat16 needs a CUDA device, got cpu" in done.err
     assert "set precision=float32" in done.err.split("hint: ")[1]
     assert "--device" not in done.err  # there is no such option
     assert rankfold(*words, "precision=float32").code == 0

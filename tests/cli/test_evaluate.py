@@ -33,7 +33,7 @@ def test_propensities_are_printed_with_what_they_score(rankfold: Command, model:
 def test_a_wrong_propensity_gets_a_hint(rankfold: Command, model: Path) -> None:
     done = rankfold("evaluate", model, model.with_name("data"), "--propensity", "1.5")
     assert (done.code, done.out) == (2, "")
-    assert "the propensity '1.5' is not two numbers" in done.err
+    assert "propensity must be two numbers, got '1.5'" in done.err
     assert "write A,B such as .55,1.5" in done.err
 
 

@@ -54,14 +54,14 @@ def test_a_stray_word_among_numbers_is_told(
     patients.write_text(patients.read_text().replace("p7,27,", "p7,2 7,"))
     done = rankfold(*words, "--out", tmp_path / "d")
     for shown in (done.err, rankfold("info", tmp_path / "d").err):
-        told = "column age is read as categories: '2 7' (patients.csv:9) is no number"
+        told = "column age is read as categories: '2 7' (patients.csv:9) is not a number"
         assert told in " ".join(shown.split())
     table = "id,age\n" + "".join(f"u{i},{i if i else 'x'}\n" for i in range(20))
     (tmp_path / "users.csv").write_text(table)
     (tmp_path / "pairs.csv").write_text("user,item\nu1,a\nu2,b\n")
     pairs = ("--query-features", tmp_path / "users.csv", "--out", tmp_path / "p")
     told = rankfold("prepare", tmp_path / "pairs.csv", *pairs).err
-    assert "query feature age is read as categories: 'x' is no number" in " ".join(told.split())
+    assert "query feature age is read as categories: 'x' is not a number" in " ".join(told.split())
 
 
 def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_keel_rows_are_predicted_without_their_grade(rankfold: Command, tmp_path
     shown = " ".join(done.err.split())
     assert done.code == 0, shown
     assert pl.read_parquet(out)["query"].to_list() == list(range(40))
-    assert "a value of 'Age' outside of [0, 99] (new.dat:46)" in shown
+    assert "a value of 'Age' outside [0, 99] (new.dat:46)" in shown
     assert "a value of 'Sex' that is not listed (new.dat:47)" in shown
 
 

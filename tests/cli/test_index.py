@@ -35,10 +35,10 @@ def test_builds_shows_and_is_used(rankfold: Command, model: Path) -> None:
 
 
 def test_says_what_it_does(rankfold: Command, model: Path) -> None:
-    done = rankfold("index", model, "--likeness")
+    done = rankfold("index", model, "--similar")
     assert done.code == 0
     assert done.out == ""
-    assert "building the auto index of likeness" in done.err
+    assert "building the auto index of similar candidates" in done.err
     assert "index: exact, by inner product; built in" in done.err  # few candidates
     assert "likeness: exact, by cosine" in done.err
 
@@ -47,7 +47,7 @@ def test_says_what_it_does(rankfold: Command, model: Path) -> None:
     ("words", "message", "hint"),
     [
         (("--kind", "faiss"), "there is no index 'faiss'", "known: exact, inverted"),
-        (("--recall", "0"), "a recall of 0 is wanted", "above 0"),
+        (("--recall", "0"), "`recall` must be above 0 and at most 1, got 0", "try"),
     ],
 )
 def test_wrong_turns(

@@ -1,4 +1,4 @@
-"""Odd and broken interactions: every method gives finite vectors, or says what is wrong."""
+"""Unusual and broken interactions: every method gives finite vectors or a clear error."""
 
 from dataclasses import fields
 
@@ -23,16 +23,16 @@ ONE_HAS_NONE = torch.cat([torch.zeros(1, 6).long(), CHESS])
 ONE_FOR_ALL = torch.cat([torch.ones(8, 1).long(), CHESS], dim=1)
 ONE_FOR_NONE = torch.cat([torch.zeros(8, 1).long(), CHESS], dim=1)
 SHAPES = {
-    "all chose everything": ALL,
+    "all queries with all candidates": ALL,
     "a query with all candidates": ONE_HAS_ALL,
-    "a query without": ONE_HAS_NONE,
+    "a query without pairs": ONE_HAS_NONE,
     "a candidate of all queries": ONE_FOR_ALL,
-    "a candidate of none": ONE_FOR_NONE,
+    "a candidate without queries": ONE_FOR_NONE,
     "one query": torch.tensor([[1, 0, 1, 0, 0]]),
     "one candidate": torch.tensor([[1], [0], [1]]),
     "one pair": torch.tensor([[0, 0, 0], [0, 1, 0]]),
-    "all alike": torch.tensor([[1, 1, 0, 0]] * 5),
-    "everyone's own": torch.eye(5),
+    "identical queries": torch.tensor([[1, 1, 0, 0]] * 5),
+    "one candidate per query": torch.eye(5),
 }
 
 
@@ -45,7 +45,7 @@ def dataset(chosen: torch.Tensor, grades: torch.Tensor | None = None) -> Dataset
 
 
 def check(ranker: Ranker, chosen: torch.Tensor) -> None:
-    """Finite, and each query that chose something gets all that it did not, once."""
+    """Tensors are finite, and each query with pairs gets every other candidate once."""
     assert all(tensor.isfinite().all() for tensor in ranker.model.tensors.values())
     queries = chosen.any(dim=1).nonzero().flatten().tolist()
     for query, keys in zip(queries, ranker.search(queries, k=50).keys, strict=True):
@@ -54,15 +54,15 @@ def check(ranker: Ranker, chosen: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @each_method
-def test_odd_shapes(name: str, shape: str) -> None:
-    """The default widths, 64 and 256, are beyond all of them."""
+def test_unusual_shapes(name: str, shape: str) -> None:
+    """The default widths, 64 and 256, exceed all of them."""
     check(rf.fit(name, dataset(SHAPES[shape])), SHAPES[shape])
 
 
 @pytest.mark.parametrize("inner", ["cg", "cholesky"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["ials", "wrmf", "rg2-weighted", "rgx"])
-def test_odd_shapes_without_regularisation(name: str, shape: str, inner: str) -> None:
+def test_unusual_shapes_without_regularisation(name: str, shape: str, inner: str) -> None:
     check(rf.fit(name, dataset(SHAPES[shape]), reg=0.0, inner=inner, sweeps=4), SHAPES[shape])
 
 
@@ -76,8 +76,8 @@ def test_repeated_rows_of_a_table_count_once(name: str) -> None:
 
 @pytest.mark.parametrize("grade", [float("nan"), float("inf"), -2.0, 0.0])
 @pytest.mark.parametrize("name", ["rg2", "ials", "puresvd"])
-def test_rows_of_a_table_with_such_a_grade_are_left_out(name: str, grade: float) -> None:
-    """As docs/guide/prepare.md says."""
+def test_table_rows_with_a_bad_grade_are_left_out(name: str, grade: float) -> None:
+    """See docs/guide/prepare.md."""
     columns = {"query": [0, 0, 1, 1, 2], "candidate": [0, 1, 1, 2, 0]}
     bad = pl.DataFrame({**columns, "grade": [1.0, grade, 2.0, 1.0, 3.0]})
     good = bad.filter(pl.Series([True, False, True, True, True]))
@@ -87,8 +87,8 @@ def test_rows_of_a_table_with_such_a_grade_are_left_out(name: str, grade: float)
 
 @pytest.mark.parametrize("grade", [float("nan"), float("inf"), -2.0, 0.0])
 @pytest.mark.parametrize("name", ["rg2", "ials"])
-def test_data_with_such_a_grade_is_refused(name: str, grade: float) -> None:
-    """A dataset made by hand, or damaged: grades are above 0."""
+def test_data_with_a_bad_grade_is_refused(name: str, grade: float) -> None:
+    """A hand-made or damaged dataset; grades must be above 0."""
     grades = torch.ones(int(CHESS.sum()))
     grades[3] = grade
     with pytest.raises(UserError, match=r"grade|damaged"):
@@ -96,12 +96,12 @@ def test_data_with_such_a_grade_is_refused(name: str, grade: float) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in WEIGHTED if name != "rgx-sampled"])
-def test_grades_are_taken_as_weights(name: str) -> None:
+def test_grades_are_used_as_weights(name: str) -> None:
     data = dataset(CHESS, 1.0 + torch.arange(int(CHESS.sum())) % 3)
     check(rf.fit(name, data, weights="grade"), CHESS)
 
 
-def test_a_method_without_grades_says_so() -> None:
+def test_a_method_without_grades_refuses_them() -> None:
     data = dataset(CHESS, 1.0 + torch.arange(int(CHESS.sum())) % 3)
     with pytest.raises(UserError, match="grade") as error:
         rf.fit("rgx-sampled", data, weights="grade")
@@ -109,7 +109,7 @@ def test_a_method_without_grades_says_so() -> None:
 
 
 @each_method
-def test_pairs_beyond_the_candidates_are_refused(name: str) -> None:
+def test_candidates_out_of_range_are_refused(name: str) -> None:
     train = Interactions(torch.tensor([0, 1, 2]), torch.tensor([0, 9]).int(), None, 3)
     data = Dataset("interactions", train, None, None, *(Vocabulary.numbered(n) for n in (2, 3)))
     with pytest.raises(UserError, match="train pairs are damaged"):

@@ -12,6 +12,7 @@ import torch
 from rankings import assert_same_keys
 
 import rankfold as rf
+from rankfold.config import Settings, declarations, describe_type
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker, Ranking
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
@@ -40,6 +41,26 @@ def test_settings_are_frozen_and_have_defaults(name: str) -> None:
     assert is_dataclass(config)
     assert config.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert not hasattr(config(), "__dict__")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_has_one_line_of_help(name: str) -> None:
+    config = METHODS[name].config
+    declared = declarations(config)
+    assert issubclass(config, Settings)
+    assert list(declared) == [field.name for field in fields(config)]
+    for setting in declared.values():
+        assert 3 <= len(setting.help) <= 88
+        assert "\n" not in setting.help
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_number_has_a_bound(name: str) -> None:
+    """Or it accepts any, as a limit does."""
+    config, free = METHODS[name].config, {"largest"}
+    for setting, declared in declarations(config).items():
+        if "number" in describe_type(config, setting) and setting not in free:
+            assert declared.bounds, setting
 
 
 @pytest.mark.parametrize("name", INTERACTIONS)

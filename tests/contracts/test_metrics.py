@@ -1,14 +1,13 @@
-"""What every registered metric must do, tested once."""
+"""The contract of every registered metric."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from rankfold.metrics import (
+    CATALOG_METRICS,
     GRADED_METRICS,
     METRICS,
-    PROPENSITY_METRICS,
-    SHOWN_METRICS,
     GradedSpec,
     Judged,
     graded_values,
@@ -20,9 +19,10 @@ from rankfold.types import Interactions, from_pairs
 B, N, K = 40, 12, 8
 RANK = torch.arange(1.0, N + 1)
 WEIGHTS = 1 + torch.arange(1.0, N + 1).sqrt()
-PER_QUERY = {**METRICS, **{name: metric.value for name, metric in PROPENSITY_METRICS.items()}}
-NORMALISED = [name for name, metric in PROPENSITY_METRICS.items() if metric.best is not None]
-OF_THE_TRUTH = [name for name in METRICS if name != "popularity"]  # what is good about a ranking
+PER_QUERY = {name: metric.value for name, metric in METRICS.items()}
+OF_TRUTH = [name for name, metric in METRICS.items() if metric.reads == "truth"]
+OF_PROPENSITY = [name for name, metric in METRICS.items() if metric.reads == "propensity"]
+WITH_BEST = [name for name, metric in METRICS.items() if metric.best is not None]
 
 
 @pytest.fixture(params=range(3))
@@ -53,7 +53,9 @@ def judge_dense(ids: Tensor, grades: Tensor) -> Judged:
 
 @pytest.mark.parametrize("name", PER_QUERY)
 class TestMetric:
-    def test_one_value_per_query_of_its_own(self, name: str, rng: torch.Generator) -> None:
+    def test_one_value_per_query_independent_of_the_others(
+        self, name: str, rng: torch.Generator
+    ) -> None:
         ids, grades = random_ids(rng)[:, :K], random_grades(rng)
         together = PER_QUERY[name](judge_dense(ids, grades), 5)
         assert together.shape == (B,)
@@ -62,7 +64,7 @@ class TestMetric:
             alone = PER_QUERY[name](judge_dense(ids[b : b + 1], grades[b : b + 1]), 5)
             torch.testing.assert_close(alone, together[b : b + 1])
 
-    def test_what_follows_rank_k_is_never_read(self, name: str, rng: torch.Generator) -> None:
+    def test_results_after_rank_k_are_never_read(self, name: str, rng: torch.Generator) -> None:
         ids, grades = random_ids(rng), random_grades(rng)
         other = torch.cat([ids[:, :5], ids[:, 5:].flip(1)], dim=1)
         value = PER_QUERY[name](judge_dense(ids, grades), 5)
@@ -70,13 +72,19 @@ class TestMetric:
         torch.testing.assert_close(PER_QUERY[name](judge_dense(ids[:, :5], grades), 5), value)
         assert not torch.equal(PER_QUERY[name](judge_dense(ids.flip(1), grades), 5), value)
 
-    def test_nothing_but_padding_is_zero(self, name: str, rng: torch.Generator) -> None:
+    def test_order_matters_only_if_declared(self, name: str, rng: torch.Generator) -> None:
+        ids, grades = random_ids(rng), random_grades(rng)
+        shuffled = torch.cat([ids[:, :5].flip(1), ids[:, 5:]], dim=1)
+        value, other = (PER_QUERY[name](judge_dense(i, grades), 5) for i in (ids, shuffled))
+        assert torch.allclose(value, other) != METRICS[name].ordered
+
+    def test_padding_alone_is_zero(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
-        grades[:, -1] = 1  # the candidate that -1 would be if it were taken for an index
+        grades[:, -1] = 1  # the candidate that -1 would index
         nothing = torch.full((B, K), -1)
         assert torch.equal(PER_QUERY[name](judge_dense(nothing, grades), 5), torch.zeros(B))
 
-    def test_fewer_candidates_than_k_count_as_padded(self, name: str, rng: torch.Generator) -> None:
+    def test_fewer_candidates_than_k_equal_padding(self, name: str, rng: torch.Generator) -> None:
         ids, grades = random_ids(rng), random_grades(rng)
         padded = torch.cat([ids, torch.full((B, 20 - N), -1)], dim=1)
         torch.testing.assert_close(
@@ -84,7 +92,9 @@ class TestMetric:
             PER_QUERY[name](judge_dense(padded, grades), 20),
         )
 
-    def test_truth_without_grades_is_truth_of_ones(self, name: str, rng: torch.Generator) -> None:
+    def test_truth_without_grades_equals_grades_of_one(
+        self, name: str, rng: torch.Generator
+    ) -> None:
         ids, truth = random_ids(rng)[:, :K], interactions(random_grades(rng))
         plain = Interactions(truth.offsets, truth.candidates, None, N)
         ones = Interactions(truth.offsets, truth.candidates, torch.ones(truth.n_pairs), N)
@@ -96,7 +106,7 @@ class TestMetric:
         none = judge_dense(torch.empty(0, K, dtype=torch.int64), torch.empty(0, N))
         assert PER_QUERY[name](none, 5).shape == (0,)
 
-    def test_inputs_are_left_alone(self, name: str, rng: torch.Generator) -> None:
+    def test_inputs_are_not_changed(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], random_grades(rng))
         before = [field.clone() for field in judged if field is not None]
         PER_QUERY[name](judged, 5)
@@ -105,45 +115,45 @@ class TestMetric:
         assert all(map(torch.equal, before, after))
 
 
-@pytest.mark.parametrize("name", OF_THE_TRUTH)
-class TestMetricOfTheTruth:
+@pytest.mark.parametrize("name", OF_TRUTH)
+class TestMetricOfTruth:
     def test_lies_between_zero_and_one(self, name: str, rng: torch.Generator) -> None:
-        values = METRICS[name](judge_dense(random_ids(rng)[:, :K], random_grades(rng)), 5)
+        values = PER_QUERY[name](judge_dense(random_ids(rng)[:, :K], random_grades(rng)), 5)
         assert values.min() >= 0
         assert values.max() <= 1
 
     def test_best_first_is_the_maximum(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
-        best = METRICS[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
-        some = METRICS[name](judge_dense(random_ids(rng), grades), 5)
-        worst = METRICS[name](judge_dense(grades.argsort(dim=1), grades), 5)
+        best = PER_QUERY[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
+        some = PER_QUERY[name](judge_dense(random_ids(rng), grades), 5)
+        worst = PER_QUERY[name](judge_dense(grades.argsort(dim=1), grades), 5)
         assert (best >= some).all()
         assert (some >= worst).all()
         assert (best > worst).any()
 
-    def test_nothing_but_positives_is_one(self, name: str, rng: torch.Generator) -> None:
+    def test_only_positives_is_one(self, name: str, rng: torch.Generator) -> None:
         grades = torch.zeros(B, N).scatter(1, random_ids(rng)[:, :5], 1.0)
-        best = METRICS[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
+        best = PER_QUERY[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
         torch.testing.assert_close(best, torch.ones(B))
 
-    def test_padding_counts_as_negatives_do(self, name: str, rng: torch.Generator) -> None:
+    def test_padding_counts_as_negatives(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
         grades[:, -1], grades[:, 8:11] = 1, 0
         head = random_ids(rng, 8)[:, :3]
         negatives = torch.cat([head, torch.tensor([8, 9, 10]).expand(B, 3)], dim=1)
         padded = torch.cat([head, torch.full((B, 3), -1)], dim=1)
-        values = METRICS[name](judge_dense(padded, grades), 6)
-        assert torch.equal(values, METRICS[name](judge_dense(negatives, grades), 6))
+        values = PER_QUERY[name](judge_dense(padded, grades), 6)
+        assert torch.equal(values, PER_QUERY[name](judge_dense(negatives, grades), 6))
         assert values.any()
 
     def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
-        assert torch.equal(METRICS[name](judged, 5), torch.zeros(B))
+        assert torch.equal(PER_QUERY[name](judged, 5), torch.zeros(B))
 
 
-@pytest.mark.parametrize("name", PROPENSITY_METRICS)
+@pytest.mark.parametrize("name", OF_PROPENSITY)
 class TestPropensityMetric:
-    def test_padding_counts_as_negatives_do(self, name: str, rng: torch.Generator) -> None:
+    def test_padding_counts_as_negatives(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
         grades[:, -1], grades[:, 8:11] = 1, 0
         head = random_ids(rng, 8)[:, :3]
@@ -164,17 +174,17 @@ class TestPropensityMetric:
         assert torch.equal(PER_QUERY[name](judge_dense(ids, ones), 5), values)
 
 
-@pytest.mark.parametrize("name", NORMALISED)
-class TestBestOfPropensityMetric:
+@pytest.mark.parametrize("name", WITH_BEST)
+class TestBest:
     def test_no_list_is_better(self, name: str, rng: torch.Generator) -> None:
-        value, best = PROPENSITY_METRICS[name]
+        value, best = METRICS[name].value, METRICS[name].best
         assert best is not None
         judged = judge_dense(random_ids(rng)[:, :K], random_grades(rng))
         assert (value(judged, 5) <= best(judged, 5) * (1 + 1e-6)).all()
         assert (value(judged, 5) < best(judged, 5)).any()
 
-    def test_heaviest_positives_first_attain_it(self, name: str, rng: torch.Generator) -> None:
-        value, best = PROPENSITY_METRICS[name]
+    def test_largest_weights_first_reach_it(self, name: str, rng: torch.Generator) -> None:
+        value, best = METRICS[name].value, METRICS[name].best
         assert best is not None
         grades = random_grades(rng)
         ids = ((grades > 0) * WEIGHTS).argsort(dim=1, descending=True)
@@ -183,30 +193,32 @@ class TestBestOfPropensityMetric:
         assert best(judged, 5).any()
 
     def test_does_not_depend_on_the_list(self, name: str, rng: torch.Generator) -> None:
-        best = PROPENSITY_METRICS[name].best
+        best = METRICS[name].best
         assert best is not None
         grades = random_grades(rng)
         one, other = (judge_dense(random_ids(rng)[:, :K], grades) for _ in range(2))
         assert torch.equal(best(one, 5), best(other, 5))
 
     def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
-        best = PROPENSITY_METRICS[name].best
+        best = METRICS[name].best
         assert best is not None
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
         assert torch.equal(best(judged, 5), torch.zeros(B))
 
 
-@pytest.mark.parametrize("name", SHOWN_METRICS)
-class TestShownMetric:
-    def test_is_a_share_that_grows_with_what_is_shown(self, name: str) -> None:
+@pytest.mark.parametrize("name", CATALOG_METRICS)
+class TestCatalogMetric:
+    def test_is_a_share_that_grows_with_the_returned_candidates(self, name: str) -> None:
         nothing, some, all_ = (torch.arange(N) < n for n in (0, N // 2, N))
-        values = [SHOWN_METRICS[name](shown.long()) for shown in (nothing, some, all_)]
+        values = [
+            CATALOG_METRICS[name].value(returned.long()) for returned in (nothing, some, all_)
+        ]
         assert all(value.shape == () for value in values)
         assert values[0] == 0 < values[1] < values[2] == 1
 
 
 def random_rows(rng: torch.Generator, n: int = 60) -> tuple[Tensor, Tensor]:
-    """Scores that tell something of the grades 0 to 3, many of them equal; all grades are there."""
+    """Scores that correlate with the grades 0 to 3, with many ties; every grade occurs."""
     grades = torch.cat([torch.arange(4), torch.randint(0, 4, (n - 4,), generator=rng)])
     scores = (grades + 2 * torch.randn(n, generator=rng)).round()
     return scores, grades
@@ -244,37 +256,35 @@ class TestGradedMetric:
         values = graded_values(scores[other], grades[other], 4, spec)
         assert torch.equal(values, graded_values(scores, grades, 4, spec))
 
-    def test_every_row_twice_changes_nothing(
+    def test_duplicating_all_rows_changes_nothing(
         self, name: str, fpr: float, rng: torch.Generator
     ) -> None:
-        """If the rate is one of a whole number of rows, it is so of twice as many."""
+        """A rate that is a whole number of rows remains one with twice as many."""
         (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
         once, twice = ((scores.repeat(n), grades.repeat(n)) for n in (20, 40))
         torch.testing.assert_close(graded_values(*twice, 4, spec), graded_values(*once, 4, spec))
 
-    def test_grades_as_scores_are_perfect_and_nothing_is_better(
+    def test_grades_as_scores_are_perfect(
         self, name: str, fpr: float, rng: torch.Generator
     ) -> None:
         (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
         best = graded_values(grades.double(), grades, 4, spec)
-        if name == "tpr-closest":  # its cuts are scores of rows, and may be too high by one
+        if name == "tpr-closest":  # its cuts are scores of rows, so a cut may be one too high
             best = graded_values(grades - torch.rand(60, generator=rng) / 2, grades, 4, spec)
             assert (best >= graded_values(-scores, grades, 4, spec)).all()
         else:
             torch.testing.assert_close(best, torch.ones_like(best))
 
-    def test_scores_turned_round_are_worse(
-        self, name: str, fpr: float, rng: torch.Generator
-    ) -> None:
+    def test_negated_scores_are_worse(self, name: str, fpr: float, rng: torch.Generator) -> None:
         (scores, grades), spec = random_rows(rng), self.spec(name, fpr)
         values = [graded_values(s, grades, 4, spec).mean() for s in (scores, -scores)]
         assert values[0] > values[1]
-        if name in ("auc", "order"):  # both sides are treated alike
+        if name in ("auc", "order"):  # symmetric in positives and negatives
             assert values[0] + values[1] == pytest.approx(1)
             turned = graded_values(-scores, 3 - grades, 4, spec)
             torch.testing.assert_close(turned.flip(0), graded_values(scores, grades, 4, spec))
 
-    def test_inputs_are_left_alone(self, name: str, fpr: float, rng: torch.Generator) -> None:
+    def test_inputs_are_not_changed(self, name: str, fpr: float, rng: torch.Generator) -> None:
         scores, grades = random_rows(rng)
         before = scores.clone(), grades.clone()
         graded_values(scores, grades, 4, self.spec(name, fpr))

@@ -6,13 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rankfold.data import folder
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Graded, Interactions, Vocabulary, from_pairs
+from rankfold.types import Dataset, Graded, Interactions, Vocabulary
 
 SPLITS = ("train", "validation", "test", "excluded")
 
@@ -49,7 +47,7 @@ def ratings() -> pl.DataFrame:
     "options",
     [
         {},
-        {"grade": "none"},
+        {"grade_column": "none"},
         {"split": (1, 0, 0)},
         {"min_grade": 2},
     ],
@@ -133,59 +131,3 @@ def test_folder_that_cannot_be_written_is_refused_before_reading(tmp_path: Path)
     (tmp_path / "out" / "mine.txt").touch()
     with pytest.raises(UserError, match="was not written by rankfold"):
         prepare(tmp_path / "none.csv", out=tmp_path / "out")
-
-
-# ---------------------------------------------------------------------------------- fingerprints
-
-
-KEYS = st.lists(st.text(max_size=3), unique=True, min_size=1, max_size=6).map(sorted)
-
-
-def fingerprint(keys: pl.Series, grades: list[float] | None = None) -> str:
-    n = len(keys)
-    rows = torch.arange(n)
-    part = from_pairs(rows, rows, None if grades is None else torch.tensor(grades), (n, n))
-    return folder.fingerprint([part, None], keys, keys)
-
-
-@given(KEYS, st.data())
-def test_fingerprint_depends_on_the_keys_alone(keys: list[str], data: st.DataObject) -> None:
-    plain = fingerprint(pl.Series(keys, dtype=pl.String))
-    cut = data.draw(st.integers(0, len(keys)))
-    chunked = pl.Series(keys[:cut], dtype=pl.String).append(pl.Series(keys[cut:], dtype=pl.String))
-    filtered = pl.Series([*keys, "a long key that is not there any more"]).head(len(keys))
-    masked = pl.Series(["another long key", *keys])
-    masked = masked.filter(pl.Series([False] + [True] * len(keys)))
-    assert fingerprint(chunked) == fingerprint(filtered) == fingerprint(masked) == plain
-
-
-@given(KEYS, KEYS)
-def test_other_keys_have_another_fingerprint(one: list[str], other: list[str]) -> None:
-    first, second = (pl.Series(keys, dtype=pl.String) for keys in (one, other))
-    assert (fingerprint(first) == fingerprint(second)) is (one == other)
-
-
-def test_numbers_and_texts_have_other_fingerprints() -> None:
-    assert fingerprint(pl.Series([1, 2])) != fingerprint(pl.Series(["1", "2"]))
-    assert fingerprint(pl.Series([1, 2])) != fingerprint(pl.Series([1, 3]))
-    same_bytes = int.from_bytes(b"\x04\0\0\0abcd", "little")
-    assert fingerprint(pl.Series(["abcd"])) != fingerprint(pl.Series([same_bytes]))
-
-
-def test_fingerprint_sees_where_a_key_ends() -> None:
-    assert fingerprint(pl.Series(["a", "bc"])) != fingerprint(pl.Series(["ab", "c"]))
-
-
-def test_fingerprint_sees_which_split_it_is() -> None:
-    keys = pl.Series([1])
-    part = from_pairs(torch.tensor([0]), torch.tensor([0]), None, (1, 1))
-    found = {folder.fingerprint(parts, keys, keys) for parts in ([part, None], [None, part])}
-    assert len(found) == 2
-
-
-def test_fingerprint_sees_splits_and_grades(ratings: pl.DataFrame) -> None:
-    keys = pl.Series([1, 2])
-    found = {fingerprint(keys, grades) for grades in (None, [1.0, 2.0], [2.0, 1.0])}
-    assert len(found) == 3
-    splits = ((1, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5))
-    assert len({prepare(ratings, split=split).fingerprint for split in splits}) == 3

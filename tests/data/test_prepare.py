@@ -1,4 +1,4 @@
-"""From files to splits: the whole way, against plain Python."""
+"""From files to splits, compared with plain Python."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ from rankfold.types import Dataset, Interactions
 
 Row = tuple[Any, ...]
 Splits = dict[str, dict[tuple[Any, Any], float]]
-"""Of each split the pairs of keys, with their grades."""
+"""The pairs of keys of each split, with their grades."""
 
 
 def splits_of(data: Dataset) -> Splits:
@@ -53,23 +53,23 @@ def ratings(tmp_path: Path) -> Path:
     return table(tmp_path / "ratings.csv", rows)
 
 
-# ---------------------------------------------------------------------------------- whole and part
+# ---------------------------------------------------------------------------------- splits
 
 
-def test_splits_part_all_pairs_by_the_rule(ratings: Path) -> None:
+def test_each_pair_is_in_one_split_of_the_right_size(ratings: Path) -> None:
     data = prepare(ratings)
     splits = splits_of(data)
     counts = {name: Counter(query for query, _ in part) for name, part in splits.items()}
     for user in range(12):
         n = user + 2
-        found = [counts[name][f"u{user:02}"] for name in ("train", "validation", "test")]
-        assert found == [n - (n >= 3) - (n >= 5), int(n >= 5), int(n >= 3)]
+        sizes = [counts[name][f"u{user:02}"] for name in ("train", "validation", "test")]
+        assert sizes == [n - (n >= 3) - (n >= 5), int(n >= 5), int(n >= 3)]
     everything = {(u, i): g for part in splits.values() for (u, i), g in part.items()}
     assert everything == {(f"u{u:02}", i): 1 + (u + i) % 5 for u in range(12) for i in range(u + 2)}
     assert sum(map(len, splits.values())) == len(everything)
 
 
-def test_summary_counts_what_is_there(ratings: Path) -> None:
+def test_summary_counts_pairs_grades_and_dropped_rows(ratings: Path) -> None:
     with ratings.open("a") as file:
         file.write("u00,0,1,5\n,1,1,5\nu00,1,x,5\nu00,99,0,5\nu00,98,-2,5\n")
     data = prepare(ratings)
@@ -106,7 +106,7 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, kcore=st.integers(0, 3), low=st.sampled_from([None, 1.0, 2.0]))
-def test_rows_are_kept_or_dropped_and_none_forgotten(
+def test_every_row_is_kept_or_counted_as_dropped(
     rows: list[Row], kcore: int, low: float | None
 ) -> None:
     grades: dict[tuple[str, int], float] = {}
@@ -127,13 +127,13 @@ def test_rows_are_kept_or_dropped_and_none_forgotten(
     with TemporaryDirectory() as folder:
         path = table(Path(folder) / "t.csv", rows)
         if not pairs:
-            with pytest.raises(UserError, match=r"nothing is left after the filter|no usable rows"):
+            with pytest.raises(UserError, match=r"removed all|no usable rows"):
                 prepare(path, kcore=kcore, min_grade=low)
             return
         data = prepare(path, kcore=kcore, min_grade=low)
-    found = {pair: grade for part in splits_of(data).values() for pair, grade in part.items()}
-    texts = {user for user, _ in grades} != {"7"}  # also where a filter removed the others
-    assert found == {(u if texts else int(u), i): g for (u, i), g in pairs.items()}
+    kept = {pair: grade for part in splits_of(data).values() for pair, grade in part.items()}
+    texts = {user for user, _ in grades} != {"7"}  # even if a filter removed the others
+    assert kept == {(u if texts else int(u), i): g for (u, i), g in pairs.items()}
     summary = data.summary
     assert summary["rows"] == len(rows)
     assert summary["rows"] == summary["pairs"] + sum(d["rows"] for d in summary["dropped"])
@@ -207,13 +207,13 @@ def test_globs_and_lists_name_several_files(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- filters
 
 
-def test_which_of_equal_pairs_stays(tmp_path: Path) -> None:
+def test_which_of_equal_pairs_is_kept(tmp_path: Path) -> None:
     rows = [("a", "x", 3, 20), ("a", "x", 5, 10), ("a", "x", 4, 15), ("b", "y", 1, 1)]
     path = table(tmp_path / "t.csv", rows)
     for options, grade in (
         ({}, 5.0),
         ({"duplicates": "last"}, 3.0),
-        ({"duplicates": "last", "time": "none"}, 4.0),
+        ({"duplicates": "last", "time_column": "none"}, 4.0),
     ):
         assert splits_of(prepare(path, split=(1, 0, 0), **options))["train"]["a", "x"] == grade
 
@@ -228,9 +228,9 @@ def test_equal_grades_are_not_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"min_grade": 9}, "the filter 'grade below 9': it removed all 3 pairs", "highest grade"),
-        ({"kcore": 3}, "the filter '3-core': it removed all 2 pairs", "lower --kcore"),
-        ({"kcore": 2, "min_grade": 2}, "the filter '2-core': it removed all 2 pairs", "--kcore"),
+        ({"min_grade": 9}, "the filter 'grade below 9' removed all 3 pairs", "highest grade"),
+        ({"kcore": 3}, "the filter '3-core' removed all 2 pairs", "lower --kcore"),
+        ({"kcore": 2, "min_grade": 2}, "the filter '2-core' removed all 2 pairs", "--kcore"),
     ],
 )  # fmt: skip
 def test_filter_that_leaves_nothing_is_named(
@@ -239,13 +239,13 @@ def test_filter_that_leaves_nothing_is_named(
     path = table(tmp_path / "t.csv", [("a", "x", 4), ("b", "y", 2), ("a", "x", 1), ("c", "x", -1)])
     with pytest.raises(UserError) as error:
         prepare(path, **options)
-    assert str(error.value) == f"nothing is left after {message}"
+    assert str(error.value) == f"{message}"
     assert hint in error.value.hint
 
 
 def test_grades_of_zero_leave_nothing(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", [("a", "x", 0), ("b", "y", -1)])
-    with pytest.raises(UserError, match="the filter 'grade of 0 or less': it removed all 2 pairs"):
+    with pytest.raises(UserError, match="the filter 'grade of 0 or less' removed all 2 pairs"):
         prepare(path)
 
 
@@ -260,7 +260,7 @@ def test_minimum_grade_needs_grades(tmp_path: Path) -> None:
 BAD = 'user,item,rating\na,x,1\n,x,1\na,y\n"a"b,y,2\na,y,2,3\nb,z,much\nb,x,3\n'
 
 
-def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(BAD)
     data = prepare(tmp_path / "t.csv")
     assert splits_of(data)["train"] == {("a", "x"): 1.0, ("b", "x"): 3.0}
@@ -278,7 +278,7 @@ def test_strict_refuses_bad_rows_in_one_error(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         prepare(tmp_path / "t.csv", strict=True, out=tmp_path / "out")
     assert str(error.value) == (
-        "found 2 rows with a wrong number of columns (t.csv:4, t.csv:6); "
+        "bad rows: 2 rows with a wrong number of columns (t.csv:4, t.csv:6); "
         "1 row with a stray quote (t.csv:5); 1 row with a missing query (t.csv:3); "
         "1 row with a grade that is not a number (t.csv:7)"
     )
@@ -307,7 +307,7 @@ def test_bad_rows_of_several_files_are_counted_together(tmp_path: Path) -> None:
         ("a,b,c\n1,2,3\n", "cannot tell which column of t.csv is the query"),
     ],
 )
-def test_table_that_gives_nothing_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_table_without_usable_rows_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError) as error:
         prepare(tmp_path / "t.csv")
@@ -331,14 +331,14 @@ def test_given_splits_stay_as_they_are(tmp_path: Path) -> None:
     assert data.summary["dropped"] == [{"why": "repeated pair", "rows": 3}]
 
 
-def test_nothing_is_carved_where_validation_is_given(tmp_path: Path) -> None:
+def test_given_validation_is_kept(tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", [("a", i) for i in range(50)])
     validation = table(tmp_path / "validation.csv", [("a", 50)])
     summary = prepare(train=train, validation=validation, validation_share=0.5).summary
     assert (summary["train"], summary["validation"], summary["test"]) == (50, 1, 0)
 
 
-def test_validation_is_carved_where_it_is_not_given(tmp_path: Path) -> None:
+def test_validation_is_carved_if_it_is_not_given(tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", [(u, i) for u in range(3) for i in range(20)])
     test = table(tmp_path / "test.csv", [(u, 50) for u in range(3)])
     splits = splits_of(prepare(train=train, test=test, validation_share=0.25))
@@ -366,7 +366,7 @@ def test_splits_may_be_tables_in_memory() -> None:
 def test_splits_without_pairs_to_train_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("user,item\n")
     test = table(tmp_path / "test.csv", [("a", 1)])
-    with pytest.raises(UserError, match="none of the 1 pairs is for training"):
+    with pytest.raises(UserError, match="none of the 1 pairs is in train"):
         prepare(train=tmp_path / "train.csv", test=test)
 
 
@@ -381,7 +381,7 @@ def test_given_splits_exclude_other_inputs(tmp_path: Path) -> None:
 def test_grades_in_one_split_only_are_refused(tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", [("a", 1, 5)])
     test = table(tmp_path / "test.csv", [("a", 2)])
-    with pytest.raises(UserError, match="train has a column for the grade, test has none"):
+    with pytest.raises(UserError, match="train has a grade column, test has none"):
         prepare(train=train, test=test)
     assert prepare(train=train, test=test, grade_column="none").summary["test"] == 1
 
@@ -395,7 +395,7 @@ def test_last_takes_the_latest(ratings: Path) -> None:
     assert {u: i for u, i in splits["validation"]} == {f"u{u:02}": u for u in range(3, 12)}
 
 
-def test_time_parts_at_the_cut(ratings: Path) -> None:
+def test_time_splits_at_the_cut(ratings: Path) -> None:
     splits = splits_of(prepare(ratings, split="time:505", validation_share=0.2))
     times = {name: [100 * i + int(u[1:]) for u, i in part] for name, part in splits.items()}
     assert min(times["test"]) >= 505 > max(times["train"] + times["validation"])
@@ -411,7 +411,7 @@ def test_split_by_time_without_times_is_refused(tmp_path: Path) -> None:
     assert "--time-column" in error.value.hint
 
 
-def test_bad_time_matters_only_where_time_does(tmp_path: Path) -> None:
+def test_bad_time_matters_only_for_splits_by_time(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", [("a", 1, 1, "soon"), ("a", 2, 1, 5)])
     assert prepare(path).summary["pairs"] == 2
     assert prepare(path, split="last").summary["pairs"] == 1
@@ -437,7 +437,7 @@ def test_source_may_give_graded_rows() -> None:
 def test_folder_is_refused_with_a_glob(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder") as error:
         prepare(tmp_path)
-    assert error.value.hint == f"name its files, say '{tmp_path}/*.parquet'"
+    assert error.value.hint == f"name its files: '{tmp_path}/*.parquet'"
 
 
 def test_no_input_is_refused() -> None:
@@ -454,18 +454,25 @@ def test_absent_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "x"}, "there is no source 'x'"),
-        ({"duplicates": "first"}, "there is no duplicates 'first'"),
-        ({"format": "xml"}, "there is no format 'xml'"),
-        ({"validation_share": 1.0}, "the validation share is 1"),
-        ({"validation_share": -0.1}, "the validation share is -0.1"),
-        ({"seed": -1}, "seed is -1"),
-        ({"kcore": -2}, "kcore is -2"),
+        ({"duplicates": "first"}, "`duplicates` must be one of highest, last, got 'first'"),
+        ({"tokens": "letter"}, "`tokens` must be one of word, word-piece, got 'letter'"),
+        (
+            {"format": "xml"},
+            "`format` must be one of table, adjacency, texts, xc, features, got 'xml'",
+        ),
+        ({"validation_share": 1.0}, "`validation_share` must be at least 0 and below 1, got 1.0"),
+        ({"validation_share": -0.1}, "`validation_share` must be at least 0 and below 1, got -0.1"),
+        ({"seed": -1}, "`seed` must be at least 0, got -1"),
+        ({"kcore": -2}, "`kcore` must be at least 0, got -2"),
+        ({"kcore": 1.5}, "kcore cannot be 1.5"),
+        ({"shards": 0}, "`shards` must be at least 1 and at most 99999, got 0"),
+        ({"min_grade": float("nan")}, "`min_grade` must be a finite number, got nan"),
         ({"split": "0.9,0.1"}, "the split 0.9,0.1 is not three shares that add up to 1"),
         ({"kcores": 2}, "there is no option 'kcores'"),
+        ({"query": "user"}, "there is no option 'query'"),
     ],
 )
-def test_option_out_of_range_is_refused_before_reading(
+def test_invalid_option_is_refused_before_reading(
     options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as error:
@@ -474,16 +481,21 @@ def test_option_out_of_range_is_refused_before_reading(
     assert error.value.hint
 
 
-def test_progress_is_told(ratings: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, float]] = []
-    prepare(ratings, out=tmp_path / "out", progress=lambda what, share: told.append((what, share)))
-    steps = [what for what, _ in told]
+def test_unknown_source_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"`source` must be one of amazon, .*, got 'x'"):
+        prepare(source="x")
+
+
+def test_progress_is_reported(ratings: Path, tmp_path: Path) -> None:
+    calls: list[tuple[str, float]] = []
+    prepare(ratings, out=tmp_path / "out", progress=lambda what, share: calls.append((what, share)))
+    steps = [what for what, _ in calls]
     assert steps[0] == "reading ratings.csv"
     assert steps[-1] == "writing"
-    assert all(0 <= share <= 1 for _, share in told)
+    assert all(0 <= share <= 1 for _, share in calls)
 
 
-def test_nothing_is_left_behind(
+def test_scratch_files_are_removed(
     ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path / "tmp"

@@ -1,4 +1,4 @@
-"""Alternating least squares, and what it starts from, with candidates divided by row."""
+"""Alternating least squares and its initial vectors, with candidates divided by row."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import cases, names, together
+from ranks import cases, fits_of, run_ranks
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -34,8 +34,8 @@ from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
 from rankfold.types import Comm, Model, Run, Step
 
-M, N, WIDTH = 240, 125, 6  # shares of the candidates are not alike, and those of queries below N
-MEMORY = 2900  # bytes: less than a table of all candidates has
+M, N, WIDTH = 240, 125, 6  # unequal shares of candidates; shares of queries are below N
+MEMORY = 2900  # bytes: less than a table of all candidates
 AT_ONCE = MEMORY // (4 * WIDTH * shards.COPIES)  # candidates are gathered
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "ials": ("ials", {"sweeps": 2, "refit": True, "validation_queries": 30}),
@@ -61,17 +61,18 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 def everything(comm: Comm, home: Path) -> dict[str, Any]:
     """What the tests ask of each rank."""
-    shards.CHUNK, shards.AT_ONCE, pairs.ENTRIES = 32, {"cpu": 50}, {"cpu": 1}  # several of each
-    stopped = begin if comm.size == 2 else go_on
+    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 50}  # several of each
+    pairs.BLOCK_ENTRIES = {"cpu": 1}
+    stopped = begin if comm.size == 2 else resume_fits
     return {
-        "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in names(FITS, comm.size)},
+        "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in fits_of(FITS, comm.size)},
         "few candidates": fitted(
             comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
         ),
         "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 200}),
         "weights": by_weights(comm, home / "data"),
         "error": refusal(comm, home / "data"),
-        "watched": {n: watched(comm, home / "data", n) for n in names(WATCHED, comm.size)},
+        "watched": {n: watched(comm, home / "data", n) for n in fits_of(WATCHED, comm.size)},
         "undivided": watched(comm, home / "data", "ials", memory=2**34),
         "kept": kept(comm, home / f"kept-{comm.size}"),
         "stopped": stopped(comm, home),
@@ -103,8 +104,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(home: Path) -> dict[int, list[dict[str, Any]]]:
-    """What 2 ranks find, then what 3 find, which go on where 2 stopped."""
-    return {size: together(size, everything, home) for size in (2, 3)}
+    """Results of 2 ranks, then of 3, which resume where 2 stopped."""
+    return {size: run_ranks(size, everything, home) for size in (2, 3)}
 
 
 each_size = pytest.mark.parametrize("size", [2, 3])
@@ -112,14 +113,16 @@ Ranks = dict[int, list[dict[str, Any]]]
 
 
 @each_size
-def test_every_method_finds_what_one_process_finds(size: int, home: Path, ranks: Ranks) -> None:
-    for name in names(FITS, size):
+def test_every_method_equals_one_process(size: int, home: Path, ranks: Ranks) -> None:
+    for name in fits_of(FITS, size):
         expected = fitted(SINGLE_PROCESS, home / "data", *FITS[name])
         agrees(name, [rank["fits"][name] for rank in ranks[size]], expected)
 
 
 @each_size
-def test_so_do_more_ranks_than_candidates_or_queries(size: int, home: Path, ranks: Ranks) -> None:
+def test_more_ranks_than_candidates_or_queries_equal_one_process(
+    size: int, home: Path, ranks: Ranks
+) -> None:
     for name, method in (("few candidates", "ials"), ("few queries", "wrmf")):
         path = home / name
         expected = fitted(SINGLE_PROCESS, path, method, FEW)
@@ -127,7 +130,7 @@ def test_so_do_more_ranks_than_candidates_or_queries(size: int, home: Path, rank
 
 
 def by_weights(comm: Comm, data: Path) -> tuple[float, Tensor]:
-    """The objective and scores of a sweep where candidates have weights of their own."""
+    """The objective and scores of a sweep with weighted candidates."""
     rows = folder.load(data, comm).split("train")
     o = rg2(rows, 0.3, exponent=-0.375, candidate_exponent=0.35, comm=comm)
     divided, rng = None, torch.Generator().manual_seed(0)
@@ -180,11 +183,11 @@ def test_cholesky_is_refused(size: int, ranks: Ranks) -> None:
         assert "inner=cg" in rank["error"]
 
 
-# ------------------------------------------------------------------------ what is held and sent
+# ------------------------------------------------------------------------ memory and traffic
 
 
 class Tables(TorchFunctionMode):
-    """The largest number of rows of any table that an operation makes."""
+    """The largest number of rows of any table that an operation creates."""
 
     largest = 0
 
@@ -197,7 +200,7 @@ class Tables(TorchFunctionMode):
 
 
 def is_table(tensor: Tensor) -> bool:
-    """Vectors, and not one number for each row."""
+    """Whether it holds vectors, not one number per row."""
     dense = tensor.layout == torch.strided and tensor.is_floating_point()
     return dense and tensor.dim() == 2 and tensor.shape[1] > 1
 
@@ -216,7 +219,7 @@ def watched(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str
 
 @each_size
 def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> None:
-    alone = {name: watched(SINGLE_PROCESS, home / "data", name) for name in names(WATCHED, size)}
+    alone = {name: watched(SINGLE_PROCESS, home / "data", name) for name in fits_of(WATCHED, size)}
     for rank in ranks[size]:
         assert rank["watched"].keys() == alone.keys()
         for name, found in rank["watched"].items():
@@ -227,21 +230,21 @@ def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> No
 
 
 @pytest.mark.parametrize(("name", "size"), cases(WATCHED))
-def test_a_sweep_sends_what_the_documents_say(name: str, size: int, ranks: Ranks) -> None:
+def test_a_sweep_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
     steps = WATCHED[name].get("steps", 2)
     tables = {"rgx": steps + 45, "rgx-sampled": steps + 67}.get(name, 3 * steps + 4)
     scattered = 22 if name.startswith("rgx") else steps + 1
     longest, each = -(-N // size), AT_ONCE // size
     groups = -(-longest // each)
-    rows = groups * each  # of a rank, with those that fill the last group
+    rows = groups * each  # of a rank, including the padding of the last group
     sent = tables * 4 * rows * WIDTH * (size - 1)
-    sent += (tables - scattered) * groups * 8 * (size - 1)  # a gather tells its length
+    sent += (tables - scattered) * groups * 8 * (size - 1)  # a gather sends its length
     for number, rank in enumerate(ranks[size]):
         assert rank["watched"][name]["sent"] == sent + small(name, size, first=number == 0)
 
 
 def small(name: str, size: int, *, first: bool) -> int:
-    """Bytes of sums of a few numbers, and of small matrices that rank 0 sends."""
+    """Bytes of small sums, and of small matrices that rank 0 sends."""
 
     def s(numbers: int, each: int = 4) -> int:
         return 2 * numbers * each * (size - 1) // size
@@ -257,11 +260,11 @@ def small(name: str, size: int, *, first: bool) -> int:
     return 2 * step + s(k, 8) + value + products + 20 * s(k) + 40 * s(1, 8)
 
 
-# ------------------------------------------------------------------------------ stop and go on
+# ------------------------------------------------------------------------------ resume
 
 
 def stop(_course: History, step: Step) -> None:
-    """Ctrl-C, on the rank that reports."""
+    """Send Ctrl-C, on the rank that reports."""
     if step.number == 2:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -282,7 +285,7 @@ def resumable(comm: Comm, home: Path, out: Path, name: str, **how: Any) -> list[
 
 
 def begin(comm: Comm, home: Path) -> None:
-    """Every fit leaves a checkpoint, from which rank 0 goes on alone."""
+    """Every fit leaves a checkpoint, which rank 0 resumes alone."""
     out = made(comm, home / "two")
     for name in STOPPED:
         with interrupted():
@@ -293,8 +296,8 @@ def begin(comm: Comm, home: Path) -> None:
     comm.barrier()
 
 
-def go_on(comm: Comm, home: Path) -> dict[str, list[list[float]]]:
-    """From 2 ranks; and from 2, where the table of candidates is not too large any more."""
+def resume_fits(comm: Comm, home: Path) -> dict[str, list[list[float]]]:
+    """Resume fits of 2 ranks; also with enough memory for the table of candidates."""
     found = {name: [resumable(comm, home, home / "two", name, resume=True)] for name in STOPPED}
     how = {"resume": True, "candidate_memory": 2**34}
     found["ials"].append(resumable(comm, home, home / "whole", "ials", **how))
@@ -308,7 +311,7 @@ def made(comm: Comm, path: Path) -> Path:
     return path
 
 
-def test_any_number_of_ranks_goes_on(home: Path, ranks: Ranks) -> None:
+def test_any_number_of_ranks_resumes(home: Path, ranks: Ranks) -> None:
     for name in STOPPED:
         expected = resumable(SINGLE_PROCESS, home, made(SINGLE_PROCESS, home / "expected"), name)
         alone = resumable(SINGLE_PROCESS, home, home / "one", name, resume=True)
@@ -328,7 +331,7 @@ def scores(path: Path) -> Tensor:
 
 
 def kept(comm: Comm, path: Path) -> Tensor | None:
-    """The candidates of a model that one process had kept, written while they are divided."""
+    """The candidates of a model that one process kept, written while they are divided."""
     table = torch.arange(2.0 * N).reshape(N, 2)
     history = History(model=Model("ials", {}, {"queries": torch.ones(1, 2), "candidates": table}))
     state = {"candidates": table[slice(*comm.share(N))]}

@@ -1,4 +1,4 @@
-"""Collectives of real processes equal what one process would have computed."""
+"""Collectives of real processes equal what one process computes."""
 
 import os
 import signal
@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Failed, outcomes, together
+from ranks import Failed, outcomes, run_ranks
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, connect, give_back_memory, standing
+from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
+from rankfold.distributed.connection import connect
+from rankfold.distributed.memory import return_freed_memory
 from rankfold.errors import UserError
 from rankfold.types import Comm
 
@@ -21,7 +23,7 @@ def rows(rank: int, n: int) -> Tensor:
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(rank))
 
 
-def all_of_it(comm: Comm) -> dict[str, Any]:
+def call_all(comm: Comm) -> dict[str, Any]:
     before = comm.sent
     found: dict[str, Any] = {
         "sum": comm.sum(rows(comm.rank, 7)),
@@ -32,16 +34,16 @@ def all_of_it(comm: Comm) -> dict[str, Any]:
         "turned": comm.sum(rows(comm.rank, 7).T),
         "broadcast": comm.broadcast(rows(comm.rank, 4), source=1),
         "share": torch.tensor(comm.share(7)),
-        "standing": torch.tensor(standing(5 - comm.rank, comm)),
+        "offset": torch.tensor(row_offset(5 - comm.rank, comm)),
     }
     comm.barrier()
     comm.agree({"seed": 1, "config": {"b": [1, 2], "a": None}})
     found |= {"collect": comm.collect(rows(comm.rank, 2 + 3 * comm.rank))}
     found |= {"sent": torch.tensor(comm.sent - before)}
-    return {**found, "texts": comm.texts("é" * comm.rank), "told": disagreement(comm)}
+    return {**found, "texts": comm.texts("é" * comm.rank), "difference": difference(comm)}
 
 
-def disagreement(comm: Comm) -> tuple[str, str]:
+def difference(comm: Comm) -> tuple[str, str]:
     try:
         comm.agree({"seed": 3, "torch": "2.0" if comm.rank == 1 else "2.1"})
     except UserError as error:
@@ -51,12 +53,12 @@ def disagreement(comm: Comm) -> tuple[str, str]:
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_collectives(size: int) -> None:
-    found = together(size, all_of_it)
+    found = run_ranks(size, call_all)
     total = sum(rows(rank, 7) for rank in range(size))
     assert isinstance(total, Tensor)
     for rank, one in enumerate(found):
         torch.testing.assert_close(one["sum"], total)
-        assert torch.equal(one["sum"], found[0]["sum"])  # to the bit
+        assert torch.equal(one["sum"], found[0]["sum"])  # bit-identical
         torch.testing.assert_close(one["turned"], total.T)
         assert int(one["whole"]) == sum(2**40 + r for r in range(size))
         assert torch.equal(
@@ -64,7 +66,7 @@ def test_collectives(size: int) -> None:
         )
         assert one["empty"].shape == (0, 2)
         has = [5 - rank for rank in range(size)]
-        assert one["standing"].tolist() == [sum(has[:rank]), sum(has)]
+        assert one["offset"].tolist() == [sum(has[:rank]), sum(has)]
         start, stop = one["share"].tolist()
         assert (start, stop) == (7 * rank // size, 7 * (rank + 1) // size)
         torch.testing.assert_close(one["scatter"], total[start:stop])
@@ -72,16 +74,16 @@ def test_collectives(size: int) -> None:
         assert one["sent"] > 2 * 7 * 3 * 4 * (size - 1) / size
         assert torch.equal(one["collect"], one["gather"] if rank == 0 else torch.zeros(0, 3))
         assert one["texts"] == ["é" * r for r in range(size)]
-        text, hint = one["told"]  # the rank that differs is named, on all
+        text, hint = one["difference"]  # names the rank that differs, on all
         assert text.startswith(f"rank 1 of {size} (")
         assert text.endswith('has torch "2.0", and rank 0 has "2.1"')
         assert "the same versions" in hint
 
 
-def tables_come_and_go(_comm: Comm) -> tuple[int, int]:
-    """Bytes that stay in memory while tables are there, and after they went."""
-    give_back_memory()
-    rows(0, 2**20)  # by the size of what was freed glibc tells what it keeps
+def allocate_and_free(_comm: Comm) -> tuple[int, int]:
+    """Bytes in memory while tables exist, and after they are freed."""
+    return_freed_memory()
+    rows(0, 2**20)  # glibc adapts its threshold to the size of freed blocks
     before, tables, beside = anonymous(), [], []
     for _ in range(16):
         tables.append(torch.zeros(2**20))
@@ -96,14 +98,14 @@ def anonymous() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the C library is left alone")
-def test_the_memory_of_tables_is_given_back() -> None:
-    for held, left in together(2, tables_come_and_go):
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc on Linux is configured")
+def test_memory_of_freed_tables_returns_to_the_system() -> None:
+    for held, left in run_ranks(2, allocate_and_free):
         assert held > 60e6
         assert left < 8e6
 
 
-def test_alone_returns_what_it_is_given() -> None:
+def test_a_single_process_returns_its_arguments() -> None:
     some = rows(0, 5)
     for one in (
         SINGLE_PROCESS.sum(some),
@@ -111,7 +113,7 @@ def test_alone_returns_what_it_is_given() -> None:
         SINGLE_PROCESS.scatter_sum(some),
     ):
         assert one is some
-    assert standing(5, SINGLE_PROCESS) == (0, 5)
+    assert row_offset(5, SINGLE_PROCESS) == (0, 5)
     assert SINGLE_PROCESS.broadcast(some) is SINGLE_PROCESS.collect(some) is some
     assert SINGLE_PROCESS.texts("a") == ["a"]
     assert SINGLE_PROCESS.share(5) == (0, 5)
@@ -124,11 +126,11 @@ def failing(comm: Comm) -> float:
     return float(comm.sum(torch.ones(())))
 
 
-def test_a_rank_that_fails_ends_the_others_with_its_words() -> None:
+def test_a_failing_rank_ends_the_others_with_its_message() -> None:
     found = outcomes(3, failing)
     assert (found[1].kind, found[1].text) == ("ValueError", "a bug")
     for one in (found[0], found[2]):
-        assert one.kind == "Ended"
+        assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")
         assert one.text.endswith("failed: ValueError: a bug")
 
@@ -137,19 +139,19 @@ def killed(comm: Comm) -> float:
     comm.barrier()
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    if comm.rank == 2:  # in no collective
+    if comm.rank == 2:  # outside any collective
         time.sleep(300)
     return float(comm.sum(torch.ones(10)).sum())
 
 
-def test_a_rank_that_is_killed_is_named_by_all_others() -> None:
+def test_a_killed_rank_is_named_by_all_others() -> None:
     began = time.monotonic()
     found = outcomes(3, killed)
-    assert time.monotonic() - began < 60  # with the start of three processes
+    assert time.monotonic() - began < 60  # including the start of three processes
     assert found[1] is None
     for one in (found[0], found[2]):
         assert isinstance(one, Failed)
-        assert one.kind == "Ended"
+        assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")
         assert one.text.endswith(" died")
         assert "--resume" in one.hint

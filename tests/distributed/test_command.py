@@ -1,4 +1,4 @@
-"""The same command in several processes: rank 0 speaks, an error is said once, none hangs."""
+"""One command in several processes: only rank 0 prints, an error is reported once, none hangs."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(commands: Sequence[list[str]]) -> list[subprocess.Popen[str]]:
-    """A process per rank, without a launcher that would end the others."""
+    """One process per rank, without a launcher that would end the others."""
     port, size = free_port(), len(commands)
     return [
         subprocess.Popen(
@@ -43,7 +43,7 @@ def start(commands: Sequence[list[str]]) -> list[subprocess.Popen[str]]:
 
 
 def ended(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[int], str, str]:
-    """Exit codes, and what all of them wrote to stdout and stderr."""
+    """Exit codes, and the joined stdout and stderr of all."""
     both = [process.communicate(timeout=120) for process in processes]
     out, err = ("".join(texts) for texts in zip(*both, strict=True))
     return [process.returncode for process in processes], out, err
@@ -52,15 +52,15 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[int], str, s
 def wait_for(path: Path) -> None:
     until = time.monotonic() + 120
     while not path.exists():
-        assert time.monotonic() < until, f"there is no {path}"
+        assert time.monotonic() < until, f"{path} was not written"
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", ["seed", "candidate_memory"])
-def test_ranks_that_were_told_other_things_end_before_the_work(
+def test_ranks_with_different_options_end_before_the_work(
     data: Path, tmp_path: Path, name: str
 ) -> None:
-    """Which rank differs is said once; all exit with 2."""
+    """The rank that differs is reported once; all exit with 2."""
     option = f"--{name.replace('_', '-')}"
     command = ["fit", "ials", str(data), "--out", str(tmp_path / "model"), option]
     codes, out, err = ended(start([[*command, "1"], [*command, "2"]]))
@@ -72,17 +72,17 @@ def test_ranks_that_were_told_other_things_end_before_the_work(
 
 
 @pytest.mark.parametrize("others", [None, "elsewhere"])
-def test_ranks_that_write_elsewhere_or_nowhere_end_before_the_work(
+def test_ranks_with_different_outputs_end_before_the_work(
     data: Path, tmp_path: Path, others: str | None
 ) -> None:
     outs = [tmp_path / "model", None if others is None else tmp_path / others]
     found = outcomes(2, fitted_into, data, outs)
-    told = [json.dumps(None if out is None else str(out)) for out in outs]
+    written = [json.dumps(None if out is None else str(out)) for out in outs]
     for one in found:
         assert isinstance(one, Failed)
         assert one.kind == "UserError"
         assert re.search(r"^rank 1 of 2 \(.*\) has out (.*), and rank 0 has (.*)$", one.text)
-        assert one.text.endswith(f"has out {told[1]}, and rank 0 has {told[0]}")
+        assert one.text.endswith(f"has out {written[1]}, and rank 0 has {written[0]}")
         assert "the same versions, data and command" in one.hint
     assert not list(tmp_path.iterdir())
 
@@ -91,7 +91,7 @@ def fitted_into(comm: Comm, data: Path, outs: list[Path | None]) -> None:
     rf.fit("ials", data, comm=comm, out=outs[comm.rank], width=2, sweeps=1)
 
 
-def test_a_killed_rank_ends_the_others_and_fewer_go_on(data: Path, tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_others_and_fewer_resume(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     command = ["fit", "ials", str(data), "--out", str(model), "--set", "width=4", *ENDLESS]
     processes = start([command] * 3)

@@ -1,4 +1,4 @@
-"""Many kills, and machines that lose each other; each rank has a network of its own here."""
+"""Many kills, and machines that lose their connection; each rank has its own network."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[int], str]:
 
 
 def fit(data: Path, out: Path) -> list[str]:
-    """A fit that would take an hour."""
+    """A fit that takes about an hour."""
     options = ["--patience", "100000000", "--set", "sweeps=1000000", "--set", "width=4"]
     options += ["--checkpoint-seconds", "0.2", "--resume"]
     return [sys.executable, "-m", "rankfold", "fit", "ials", str(data), "--out", str(out), *options]
@@ -44,7 +44,7 @@ def fit(data: Path, out: Path) -> list[str]:
 def start(
     command: list[str], ranks: Sequence[dict[str, str]], before: Sequence[list[str]] = ()
 ) -> list[subprocess.Popen[str]]:
-    """A process per rank, with its environment and what its command is put behind."""
+    """One process per rank, with its environment and the command that wraps it."""
     return [
         subprocess.Popen(
             [*(before[rank] if before else []), *command],
@@ -58,7 +58,7 @@ def start(
 
 
 def wait_for_work(manifest: Path) -> None:
-    """Until a checkpoint is written anew."""
+    """Wait until a new checkpoint is written."""
     before = manifest.stat().st_mtime_ns if manifest.exists() else 0
     until = time.monotonic() + 60
     while not manifest.exists() or manifest.stat().st_mtime_ns == before:
@@ -66,8 +66,8 @@ def wait_for_work(manifest: Path) -> None:
         time.sleep(0.02)
 
 
-def test_twenty_kills_do_not_change_the_way(data: Path, tmp_path: Path) -> None:
-    """A random one of two or three ranks at a random time; each kill is told once, by name."""
+def test_twenty_kills_do_not_change_the_losses(data: Path, tmp_path: Path) -> None:
+    """Kill a random rank of two or three at a random time; each kill is reported once."""
     rng, out = random.Random(0), tmp_path / "model"
     manifest = tmp_path / "model.checkpoint" / "manifest.json"
     for _ in range(KILLS):
@@ -81,9 +81,9 @@ def test_twenty_kills_do_not_change_the_way(data: Path, tmp_path: Path) -> None:
         codes, err = ended(processes)
         assert time.monotonic() - began < 30
         assert codes == [-signal.SIGKILL if rank == victim else 2 for rank in range(size)], err
-        (told,) = re.findall("^error: (.*)", err, re.M)
-        assert told.startswith(f"rank {victim} of {size} (")
-        assert told.endswith(" died")
+        (message,) = re.findall("^error: (.*)", err, re.M)
+        assert message.startswith(f"rank {victim} of {size} (")
+        assert message.endswith(" died")
     losses = [entry["loss"] for entry in checkpoint.load(manifest.parent).history.entries]
     whole = rf.fit("ials", data, sweeps=len(losses), width=4, patience=10**8)
     expected = [entry["loss"] for entry in whole.model.notes["history"]]
@@ -92,7 +92,7 @@ def test_twenty_kills_do_not_change_the_way(data: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Two networks with a cable between them."""
+    """Two network namespaces with a cable between them."""
     names = [f"rankfold{os.getpid()}{side}" for side in "ab"]
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and ip")
@@ -118,10 +118,10 @@ def run(*command: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["kill", "cable"])
-def test_hosts_that_lose_each_other_end(
+def test_hosts_that_lose_their_connection_end(
     fault: str, hosts: list[str], data: Path, tmp_path: Path
 ) -> None:
-    """Process numbers and networks are their own: only the beats tell."""
+    """Each has its own pids and network, so only heartbeats show whether a rank is alive."""
     command = fit(data, tmp_path / "model")
     inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     before = [["ip", "netns", "exec", name, *inside] for name in hosts]
@@ -132,15 +132,15 @@ def test_hosts_that_lose_each_other_end(
     wait_for_work(tmp_path / "model.checkpoint" / "manifest.json")
     began = time.monotonic()
     if fault == "kill":
-        processes[1].kill()  # and with it what it started
+        processes[1].kill()  # and its children
     else:
         run("ip", "-n", hosts[1], "link", "set", "rfb", "down")
     codes, err = ended(processes)
     assert time.monotonic() - began < 30
     assert codes[0] == 2
-    told = re.findall("^error: (.*)", err, re.M)
-    assert re.fullmatch(r"rank 1 of 2 \(.*\) died", told[0])
-    if fault == "cable":  # each side tells what it lost
+    errors = re.findall("^error: (.*)", err, re.M)
+    assert re.fullmatch(r"rank 1 of 2 \(.*\) died", errors[0])
+    if fault == "cable":  # each side reports the other
         assert codes[1] == 2
-        assert re.fullmatch(r"rank 0 of 2 \(.*\) cannot be reached", told[1])
-    assert len(told) == (1 if fault == "kill" else 2)
+        assert re.fullmatch(r"rank 0 of 2 \(.*\) cannot be reached", errors[1])
+    assert len(errors) == (1 if fault == "kill" else 2)

@@ -1,4 +1,4 @@
-"""One, two and three processes fit the same graders: each encodes its own rows, all see all."""
+"""One, two and three processes fit the same graders; each encodes its own rows."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import cases, names, together
+from ranks import cases, fits_of, run_ranks
 from torch import Tensor, nn
 
 import rankfold as rf
@@ -25,17 +25,17 @@ from rankfold.training.history import History
 from rankfold.types import Columns, Comm, Dataset, Graded, Own, Run, Step
 
 STEPS = 20
-COUNTED = 10  # of them, from the second on, for what they send
+COUNTED = 10  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 24
 NAMES = ["none", "mild", "grave"]
 SPLITS = ("train", "validation", "test")
 PLAIN = {"optimiser": "sgd", "lr": 0.02}
-"""For images: of many weights some have gradients that are all but rounding, where Adam's steps
-are as long as elsewhere (one of 147,456, of a larger encoder, differed by 1.6e-5)."""
+"""For images: some of the many weights have gradients of rounding error only, and Adam makes full
+steps of them (one of 147,456 of a larger encoder differed by 1.6e-5)."""
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "cba": ("cba", {"dropout": 0.3, "cache": 16}),
     "cba likeness": ("cba", {"dropout": 0.3, "cache": 16, "ranks": "likeness", "classes": 0.0}),
-    "cba alone": ("cba", {"batch_size": 2, "clip": 0.05}),  # some rank has no row of some batches
+    "cba alone": ("cba", {"batch_size": 2, "clip": 0.05}),  # a rank may have no row of a batch
     "ce": ("ce", {"optimiser": "sgd", "encoder": "linear"}),
     "focal": ("focal", {}),
     "soft-label": ("soft-label", {}),
@@ -49,9 +49,9 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "images and columns": ("ce", {"flips": "one", "dropout": 0.5, "batch_size": 5, **PLAIN}),
 }
 IDLE = {"cba": 1, "fh-auc": len(NAMES) - 1, "pauc": 1}
-"""Biases, the head's first, that move all scores alike and so no pair of them: their gradients are
-rounding, which Adam makes steps of. They are left out, here and from scores and cuts."""
-WHOLE: dict[str, dict[str, Any]] = {  # fits from the first step to the model
+"""Biases that shift all scores equally: their gradients are rounding error, which Adam turns into
+steps. They are left out here, and from scores and cuts."""
+WHOLE: dict[str, dict[str, Any]] = {  # complete fits
     "cba": {"cache": 16},
     "pauc": {"refit": True},
     "images and columns": PLAIN,
@@ -60,7 +60,7 @@ WHOLE: dict[str, dict[str, Any]] = {  # fits from the first step to the model
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three folders of graded rows; of the images few are held out, so that a rank has none."""
+    """Three folders of graded rows; few images are held out, so a rank may have none."""
     path = tmp_path_factory.mktemp("data")
     sizes = {"table": (216, 50, 70), "images": (64, 2, 2), "images and columns": (64, 10, 2)}
     for name, counts in sizes.items():
@@ -75,7 +75,7 @@ def graded(name: str, counts: tuple[int, int, int]) -> Dataset:
 
 
 def rows(name: str, n: int, seed: int) -> Graded:
-    """A grade follows from a number, a category and how bright an image is, as far as there are."""
+    """A grade depends on a number, a category and the brightness of an image, if present."""
     rng = torch.Generator().manual_seed(seed)
     grades = torch.arange(n) % 3 if n < 20 else torch.randint(0, 3, (n,), generator=rng)
     numbers = torch.randn(n, 2, generator=rng) + grades[:, None] * torch.tensor([1.0, 0.0])
@@ -98,19 +98,19 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
-    """What one, two and three processes find; one and three go on where two stopped."""
+    """Results of one, two and three processes; one and three resume where two stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "TICK", -1.0)
-        found = {2: together(2, everything, data, out)}
+        found = {2: run_ranks(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         found[1] = [everything(SINGLE_PROCESS, data, out)]
-        yield found | {3: together(3, everything, data, out)}
+        yield found | {3: run_ranks(3, everything, data, out)}
 
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
-    """All that is compared; in one go, for processes take long to start."""
+    """All that is compared, in one call, since processes start slowly."""
     loop.TICK = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in names(FITS, comm.size)}
+    found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     found["refused"] = refused(comm, data)
     found["held"] = {name: held(comm, data / name) for name in ("table", "images")}
     if comm.size == 2:
@@ -121,7 +121,7 @@ def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
 
 
 def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
-    """All that a fit has after some steps."""
+    """The state of a fit after some steps."""
     method, options = FITS[name]
     config = METHODS[method].config(**{"batch_size": BATCH, "width": WIDTH, **options})
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), comm)
@@ -140,10 +140,10 @@ def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_are_those_of_one_process(
+def test_parameters_equal_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Rank caches, duals, estimates, generators and optimiser state too, equal to the bit."""
+    """So do rank caches, duals, estimates, generators and optimisers; ranks are bit-identical."""
     (expected,) = (one[name] for one in ranks[1])
     for one in ranks[size]:
         found = one[name]
@@ -155,10 +155,10 @@ def test_parameters_are_those_of_one_process(
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS, ["cba", "ce", "pauc", "images"]))
-def test_what_a_step_sends_is_the_formula(
+def test_a_step_sends_the_documented_bytes(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """As docs/concepts/scale.md has it."""
+    """See docs/concepts/scale.md."""
     for one in ranks[size]:
         found = one[name]
         named = found["state"].items()
@@ -181,7 +181,7 @@ def held(comm: Comm, path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["table", "images"])
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_process_has_its_own_rows_of_each_split(
+def test_a_process_holds_its_own_rows_of_each_split(
     size: int, name: str, data: Path, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     whole = folder.load(data / name)
@@ -195,7 +195,7 @@ def test_a_process_has_its_own_rows_of_each_split(
 
 
 @pytest.mark.parametrize("places", [[0, 3, 4], [], [2]])
-def test_what_is_drawn_by_row_is_drawn_for_the_whole_batch(places: list[int]) -> None:
+def test_random_draws_are_made_for_the_whole_batch(places: list[int]) -> None:
     rng = torch.Generator().manual_seed(0)
     values, images = torch.randn(5, 7, generator=rng), torch.randn(5, 1, 4, 4, generator=rng)
     own = Own(torch.tensor(places, dtype=torch.int64), 5)
@@ -220,13 +220,13 @@ def options(name: str) -> dict[str, Any]:
 
 
 def stop(_course: History, step: Step) -> None:
-    """Ctrl-C inside the second epoch, on the rank that reports."""
+    """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
-    """Begin fits; each is interrupted and leaves a checkpoint."""
+    """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
     left = []
     for name in WHOLE:
@@ -243,7 +243,7 @@ def method(name: str) -> str:
 
 
 def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
-    """Fits to their end; what is in the model, and what it does on the test rows."""
+    """Complete fits: the model, and its results on the test rows."""
     if comm.rank == 0:
         out.mkdir(exist_ok=True)
     comm.barrier()
@@ -253,7 +253,7 @@ def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
         grader = rf.fit(method(name), path, comm=comm, out=place, **how, **options(name))
         written = rf.load(place)
         for key, tensor in grader.model.tensors.items():
-            assert torch.equal(written.model.tensors[key], tensor)  # all of it, on all ranks
+            assert torch.equal(written.model.tensors[key], tensor)  # complete, on all ranks
         history, idle = grader.model.notes["history"], IDLE.get(method(name), 0)
         tensors, bias = dict(grader.model.tensors), grader.model.tensors["head.bias"]
         shift = bias[:idle].double().sum()
@@ -272,7 +272,7 @@ def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
 
 
 def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Losses, values, parameters, cuts, and all that an evaluation tells."""
+    """Losses, validation scores, parameters, cuts, and the evaluation."""
     assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5)
     assert found["scores"] == pytest.approx(expected["scores"], rel=1e-6)
     assert len(found["scores"]) == 3
@@ -294,7 +294,7 @@ def numbers(document: Any) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_models_cuts_and_values_are_those_of_one_process(
+def test_models_cuts_and_metrics_equal_one_process(
     name: str, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     expected = ranks[1][0]["fitted"][name]
@@ -304,7 +304,7 @@ def test_models_cuts_and_values_are_those_of_one_process(
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_one_and_three_go_on_where_two_stopped(
+def test_one_and_three_resume_where_two_stopped(
     name: str, out: Path, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     assert [one["left"] for one in ranks[2]] == [list(WHOLE)] * 2
@@ -318,7 +318,7 @@ def test_one_and_three_go_on_where_two_stopped(
 
 
 class Normalised(nn.Module):
-    """An encoder that looks at the other rows of a batch."""
+    """An encoder that reads the other rows of a batch."""
 
     def __init__(self, *how: Any) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class Normalised(nn.Module):
 
 
 def refused(comm: Comm, data: Path) -> list[str]:
-    """What is told of fits that cannot be."""
+    """The errors of impossible fits."""
     ROW_ENCODERS["normalised"] = Normalised
     told = []
     for name, how in (("ce", {"encoder": "normalised", "epochs": 1}), ("rg2", {})):
@@ -343,8 +343,10 @@ def refused(comm: Comm, data: Path) -> list[str]:
     return told
 
 
-def test_what_looks_at_the_whole_batch_is_refused(ranks: dict[int, list[dict[str, Any]]]) -> None:
-    """By several processes alone."""
+def test_encoders_that_read_the_whole_batch_are_refused(
+    ranks: dict[int, list[dict[str, Any]]],
+) -> None:
+    """Only with several processes."""
     assert [told.split(",")[0] for told in ranks[1][0]["refused"]] == ["rg2 takes interactions"]
     for one in (*ranks[2], *ranks[3]):
         norm, other = one["refused"]

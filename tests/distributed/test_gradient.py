@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 import torch
 from planted import dense, groups
-from ranks import cases, names, together
+from ranks import cases, fits_of, run_ranks
 from torch import Tensor
 
 import rankfold as rf
 from rankfold.data import folder
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.methods.gradient.sampled import usable
+from rankfold.methods.gradient.comparison import usable
 from rankfold.samplers.in_batch import InBatch
 from rankfold.training import loop
 from rankfold.training.batches import PairBatches
@@ -28,7 +28,7 @@ from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Run, Step
 
 STEPS = 20
-COUNTED = 10  # of them, from the second on, for what they send
+COUNTED = 10  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 32
 SHARDED = {"candidate_memory": 1000}  # bytes
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -50,12 +50,12 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "xir sharded": ("xir", {"mask": "all", "correction": "sir", **SHARDED}),
     "warp": ("sampled", {"sampler": "popularity", "loss": "warp"}),
     "softmax": ("softmax", {"weights": "grade"}),
-    "sparsemax": ("sparsemax", {"batch_size": 3}),  # some rank has nothing in some batches
+    "sparsemax": ("sparsemax", {"batch_size": 3}),  # a rank may have no row of a batch
     "full": ("full", {"loss": "rg2", "encoder": "towers"}),
     "uib": ("uib", SHARDED),
     "sml": ("sml", {}),
 }
-PICKING = ("bir", "xir")  # in float64: a pick that flips by rounding would change all that follows
+PICKING = ("bir", "xir")  # in float64: a pick that flips by rounding changes all later steps
 RESUMED: dict[str, dict[str, Any]] = {
     "xir": {},
     "bpr": {"optimiser": "row-adam", **SHARDED},
@@ -66,7 +66,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Groups to be found; the last queries have few pairs, so that the shares are not alike."""
+    """Planted groups; the last queries have few pairs, so the shares are unequal."""
     path = tmp_path_factory.mktemp("data") / "data"
     table = groups(graded=True).filter((pl.col("query") < 80) | (pl.col("candidate") < 20))
     rf.prepare(table, out=path)
@@ -80,29 +80,29 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
-    """What one, three and two processes find; the two go on where the three and the one stopped."""
+    """Results of one, three and two processes; the two resume the fits of the others."""
     (out / "whole").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranks.TIMEOUT", 200.0)
         patch.setattr(loop, "TICK", -1.0)
         patch.setattr(loop, "sum_gradients", sum_gradients)
-        found = {1: [everything(SINGLE_PROCESS, data, out)], 3: together(3, everything, data, out)}
+        found = {1: [everything(SINGLE_PROCESS, data, out)], 3: run_ranks(3, everything, data, out)}
         shutil.copytree(out / "3", out / "copied")
-        yield found | {2: together(2, everything, data, out)}
+        yield found | {2: run_ranks(2, everything, data, out)}
 
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
-    """All that is compared; in one go, for processes take long to start."""
+    """All that is compared, in one call, since processes start slowly."""
     loop.TICK = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in names(FITS, comm.size)}
+    found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     found["batches"] = batches(comm, data)
     if comm.size == 2:
-        return found | {"gone on": [go_on(comm, data, out / name) for name in ("3", "1")]}
+        return found | {"gone on": [resume_fits(comm, data, out / name) for name in ("3", "1")]}
     return found | {"left": begin(comm, data, out / str(comm.size))}
 
 
 def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
-    """All that a fit has after some steps, with the rows of all processes."""
+    """The state of a fit after some steps, with the rows of all processes."""
     method, options = FITS[name]
     settings = {"batch_size": BATCH, "width": WIDTH, **options}
     memory = settings.pop("candidate_memory", 2**34)
@@ -126,10 +126,10 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_are_those_of_one_process(
+def test_parameters_equal_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Caches, generators and what optimisers keep, too; and shared things are so to the bit."""
+    """So do caches, generators and optimiser states; shared state is bit-identical."""
     (expected,) = (one[name] for one in ranks[1])
     for one in ranks[size]:
         found = one[name]
@@ -141,7 +141,7 @@ def test_parameters_are_those_of_one_process(
 
 
 def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
-    """Some batches, each with what may be compared; of the rows of this process."""
+    """Some batches of this process, with all that is compared."""
     data = folder.load(path, comm)
     rows = data.split("train")
     made, found = PairBatches(rows, BATCH, "none", comm), []
@@ -158,7 +158,7 @@ def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_query_meets_the_whole_batch_but_what_it_chose(
+def test_every_query_is_compared_with_all_negatives_of_the_batch(
     size: int, data: Path, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     truth = dense(folder.load(data).split("train")) > 0
@@ -176,7 +176,7 @@ def test_every_query_meets_the_whole_batch_but_what_it_chose(
 
 
 def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list[int]:
-    """Bytes of each sum of a step, as docs/concepts/scale.md tells them."""
+    """Bytes of each sum of a step, as in docs/concepts/scale.md."""
     state = ranks[1][0][name]["state"]
     sums = {"losses": 24, "ids": 4 * BATCH}
     if name == "softmax":
@@ -206,7 +206,7 @@ def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list
         ],
     ),
 )
-def test_what_a_step_sends_is_the_formula(
+def test_a_step_sends_the_documented_bytes(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     for one in ranks[size]:
@@ -216,7 +216,7 @@ def test_what_a_step_sends_is_the_formula(
 
 
 def stop(_course: History, step: Step) -> None:
-    """Ctrl-C inside the second epoch, on the rank that reports."""
+    """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -226,7 +226,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
-    """Begin fits; each is interrupted and leaves a checkpoint."""
+    """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
     left = []
     for name in RESUMED:
@@ -239,8 +239,8 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     return left
 
 
-def go_on(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
-    """The losses of every fit, after going on from its checkpoint, if there is one."""
+def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
+    """The losses of every fit, resumed from its checkpoint if there is one."""
     losses = {}
     for name in RESUMED:
         torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
@@ -250,14 +250,14 @@ def go_on(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
     return losses
 
 
-def test_another_number_of_ranks_goes_on(
+def test_another_number_of_ranks_resumes(
     data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Three and then two or one, one and then two: all as one that never stopped."""
+    """Three then two or one, one then two: all equal one uninterrupted process."""
     assert [one["left"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
-    expected = go_on(SINGLE_PROCESS, data, out / "whole")
+    expected = resume_fits(SINGLE_PROCESS, data, out / "whole")
     losses = [*(each for one in ranks[2] for each in one["gone on"])]
-    for found in (go_on(SINGLE_PROCESS, data, out / "copied"), *losses):
+    for found in (resume_fits(SINGLE_PROCESS, data, out / "copied"), *losses):
         for name in RESUMED:
             assert found[name] == pytest.approx(expected[name], rel=1e-5), name
     for name in RESUMED:

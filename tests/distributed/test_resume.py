@@ -1,4 +1,4 @@
-"""A checkpoint of some processes is gone on from by any number of them."""
+"""Any number of processes can resume a checkpoint."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from planted import groups
-from ranks import together
+from ranks import run_ranks
 
 import rankfold as rf
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -30,13 +30,13 @@ def method(name: str) -> str:
 
 
 def stop(history: History, step: Step) -> None:
-    """Ctrl-C, on the rank that reports."""
+    """Send Ctrl-C, on the rank that reports."""
     if step.number == 3 and history.phase == "fit":
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
-    """Begin every fit; each is interrupted and leaves a checkpoint."""
+    """Start every fit; each is interrupted and leaves a checkpoint."""
     left = []
     for name, options in FITS.items():
         try:
@@ -46,8 +46,8 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     return left
 
 
-def go_on(comm: Comm, data: Path, *outs: Path) -> list[dict[str, list[float]]]:
-    """The losses of every fit, after going on in each of the folders."""
+def resume_fits(comm: Comm, data: Path, *outs: Path) -> list[dict[str, list[float]]]:
+    """The losses of every fit, resumed in each of the folders."""
     found = []
     for out in outs:
         losses = {}
@@ -65,18 +65,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_any_number_of_ranks_goes_on(data: Path, tmp_path: Path) -> None:
+def test_any_number_of_ranks_resumes(data: Path, tmp_path: Path) -> None:
     three, copied, one, whole = (tmp_path / name for name in ("three", "copied", "one", "whole"))
     for path in (three, one, whole):
         path.mkdir()
-    assert together(3, begin, data, three) == [list(FITS)] * 3  # all ranks stop
+    assert run_ranks(3, begin, data, three) == [list(FITS)] * 3  # all ranks stop
     assert begin(SINGLE_PROCESS, data, one) == list(FITS)
     assert (three / "ials.checkpoint").exists()
     assert not (three / "ials").exists()
     shutil.copytree(three, copied)
-    (expected,) = go_on(SINGLE_PROCESS, data, whole)  # there is no checkpoint: from the start
-    (alone,) = go_on(SINGLE_PROCESS, data, copied)
-    for found in (alone, *chain(*together(2, go_on, data, three, one))):
+    (expected,) = resume_fits(
+        SINGLE_PROCESS, data, whole
+    )  # no checkpoint: starts from the beginning
+    (alone,) = resume_fits(SINGLE_PROCESS, data, copied)
+    for found in (alone, *chain(*run_ranks(2, resume_fits, data, three, one))):
         for name, losses in expected.items():
             assert found[name] == pytest.approx(losses, rel=1e-5, abs=1e-6), name
     for name in FITS:

@@ -1,4 +1,4 @@
-"""One, two and three processes fit the same model, whatever the number of files of the data."""
+"""One, two and three processes fit the same model, whatever the number of data files."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import names, together
+from ranks import fits_of, run_ranks
 from torch import Tensor
 
 import rankfold as rf
@@ -17,9 +17,7 @@ from rankfold.models.ranker import Ranker
 from rankfold.types import Comm
 
 METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
-SHARDED = {
-    "candidate_memory": 1100
-}  # bytes: candidates are divided, gathered a dozen or two at a time
+SHARDED = {"candidate_memory": 1100}  # bytes: candidates are divided, about 12 or 24 at a time
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "popularity": ("popularity", {}),
     "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),
@@ -40,7 +38,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Groups to be found; the last queries have few pairs, so that the shares are not alike."""
+    """Planted groups; the last queries have few pairs, so the shares are unequal."""
     path = tmp_path_factory.mktemp("data") / "data"
     table = groups(graded=True).filter((pl.col("query") < 80) | (pl.col("candidate") < 20))
     rf.prepare(table, out=path, shards=4)
@@ -48,9 +46,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
-    """The losses, scores, values and points of every fit, and an evaluation by all ranks."""
+    """The losses, scores, settings and products of every fit, and an evaluation by all ranks."""
     found = {"evaluation": evaluated(model, path)}
-    for name in names(FITS, comm.size):
+    for name in fits_of(FITS, comm.size):
         method, options = FITS[name]
         ranker = rf.fit(method, path, comm=comm, **options)
         assert isinstance(ranker, Ranker)
@@ -64,12 +62,12 @@ def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
             "keys": ranker.queries.keys.to_list(),
         }
         if comm.rank == 0:
-            found[name]["test"] = of_all(ranker, path)
+            found[name]["test"] = evaluated_alone(ranker, path)
     return found
 
 
-def of_all(ranker: Ranker, path: Path) -> dict[str, float]:
-    """The values on all queries, measured by this process alone."""
+def evaluated_alone(ranker: Ranker, path: Path) -> dict[str, float]:
+    """The metrics on all queries, by this process alone."""
     from rankfold.tasks import evaluate
 
     joined, evaluate.connect = evaluate.connect, lambda: SINGLE_PROCESS
@@ -92,13 +90,13 @@ def alone(data: Path, model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_method_finds_what_one_process_finds(
+def test_every_method_equals_one_process(
     size: int, data: Path, model: Path, alone: dict[str, Any]
 ) -> None:
-    ranks = together(size, everything, data, model)
+    ranks = run_ranks(size, everything, data, model)
     for one in ranks:
-        assert one["evaluation"] == alone["evaluation"]  # to the bit
-    for name in names(FITS, size):
+        assert one["evaluation"] == alone["evaluation"]  # bit-identical
+    for name in fits_of(FITS, size):
         found, expected = ranks[0][name], alone[name]
         assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
         assert found["validation"] == pytest.approx(expected["validation"], abs=1e-4), name
@@ -110,11 +108,11 @@ def test_every_method_finds_what_one_process_finds(
             found["points"], expected["points"], rtol=0, atol=1e-4 * scale, msg=name
         )
         assert found["keys"] == expected["keys"]
-        of_others(ranks, name, expected["points"])
+        check_other_ranks(ranks, name, expected["points"])
 
 
-def of_others(ranks: list[dict[str, Any]], name: str, points: Tensor) -> None:
-    """The other ranks hold the rows of their own queries, and know what was chosen."""
+def check_other_ranks(ranks: list[dict[str, Any]], name: str, points: Tensor) -> None:
+    """The other ranks hold the rows of their own queries and the chosen settings."""
     for rank in range(1, len(ranks)):
         found, n = ranks[rank][name], len(points)
         start, stop = n * rank // len(ranks), n * (rank + 1) // len(ranks)
@@ -168,15 +166,15 @@ def chosen(comm: Comm, path: Path, options: dict[str, Any]) -> list[Any]:
     return [dict(ranker.model.config), [entry["score"] for entry in ranker.model.notes["path"]]]
 
 
-def test_all_ranks_score_as_many_queries_at_a_time(tmp_path: Path) -> None:
-    """Also where one has a candidate more, with which its rows are longer, and memory is short."""
+def test_all_ranks_use_blocks_of_the_same_size(tmp_path: Path) -> None:
+    """Even if one rank has one more candidate, and so longer rows, and memory is short."""
     some = torch.rand(80, 257, generator=torch.Generator().manual_seed(0)) < 0.1
     some[0] = True
     queries, candidates = some.nonzero().unbind(1)
     table = pl.DataFrame({"query": queries.numpy(), "candidate": candidates.numpy()})
     rf.prepare(table, out=tmp_path / "data", shards=2)
     options = {"width": 8, "tolerance": 1e-6, "memory_budget": 40960, "candidate_memory": 400}
-    first, second = together(2, chosen, tmp_path / "data", options)
+    first, second = run_ranks(2, chosen, tmp_path / "data", options)
     config, scores = chosen(SINGLE_PROCESS, tmp_path / "data", options)
     assert first == second
     assert first[0] == config

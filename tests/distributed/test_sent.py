@@ -1,7 +1,7 @@
-"""What a pass of the spectral methods and a sweep of ALS send, beside docs/concepts/scale.md.
+"""The bytes that a pass of the spectral methods and a sweep of ALS send; docs/concepts/scale.md.
 
-Gradient methods, SiameseXML, graders and ALS with divided candidates have such tests where they are
-compared with one process.
+Gradient methods, SiameseXML, graders and ALS with divided candidates have such tests in the files
+that compare them with one process.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from planted import groups
-from ranks import together
+from ranks import run_ranks
 
 import rankfold as rf
 from rankfold import config
@@ -23,7 +23,7 @@ from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Comm, Run
 
 M, N, WIDTH, COLUMNS = 240, 125, 20, 16  # columns of a pass: max(16, width / 4)
-AT_ONCE = 40  # candidates that are gathered, where they are divided
+AT_ONCE = 40  # divided candidates that are gathered at a time
 SWEEPS: dict[str, dict[str, Any]] = {
     "ials": {"steps": 2},
     "wrmf": {"steps": 3},
@@ -42,7 +42,7 @@ def everything(comm: Comm, path: Path) -> dict[str, Any]:
 
 
 def passes(comm: Comm, rows: Any, shards: Shards | None) -> Iterator[tuple[int, int]]:
-    """The columns of the space after each pass but the first, and the bytes of the pass."""
+    """The columns of the space after each pass except the first, and the bytes of the pass."""
     target = Target(rg2(rows, 0.1, comm=comm), 2**20, shards)
     rng, sent = torch.Generator().manual_seed(0), None
     for found in decompose(target, WIDTH, rng, tolerance=1e-6):
@@ -52,7 +52,7 @@ def passes(comm: Comm, rows: Any, shards: Shards | None) -> Iterator[tuple[int, 
 
 
 def swept(comm: Comm, path: Path, name: str) -> int:
-    """The bytes of the second sweep, its objective included."""
+    """The bytes of the second sweep, including its objective."""
     settings = config.build(METHODS[name].config, {"width": WIDTH, "sweeps": 2, **SWEEPS[name]})
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), comm)
     fit = METHODS[name].fit(folder.load(path, comm), settings, run)
@@ -64,7 +64,7 @@ def swept(comm: Comm, path: Path, name: str) -> int:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     path = tmp_path_factory.mktemp("data") / "data"
     rf.prepare(groups(m=M, n=N), out=path, split=(1.0, 0.0, 0.0))
-    return {size: together(size, everything, path) for size in (2, 3)}
+    return {size: run_ranks(size, everything, path) for size in (2, 3)}
 
 
 Ranks = dict[int, list[dict[str, Any]]]
@@ -72,13 +72,13 @@ each_size = pytest.mark.parametrize("size", [2, 3])
 
 
 def s(size: int, numbers: int, each: int = 4) -> int:
-    """Of a sum."""
+    """The bytes of a sum."""
     return 2 * numbers * each * (size - 1) // size
 
 
 @each_size
 def test_a_pass_sends_one_sum_of_its_columns(size: int, ranks: Ranks) -> None:
-    """And rank 0 what follows from it in the space."""
+    """Rank 0 also sends the decompositions of the space."""
     expected = s(size, N * COLUMNS) + s(size, COLUMNS, 8)
     for rank in ranks[size][1:]:
         assert len(rank["whole"]) > 2
@@ -90,7 +90,7 @@ def test_a_pass_sends_one_sum_of_its_columns(size: int, ranks: Ranks) -> None:
 
 
 def of_spaces(columns: int) -> int:
-    """Decompositions that rank 0 sends: of a block, and from twice the width on of the space."""
+    """Decompositions that rank 0 sends: of a block, and of a space of at least twice the width."""
     ritz = columns + columns**2 if columns >= 2 * WIDTH else 0
     return 8 * (COLUMNS + COLUMNS**2 + ritz)
 
@@ -121,7 +121,7 @@ def test_a_sweep_sends_its_sums_over_candidates(name: str, size: int, ranks: Ran
 
 
 def small(name: str, size: int, *, first: bool) -> int:
-    """A Gram matrix and its basis, a few vectors, how often each candidate was chosen."""
+    """A Gram matrix and its basis, a few vectors, the counts of candidates."""
     gram, rotation = s(size, WIDTH**2, 8), 8 * (WIDTH + WIDTH**2) * (size - 1)
     counts = 1 if name in ("rgx", "rg2-weighted") else 2
     vectors = (1 if name == "rgx" else 2) * s(size, WIDTH)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import cases, names, together
+from ranks import cases, fits_of, run_ranks
 
 import rankfold as rf
 from rankfold.data import folder
@@ -29,7 +29,7 @@ from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Dataset, Interactions, Run, Step, Texts, Vocabulary, from_pairs
 
 DOCUMENTS, LABELS, TOPICS, WORDS = 130, 17, 4, 60
-STEPS, COUNTED = 20, 6  # of them, for what they send
+STEPS, COUNTED = 20, 6  # steps whose bytes are counted
 SMALL: dict[str, Any] = {"width": 8, "batch_size": 16, "pool": 12, "shortlist": 6, "random": 3}
 SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 2}
 DOCUMENTWISE: dict[str, Any] = {"classifier_batch_size": 16}
@@ -83,14 +83,14 @@ def pairs(marks: torch.Tensor) -> Interactions:
 
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
-    """All that is compared; in one go, for processes take long to start."""
+    """All that is compared, in one call, since processes start slowly."""
     bags.MAX_GATHERED_PAIRS = 200
     found: dict[str, Any] = {"mined": mined(comm, data)}
-    found["models"] = {name: fitted(comm, data, name) for name in names(WHOLE, comm.size)}
+    found["models"] = {name: fitted(comm, data, name) for name in fits_of(WHOLE, comm.size)}
     loop.TICK = -1.0  # a step after every batch
-    found |= {name: after(comm, data, name) for name in names(FITS, comm.size)}
+    found |= {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     if comm.size == 3:
-        return found | {"gone on": [go_on(comm, data, out / name) for name in ("2", "1")]}
+        return found | {"gone on": [resume_fits(comm, data, out / name) for name in ("2", "1")]}
     return found | {"left": begin(comm, data, out / str(comm.size))}
 
 
@@ -100,7 +100,7 @@ def options(name: str, of: dict[str, tuple[str, dict[str, Any]]] = FITS) -> dict
 
 
 def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
-    """All that a fit has after some steps, with the rows of all processes."""
+    """The state of a fit after some steps, with the rows of all processes."""
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
     seen: list[dict[str, int]] = []
@@ -122,7 +122,7 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
 
 
 def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
-    """Note how much each step handles: candidates of its own and of all, tokens likewise."""
+    """Record the sizes of each step: candidates and tokens, its own and of all processes."""
     chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
     of_all, told = modules.distinct_of_all, modules.gather_batch
 
@@ -160,7 +160,7 @@ def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
 
 
 def mined(comm: Comm, path: Path) -> dict[str, Any]:
-    """What is counted over all texts, and what is found among all; rows of all processes."""
+    """Counts over all texts, and lists of all candidates, with the rows of all processes."""
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
     config = SiameseConfig(**SMALL, pairs_from=2)
@@ -170,7 +170,7 @@ def mined(comm: Comm, path: Path) -> dict[str, Any]:
         texts = encode_all(module.encoder, parts.labels)
         tables = {
             "texts": texts,
-            "vectors": encoded(module.encoder, parts.documents),
+            "vectors": encode_all(module.encoder, parts.documents),
             "centroids": mining.centroids(module.encoder, parts, texts),
             "shortlists": mining.mine_shortlists(module.encoder, parts, 6, Exact),
             "documents": mining.mine_documents(module.encoder, parts, Exact),
@@ -180,26 +180,26 @@ def mined(comm: Comm, path: Path) -> dict[str, Any]:
 
 
 def fitted(comm: Comm, data: Path, name: str) -> dict[str, Any]:
-    """The model in the end, and how its mix was chosen."""
+    """The final model, and how its mix was chosen."""
     model = rf.fit(WHOLE[name][0], data, comm=comm, **options(name, WHOLE)).model
     facts = {"config": dict(model.config), "mixes": model.notes["mixes"]}
     return {**facts, "tensors": dict(model.tensors)}
 
 
 def stop(_course: History, step: Step) -> None:
-    """Ctrl-C inside the last module, of the last member; on the rank that reports."""
+    """Send Ctrl-C in the last module of the last member, on the rank that reports."""
     if step.share is not None and step.share > 0.9 and not step.whole:
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def stop_before_refit(history: History, step: Step) -> None:
-    """When the first fit has its model, of which each process has its share of the candidates."""
+    """Once the first fit has its model, when each process holds its share of the candidates."""
     if history.phase == "fit" and step.final:
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
-    """Begin fits; each is interrupted and leaves a checkpoint."""
+    """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
     left = []
     for name in WHOLE:
@@ -212,8 +212,8 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     return left
 
 
-def go_on(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
-    """Every model, after going on from its checkpoint if there is one, and how good it is."""
+def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+    """Every model, resumed from its checkpoint if there is one, and its metrics."""
     found = {}
     for name in WHOLE:
         how = {"out": out / name, "resume": True, **options(name, WHOLE)}
@@ -237,21 +237,21 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
-    """What one, two and three processes find; the three go on where the two and the one stopped."""
+    """Results of one, two and three processes; the three resume the fits of the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "TICK", loop.TICK)
         patch.setattr(bags, "MAX_GATHERED_PAIRS", 200)
-        found = {1: [everything(SINGLE_PROCESS, data, out)], 2: together(2, everything, data, out)}
+        found = {1: [everything(SINGLE_PROCESS, data, out)], 2: run_ranks(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         (out / "whole").mkdir()
-        yield found | {3: together(3, everything, data, out)}
+        yield found | {3: run_ranks(3, everything, data, out)}
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_are_those_of_one_process(
+def test_parameters_equal_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Generators, lists and what the optimisers keep, too; and shared things are so to the bit."""
+    """So do generators, lists and optimiser states; shared state is bit-identical."""
     (expected,) = (one[name] for one in ranks[1])
     for one in ranks[size]:
         found = one[name]
@@ -263,20 +263,20 @@ def test_parameters_are_those_of_one_process(
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_each_process_has_its_share_of_the_labels(
+def test_each_process_holds_its_share_of_the_labels(
     size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     rows = [LABELS * (rank + 1) // size - LABELS * rank // size for rank in range(size)]
-    for name in {"pool", "hardest"} & {*names(FITS, size)}:
+    for name in {"pool", "hardest"} & {*fits_of(FITS, size)}:
         kept = [one[name]["lengths"] for one in ranks[size]]
         tables = [key for key in kept[0] if "found" not in key]
-        assert len(tables) == 4  # the refinements and what the optimiser keeps of each
+        assert len(tables) == 4  # the refinements and their optimiser states
         for key in tables:
             assert [one[key] for one in kept] == rows
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_what_is_counted_and_found_is_that_of_one_process(
+def test_counts_and_lists_equal_one_process(
     size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     """Also which documents and labels are the nearest, but for ties."""
@@ -311,21 +311,21 @@ def are_clear(vectors: torch.Tensor, tables: list[torch.Tensor], k: int) -> torc
 
 
 @pytest.mark.parametrize(("name", "size"), cases(WHOLE))
-def test_the_model_is_that_of_one_process(
+def test_the_model_equals_one_process(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     expected = ranks[1][0]["models"][name]
-    assert len(expected["mixes"]) > 1 or name == "refit"  # there, of the fit before
+    assert len(expected["mixes"]) > 1 or name == "refit"  # from the earlier fit
     for one in ranks[size]:
         found = one["models"][name]
-        assert found["config"] == expected["config"]  # the mix, too
+        assert found["config"] == expected["config"]  # including the mix
         for mix, right in zip(found["mixes"], expected["mixes"], strict=True):
             assert mix == pytest.approx(right, abs=1e-6)
         check_same(found["tensors"], expected["tensors"])
 
 
 def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """To 1e-5; of encoders, which are kept as halves, to one of their digits."""
+    """Equal to 1e-5; encoders, which are stored as halves, to one unit in the last place."""
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         bound = 1e-3 if value.dtype == torch.half else 1e-5
@@ -333,7 +333,7 @@ def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 
 
 def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
-    """Bytes that a step gathers from each rank, and of its sums: docs/concepts/scale.md."""
+    """Bytes that a step gathers from each rank, and of its sums; docs/concepts/scale.md."""
     width, one = SMALL["width"], every[0]
     others = width**2 if name in ("few", "refreshed", "listed") else 0
     sums, gathered = [24, 4 * one["pool"] * width, 4 * one["pool"] * width], 0
@@ -353,7 +353,7 @@ def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
 @pytest.mark.parametrize(
     ("name", "size"), cases(FITS, ["joint", "few", "learnt", "listed", "refreshed"])
 )
-def test_what_a_step_sends_is_the_formula(
+def test_a_step_sends_the_documented_bytes(
     name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
     steps = list(zip(*(one[name]["seen"] for one in ranks[size]), strict=True))
@@ -365,14 +365,16 @@ def test_what_a_step_sends_is_the_formula(
     assert [one[name]["sent"] for one in ranks[size]] == [total] * size
 
 
-def test_another_number_of_processes_goes_on(
+def test_another_number_of_processes_resumes(
     data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
 ) -> None:
-    """Two and then three or one, one and then three: all as one that never stopped."""
+    """Two then three or one, one then three: all equal one uninterrupted process."""
     assert [one["left"] for size in (1, 2) for one in ranks[size]] == [list(WHOLE)] * 3
-    whole = go_on(SINGLE_PROCESS, data, out / "whole")  # there is no checkpoint: from the start
+    whole = resume_fits(
+        SINGLE_PROCESS, data, out / "whole"
+    )  # no checkpoint: starts from the beginning
     gone_on = [each for one in ranks[3] for each in one["gone on"]]
-    for found in (go_on(SINGLE_PROCESS, data, out / "copied"), *gone_on):
+    for found in (resume_fits(SINGLE_PROCESS, data, out / "copied"), *gone_on):
         for name, expected in whole.items():
             check_same(found[name]["tensors"], expected["tensors"])
             assert found[name]["score"] == pytest.approx(expected["score"], abs=1e-6)

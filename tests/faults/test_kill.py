@@ -1,8 +1,8 @@
-"""A run that is killed leaves the old folder or the new one.
+"""A killed run leaves the old folder or the new one.
 
-This file is also the script that is killed: ``main`` imports what it needs, says that it is ready,
-and writes what it is told to. A process is killed with SIGKILL at a moment that is uniform over the
-time that writing takes, and a bit longer: most kills land inside the write, some after it.
+This file is also the script that is killed: ``main`` reports that it is ready, and writes on order.
+A process is killed with SIGKILL at a random time, uniform over slightly more than the duration of a
+write: most kills land inside the write, some after it.
 """
 
 import json
@@ -26,16 +26,17 @@ import polars as pl
 import pytest
 import torch
 
+from rankfold import storage
 from rankfold.data import folder, prepare
+from rankfold.data.build.fingerprint import fingerprint
 from rankfold.models import ranker
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as store
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs
 
 pytestmark = pytest.mark.slow
 
 KILLS = 50
-AHEAD = 2  # processes that start while another one is killed
+WAITING = 2  # processes that start while another one is killed
 
 
 # ---------------------------------------------------------------------------------- content
@@ -67,9 +68,9 @@ def make_ranker(version: int) -> Ranker:
 
 
 def same_data(found: Dataset, expected: Dataset) -> bool:
-    """Whether two data sets are equal, compared by content and not by what they say of it."""
+    """Whether two data sets have equal content, not only equal recorded fingerprints."""
     parts = (found.train, found.validation, found.test)
-    content = folder.fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
+    content = fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
     return content == found.fingerprint == expected.fingerprint
 
 
@@ -84,81 +85,81 @@ def same_ranker(found: Ranker, expected: Ranker) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------- the killed
+# ---------------------------------------------------------------------------------- victim
 
 
 def main() -> None:
-    """Wait for orders, ``[what, path, version]``, and follow them."""
-    say("ready")
+    """Read orders, ``[what, path, version]``, and carry them out."""
+    report("ready")
     for order in sys.stdin:
         what, path, version = json.loads(order)
         if what == "data":
-            prepare.prepare(table(version), out=path, progress=tell_of_writing)
+            prepare.prepare(table(version), out=path, progress=report_writing)
         else:
             made = make_ranker(version)
-            say("writing")
+            report("writing")
             made.save(path)
-        say("done")
+        report("done")
 
 
-def tell_of_writing(what: str, _share: float) -> None:
+def report_writing(what: str, _share: float) -> None:
     if what == "writing":
-        say("writing")
+        report("writing")
 
 
-def say(word: str) -> None:
+def report(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
 
 class Process:
-    """One that writes what it is told to."""
+    """A process that writes on order."""
 
     def __init__(self) -> None:
         command = [sys.executable, __file__]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
-    def hears(self, word: str) -> None:
+    def expect(self, word: str) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"{word}\n"
 
-    def begins(self, *order: Any) -> None:
-        """Give an order and wait until the writing begins."""
+    def start_writing(self, *order: Any) -> None:
+        """Send an order and wait until the writing begins."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        self.hears("writing")
+        self.expect("writing")
 
     def kill(self) -> bool:
-        """Whether it was in the middle of it."""
+        """Kill it; True if it was still writing."""
         self.process.send_signal(signal.SIGKILL)
         rest, _ = self.process.communicate()
         return rest == ""
 
 
 def processes() -> Generator[Process, None, None]:
-    """Processes that are ready; the next ones start meanwhile."""
-    waiting = deque(Process() for _ in range(AHEAD))
+    """Processes that are ready, while the next ones start."""
+    waiting = deque(Process() for _ in range(WAITING))
     try:
         while True:
             waiting.append(Process())
-            waiting[0].hears("ready")
+            waiting[0].expect("ready")
             yield waiting.popleft()
     finally:
         for process in waiting:
             process.kill()
 
 
-# ---------------------------------------------------------------------------------- the killing
+# ---------------------------------------------------------------------------------- kills
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is written, and what must be there afterwards."""
+    """What is written, and what must exist afterwards."""
 
     what: str
-    begin_with: int | None  # the version that is there before; None for nothing, each time
+    begin_with: int | None  # the version that exists before; None: none, each time
     make: Callable[[int], Any]
     load: Callable[[Path], Any]
     same: Callable[[Any, Any], bool]
@@ -172,64 +173,64 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_killed_write_leaves_the_old_or_the_new(
+def test_a_killed_write_leaves_the_old_or_the_new_folder(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenario, path, rng = SCENARIOS[name], tmp_path / "out", random.Random(name)
     ends: Counter[str] = Counter()
     with closing(processes()) as ready:
         duration = measure(scenario, path, ready)
-        there = scenario.begin_with
+        present = scenario.begin_with
         for version in range(1, KILLS + 1):
             if scenario.begin_with is None:
                 shutil.rmtree(path, ignore_errors=True)
-                there = None
+                present = None
             process = next(ready)
-            process.begins(scenario.what, str(path), version)
+            process.start_writing(scenario.what, str(path), version)
             time.sleep(rng.uniform(0, duration))
-            in_the_middle = process.kill()
-            found = version_there(scenario, path, (there, version))
-            assert in_the_middle or found == version
-            duration *= 1.05 if in_the_middle else 0.9  # as busy as the machine is now
-            ends["before the end"] += in_the_middle
-            ends["with a file half written"] += found != version and has_unfinished(path)
-            ends["new after" if found == version else "old after"] += 1
-            there = found
+            interrupted = process.kill()
+            left = present_version(scenario, path, (present, version))
+            assert interrupted or left == version
+            duration *= 1.05 if interrupted else 0.9  # follow the load of the machine
+            ends["before the end"] += interrupted
+            ends["with an unfinished file"] += left != version and has_unfinished(path)
+            ends["new after" if left == version else "old after"] += 1
+            present = left
         process = next(ready)
-        process.begins(scenario.what, str(path), KILLS + 1)
-        process.hears("done")
+        process.start_writing(scenario.what, str(path), KILLS + 1)
+        process.expect("done")
         process.kill()
-    assert version_there(scenario, path, (KILLS + 1,)) == KILLS + 1
+    assert present_version(scenario, path, (KILLS + 1,)) == KILLS + 1
     assert not has_unfinished(path)
-    assert len(list(path.iterdir())) <= 1 + 2 * len(store.open_folder(path).manifest["files"])
+    assert len(list(path.iterdir())) <= 1 + 2 * len(storage.read(path).manifest["files"])
     with capsys.disabled():
         counts = ", ".join(f"{n} {what}" for what, n in ends.items())
         sys.stderr.write(f"\n{name}: {KILLS} kills in {duration * 1e3:.0f} ms: {counts}\n")
     assert ends["before the end"] >= KILLS / 3
-    assert ends["with a file half written"] >= KILLS / 5
+    assert ends["with an unfinished file"] >= KILLS / 5
 
 
 def measure(scenario: Scenario, path: Path, ready: Iterator[Process]) -> float:
-    """Seconds that the writing takes. Leaves what the scenario begins with."""
+    """The median duration of a write in seconds. Leaves what the scenario begins with."""
     seconds = []
     for version in (2, 1, 0):
         if scenario.begin_with is None:
             shutil.rmtree(path, ignore_errors=True)
         process = next(ready)
-        process.begins(scenario.what, str(path), version)
+        process.start_writing(scenario.what, str(path), version)
         began = time.monotonic()
-        process.hears("done")
+        process.expect("done")
         seconds.append(time.monotonic() - began)
         process.kill()
     return statistics.median(seconds)
 
 
-def version_there(scenario: Scenario, path: Path, allowed: tuple[int | None, ...]) -> int | None:
-    """Which of the allowed versions is there, whole; None is nothing."""
+def present_version(scenario: Scenario, path: Path, allowed: tuple[int | None, ...]) -> int | None:
+    """Which of the allowed versions is present and complete; None: no folder."""
     if not path.exists():
         assert None in allowed
         return None
-    store.open_folder(path, full=True)
+    storage.read(path, full=True)
     loaded = scenario.load(path)
     matching = [v for v in allowed if v is not None and scenario.same(loaded, made(scenario, v))]
     assert len(matching) == 1
@@ -242,7 +243,7 @@ def made(scenario: Scenario, version: int) -> Any:
 
 
 def has_unfinished(path: Path) -> bool:
-    """Whether a write left something half done, beside the folder or in it."""
+    """Whether a write left unfinished files, beside the folder or in it."""
     beside = path.parent.glob(f".{path.name}.writing-*")
     return any(beside) or any(path.glob(".writing-*"))
 

@@ -170,7 +170,9 @@ def tagged() -> pl.DataFrame:
 
 @cache
 def graded() -> Any:
-    return rf.prepare(rows(), format="features", grade="grade", split=(0.6, 0.15, 0.25), seed=0)
+    return rf.prepare(
+        rows(), format="features", grade_column="grade", split=(0.6, 0.15, 0.25), seed=0
+    )
 
 
 def rows(n: int = 700) -> pl.DataFrame:

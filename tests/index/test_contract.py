@@ -1,4 +1,4 @@
-"""What every index does, exact or not: each kind in the registry is tested here."""
+"""The contract of every kind of index, exact or approximate."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index import INDEXES, compressed, filter, graph
+from rankfold.index import INDEXES, compressed, filter, hnsw
 from rankfold.index.exact import Exact
-from rankfold.index.kind import Saveable
+from rankfold.index.kind import SavableIndex
 from rankfold.types import Interactions, TopK, from_pairs
 
-Build = Callable[[Tensor], Saveable]
+Build = Callable[[Tensor], SavableIndex]
 
 
-def make(kind: str, candidates: Tensor, target: float = 0.5) -> Saveable:
-    """Tuned on some of the candidates."""
+def make(kind: str, candidates: Tensor, target: float = 0.5) -> SavableIndex:
+    """An index tuned on some of the candidates."""
     queries = candidates.detach()[::7].float()
     return INDEXES[kind].build(candidates, 2**30, queries=queries, target=target, seed=0)
 
@@ -87,29 +87,29 @@ def test_results_are_ordered_and_not_excluded(build: Build, dtype: torch.dtype, 
 @pytest.mark.parametrize("where", ["query", "candidate"])
 def test_nan_is_refused(build: Build, where: str) -> None:
     good, bad = torch.zeros(2, 3), torch.tensor([[0.0, 0, 0], [0, torch.nan, 0]])
-    with pytest.raises(UserError, match=f"the vector of {where} 1 holds NaN"):
+    with pytest.raises(UserError, match=f"the vector of {where} 1 contains NaN"):
         build(bad if where == "candidate" else good).search(bad, 1)
 
 
 @pytest.mark.parametrize("large", [torch.inf, -torch.inf, 1e30])
 def test_products_that_overflow_are_refused(build: Build, large: float) -> None:
-    """Infinity minus infinity is a NaN, which has no rank."""
-    with pytest.raises(UserError, match="make inner products overflow"):
+    """Infinity minus infinity is NaN, which cannot be ranked."""
+    with pytest.raises(UserError, match="inner products overflow"):
         build(torch.tensor([[1e30, -1e30]])).search(torch.tensor([[large, large]]), 1)
-    with pytest.raises(UserError, match="make inner products overflow"):
+    with pytest.raises(UserError, match="inner products overflow"):
         build(torch.tensor([[0.0, 0.0]])).search(torch.tensor([[torch.inf, 0.0]]), 1)
 
 
-def test_shapes_that_do_not_fit_are_refused(build: Build) -> None:
+def test_wrong_shapes_are_refused(build: Build) -> None:
     index = build(torch.zeros(4, 3))
-    with pytest.raises(UserError, match="2 columns, the candidates' 3"):
+    with pytest.raises(UserError, match="query vectors must have 3 columns, got 2"):
         index.search(torch.zeros(1, 2), 1)
-    with pytest.raises(UserError, match="5 x 4 pairs are excluded, but 1 queries meet 4"):
+    with pytest.raises(UserError, match=r"excluded pairs must be 1 x 4 .* got 5 x 4"):
         index.search(torch.zeros(1, 3), 1, pairs(torch.ones(5, 4) > 0))
 
 
-def test_lists_of_others_are_refused(build: Build) -> None:
-    with pytest.raises(UserError, match="candidates 1 to 4 are allowed, of 4"):
+def test_allowed_candidates_out_of_range_are_refused(build: Build) -> None:
+    with pytest.raises(UserError, match="allowed candidates must be below 4, got 1 to 4"):
         build(torch.zeros(4, 3)).search(torch.zeros(1, 3), 1, None, torch.tensor([1, 4]))
 
 
@@ -117,13 +117,13 @@ def test_lists_of_others_are_refused(build: Build) -> None:
 
 
 def naive(vectors: Tensor, candidates: Tensor, hidden: Tensor, k: int) -> Tensor:
-    """Scores of the best k that are not hidden, -inf where there are fewer."""
+    """Scores of the best k that are not hidden, -inf pads."""
     scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
     return scores.sort(dim=1, descending=True).values[:, :k]
 
 
 def clustered(seed: int, n: int) -> Tensor:
-    """Around 50 centres, with norms that differ."""
+    """Vectors around 50 centres, with different norms."""
     rng = torch.Generator().manual_seed(seed)
     centres = normal(99, 50, 8)
     group = torch.randint(0, 50, (n,), generator=rng)
@@ -131,7 +131,7 @@ def clustered(seed: int, n: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Saveable]:
+def made() -> dict[str, SavableIndex]:
     """One of each kind over the same candidates, at a recall of .9."""
     candidates, queries = clustered(1, 6000), clustered(3, 128)
     how = {"queries": queries, "target": 0.9, "seed": 0}
@@ -139,9 +139,9 @@ def made() -> dict[str, Saveable]:
 
 
 @pytest.fixture
-def few_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also short lists of the allowed are met by fetching."""
-    monkeypatch.setattr(filter, "FEW_ALLOWED", 0)
+def no_exact_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short lists of allowed candidates are fetched as well."""
+    monkeypatch.setattr(filter, "MAX_SCORED_ALLOWED", 0)
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -153,8 +153,8 @@ def few_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed=st.sampled_from([None, 0.0, 0.0005, 0.02, 0.3, 0.9]),
     few=st.sampled_from([0, 10_000]),
 )
-def test_nothing_hidden_is_returned_and_nothing_is_short(
-    made: dict[str, Saveable],
+def test_hidden_candidates_are_never_returned_and_no_list_is_short(
+    made: dict[str, SavableIndex],
     kind: str,
     seed: int,
     k: int,
@@ -175,7 +175,7 @@ def test_nothing_hidden_is_returned_and_nothing_is_short(
     if allow is not None:
         hidden |= torch.ones(n, dtype=torch.bool).index_fill(0, allow, value=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filter, "FEW_ALLOWED", few)
+        patch.setattr(filter, "MAX_SCORED_ALLOWED", few)
         found = made[kind].search(vectors, k, pairs(exclude), allow)
     assert found.ids.shape == found.scores.shape == (5, k)
     real = found.ids >= 0
@@ -195,8 +195,8 @@ def test_nothing_hidden_is_returned_and_nothing_is_short(
 
 @pytest.mark.parametrize("kind", INDEXES)
 @pytest.mark.parametrize("filtered", ["nothing", "half", "a twentieth", "a thousandth", "the best"])
-@pytest.mark.usefixtures("few_are_not_scored")
-def test_recall_under_filters(made: dict[str, Saveable], kind: str, filtered: str) -> None:
+@pytest.mark.usefixtures("no_exact_scoring")
+def test_recall_under_filters(made: dict[str, SavableIndex], kind: str, filtered: str) -> None:
     candidates, vectors = clustered(1, 6000), clustered(77, 200)
     n, rng = len(candidates), torch.Generator().manual_seed(5)
     shares = {"half": 0.5, "a twentieth": 0.05, "a thousandth": 0.001}
@@ -214,16 +214,16 @@ def test_recall_under_filters(made: dict[str, Saveable], kind: str, filtered: st
     assert float((found.scores >= last - 1e-4).double().mean()) >= 0.9
 
 
-def test_the_best_are_fetched_not_scored_one_by_one(
-    made: dict[str, Saveable], monkeypatch: pytest.MonkeyPatch
+def test_approximate_kinds_do_not_fall_back_to_exact_search(
+    made: dict[str, SavableIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the tests above would test exact search alone."""
+    """Otherwise the tests above would only test exact search."""
     vectors, asked = clustered(7, 3), []
     best = (vectors @ clustered(1, 6000).T).topk(20, dim=1).indices.sort(dim=1).values
     exclude = Interactions(torch.arange(4) * 20, best.flatten().int(), None, 6000)
     monkeypatch.setattr(Exact, "search", lambda *a, **_: asked.append(a))
-    monkeypatch.setattr(filter, "FEW_ALLOWED", 0)
-    made["hnsw"].search(vectors, 5)  # by inner product it finds too few of many
+    monkeypatch.setattr(filter, "MAX_SCORED_ALLOWED", 0)
+    made["hnsw"].search(vectors, 5)  # it finds too few for the filtered searches below
     for kind in ("inverted", "compressed"):
         made[kind].search(vectors, 5)
         made[kind].search(vectors, 5, exclude)
@@ -232,35 +232,35 @@ def test_the_best_are_fetched_not_scored_one_by_one(
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "compressed"])
-def test_a_recall_that_cannot_be_reached_is_refused(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(graph, "MOST_LOOKED_AT", 16)
-    monkeypatch.setattr(compressed, "AGAIN", (1,))
+def test_an_unreachable_recall_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hnsw, "MAX_EF_SEARCH", 16)
+    monkeypatch.setattr(compressed, "RESCORE_FACTORS", (1,))
     candidates, queries = normal(1, 4000, 32), normal(2, 100, 32)
-    with pytest.raises(UserError, match=f"a {kind} index finds 0.* and 0.999 are wanted") as caught:
+    with pytest.raises(
+        UserError, match=f"a {kind} index reaches a recall of at most 0.* not 0.999"
+    ) as caught:
         INDEXES[kind].build(candidates, 2**30, queries=queries, target=0.999, seed=0)
     assert "inverted" in caught.value.hint
 
 
-def test_a_walk_may_look_at_as_many_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last effort is tried, though those before do not grow to just that."""
+def test_the_largest_effort_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the steps before do not lead exactly to it."""
     candidates = normal(1, 3000, 8)
     exact = Exact(candidates)
 
-    def walk(_graph: object, vectors: Tensor, depth: int, looked_at: int) -> TopK:
+    def walk(_graph: object, vectors: Tensor, depth: int, ef_search: int) -> TopK:
         found = exact.search(vectors, depth)
-        return found if looked_at >= 500 else TopK(found.ids.fill_(-1), found.scores)
+        return found if ef_search >= 500 else TopK(found.ids.fill_(-1), found.scores)
 
-    monkeypatch.setattr(graph, "MOST_LOOKED_AT", 500)
-    monkeypatch.setattr(graph, "walk", walk)
+    monkeypatch.setattr(hnsw, "MAX_EF_SEARCH", 500)
+    monkeypatch.setattr(hnsw, "walk", walk)
     faked = SimpleNamespace(ntotal=3000)
-    efforts = graph.choose_efforts(faked, exact, candidates[:50], 0.98)
-    assert efforts[0] == graph.Effort(16, 500, 1.0)
+    efforts = hnsw.choose_efforts(faked, exact, candidates[:50], 0.98)
+    assert efforts[0] == hnsw.Effort(16, 500, 1.0)
 
 
 def test_equal_candidates_are_equally_good() -> None:
-    """Of candidates with one score any is a true result: recall does not ask which."""
+    """Any of several candidates with equal scores is a true result."""
     candidates = torch.ones(3000, 4)
     for kind in ("hnsw", "compressed"):
         index = INDEXES[kind].build(

@@ -1,4 +1,4 @@
-"""Search equals sorting all products, whatever the blocks."""
+"""Exact search equals sorting all products, whatever the blocks."""
 
 from collections.abc import Callable
 
@@ -107,7 +107,7 @@ def test_the_default_budget_takes_large_blocks() -> None:
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The most memory that torch held at a time, of what ``work`` allocated."""
+    """The peak memory that ``work`` allocates in torch."""
     with profile(profile_memory=True) as seen:
         work()
     held = most = 0
@@ -123,7 +123,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("budget", [2**21, 2**23])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_search_allocates_no_more_than_its_budget(budget: int, k: int, dtype: torch.dtype) -> None:
-    """Besides the results; all scores would take 36 MB or 72, all excluded pairs more than 1."""
+    """Besides the results. All scores would take 36 or 72 MB, all excluded pairs over 1 MB."""
     vectors, candidates = whole_numbers(1, 300, 8).to(dtype), whole_numbers(2, 30_000, 8).to(dtype)
     hidden = torch.zeros(300, 30_000, dtype=torch.bool)
     hidden[:, ::100] = True

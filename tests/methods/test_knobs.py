@@ -10,7 +10,7 @@ from planted import split_groups
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.methods.gradient.sampled import odds, setting
+from rankfold.methods.gradient.comparison import odds, sampler_setting
 from rankfold.training import optimisers
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Interactions, Run, Step
@@ -93,9 +93,9 @@ def test_momentum_carries_on() -> None:
 
 
 def test_large_tables_have_sparse_gradients() -> None:
-    assert not optimisers.is_sparse("auto", optimisers.LARGE)
-    assert optimisers.is_sparse("auto", optimisers.LARGE + 1)
-    assert not optimisers.is_sparse("adam", 10 * optimisers.LARGE)
+    assert not optimisers.is_sparse("auto", optimisers.MAX_DENSE_NUMBERS)
+    assert optimisers.is_sparse("auto", optimisers.MAX_DENSE_NUMBERS + 1)
+    assert not optimisers.is_sparse("adam", 10 * optimisers.MAX_DENSE_NUMBERS)
 
 
 def test_mixed_has_as_many_uniform_candidates_as_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,11 +118,11 @@ def test_grades_say_how_often_a_candidate_is_drawn() -> None:
     grades = torch.tensor([1.0, 9.0])
     rows = Interactions(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), grades, 2)
     config = METHODS["ssl-pop"].config()
-    assert setting(rows, config).counts.tolist() == pytest.approx([0.2, 1.8])
+    assert sampler_setting(rows, config).counts.tolist() == pytest.approx([0.2, 1.8])
     found = odds(rows, 1)
     assert float(found[1] - found[0]) == pytest.approx(torch.tensor(1.8 / 0.5).log().item())
     plain = replace(rows, grades=None)
-    assert setting(plain, config).counts.tolist() == [1, 1]
+    assert sampler_setting(plain, config).counts.tolist() == [1, 1]
 
 
 def test_no_two_seeds_and_no_two_purposes_share_a_seed() -> None:
@@ -135,7 +135,7 @@ def test_no_two_seeds_and_no_two_purposes_share_a_seed() -> None:
 
 
 def test_half_precision_is_for_cuda() -> None:
-    with pytest.raises(UserError, match="bfloat16 is for a CUDA device, not for the cpu"):
+    with pytest.raises(UserError, match="bfloat16 needs a CUDA device, got cpu"):
         last("bpr", {"precision": "bfloat16"})
 
 

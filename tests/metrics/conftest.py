@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.metrics import Judged, Metric, judge
+from rankfold.metrics import Judged, PerQuery, judge
 from rankfold.types import Interactions, from_pairs
 
 Loop = Callable[[list[int], dict[int, float], int], float]
@@ -48,8 +48,8 @@ def judge_case() -> Callable[..., Judged]:
 
 
 @pytest.fixture(scope="session")
-def assert_equals_loop() -> Callable[[Metric, Loop], None]:
-    def assert_equals_loop(metric: Metric, loop: Loop) -> None:
+def assert_equals_loop() -> Callable[[PerQuery, Loop], None]:
+    def assert_equals_loop(metric: PerQuery, loop: Loop) -> None:
         @settings(deadline=None)
         @given(cases())
         def check(case: Case) -> None:

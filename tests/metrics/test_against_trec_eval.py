@@ -1,4 +1,4 @@
-"""Our values are trec_eval's, on rankings with ties and on lists that end early."""
+"""Values equal trec_eval's, for rankings with ties and for short lists."""
 
 import pytest
 import pytrec_eval
@@ -66,7 +66,7 @@ def ours(name: str, scores: Tensor, grades: Tensor, k: int) -> Tensor:
     ids = torch.where(scores.gather(1, order).isfinite(), order, -1)
     queries, candidates = grades.nonzero().unbind(1)
     truth = from_pairs(queries, candidates, grades[queries, candidates], (B, N))
-    return METRICS[name](judge(ids, truth), k)
+    return METRICS[name].value(judge(ids, truth), k)
 
 
 def best_first(scores: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Average precision by its formula and by a loop."""
+"""Average precision equals its formula and a loop."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def test_value_is_the_written_formula() -> None:
     assert average_precision(judged, 4).item() == pytest.approx((1 / 2 + 2 / 3) / 3)
 
 
-def test_more_positives_than_places_stay_below_one() -> None:
+def test_more_positives_than_k_stay_below_one() -> None:
     judged = judge(torch.tensor([[0, 1, 2]]), TRUTH)
     assert average_precision(judged, 2).item() == pytest.approx(2 / 3)
 

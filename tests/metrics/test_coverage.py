@@ -1,4 +1,4 @@
-"""Coverage by its formula, and the counts it is made of by a loop."""
+"""Coverage equals its formula, and its counts equal a loop."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.metrics import Judged, count_shown
+from rankfold.metrics import Judged, count_returned
 from rankfold.metrics.coverage import coverage
 
 
@@ -29,7 +29,7 @@ def test_counts_equal_a_loop(
     @given(any_case)
     def check(case: Any) -> None:
         expected = Counter(y for returned in case.returned for y in returned[: case.k])
-        shown = count_shown(judge_case(case).ids, case.k, case.n_candidates)
+        shown = count_returned(judge_case(case).ids, case.k, case.n_candidates)
         assert shown.tolist() == [expected[y] for y in range(case.n_candidates)]
 
     check()
@@ -37,5 +37,5 @@ def test_counts_equal_a_loop(
 
 def test_counts_of_batches_add_up() -> None:
     ids = torch.tensor([[0, 1], [1, -1], [3, 1]])
-    parts = count_shown(ids[:1], 2, 5) + count_shown(ids[1:], 2, 5)
-    assert parts.tolist() == count_shown(ids, 2, 5).tolist() == [1, 3, 0, 1, 0]
+    parts = count_returned(ids[:1], 2, 5) + count_returned(ids[1:], 2, 5)
+    assert parts.tolist() == count_returned(ids, 2, 5).tolist() == [1, 3, 0, 1, 0]

@@ -1,4 +1,4 @@
-"""Metrics of ordered grades, by their formulas and by loops; their names."""
+"""Metrics of ordered grades equal their formulas and plain loops; their names are parsed."""
 
 import math
 from fractions import Fraction
@@ -26,7 +26,7 @@ from rankfold.metrics.graded import (
 from rankfold.metrics.roc import cut, roc, tpr
 
 RATES = st.sampled_from([0.01, 0.05, 0.1, 0.2, 1 / 3, 0.5, 0.7, 0.9])
-SCORES = st.sampled_from([-1.5, 0.0, 0.25, 0.5, 1.0, 3.0])  # few, so that many are equal
+SCORES = st.sampled_from([-1.5, 0.0, 0.25, 0.5, 1.0, 3.0])  # few values, so many are equal
 
 Rows = list[tuple[float, int]]  # score and grade
 
@@ -70,7 +70,7 @@ def closest_loop(some: Rows, k: int, fpr: float) -> float:
 
 
 def area_loop(some: Rows, k: int, fpr: float) -> float:
-    """Trapezoids between the points of the curve, the last one cut off at fpr."""
+    """Trapezoids between the points of the curve, the last one cut at fpr."""
     cuts = [math.inf, *sorted({s for s, _ in some}, reverse=True), -math.inf]
     points = [rates_above(t, some, k) for t in cuts]
     area = 0.0
@@ -148,7 +148,7 @@ def test_order_equals_the_loop(some: Rows) -> None:
 
 @settings(deadline=None)
 @given(rows(), RATES)
-def test_the_cut_is_that_of_the_strict_rule(some: Rows, fpr: float) -> None:
+def test_the_cut_follows_the_strict_rule(some: Rows, fpr: float) -> None:
     scores, grades = tensors(some)
     positive = grades > 0
     found = cut(scores, positive, fpr)
@@ -165,8 +165,8 @@ def test_the_cut_is_that_of_the_strict_rule(some: Rows, fpr: float) -> None:
 # ---------------------------------------------------------------------------------- by hand
 
 
-def test_a_rate_is_taken_as_it_is_written() -> None:
-    """.1 of 30 negatives are 3, though .1 * 3 > .3 and .29 * 100 < 29 as numbers of a computer."""
+def test_a_rate_is_read_as_a_decimal() -> None:
+    """.1 of 30 negatives are 3, although .1 * 3 > .3 and .29 * 100 < 29 in floating point."""
     for n, fpr, allowed in ((30, 0.1, 3), (100, 0.29, 29), (1000, 0.001, 1), (99, 0.01, 0)):
         scores = torch.arange(2 * n).float()  # a positive between any two negatives
         positive = torch.arange(2 * n) % 2 == 0
@@ -174,7 +174,7 @@ def test_a_rate_is_taken_as_it_is_written() -> None:
 
 
 def test_strict_and_closest_differ() -> None:
-    """One of three negatives is nearer to .3 than none of them; the strict rule takes none."""
+    """One of three negatives is nearer to .3 than none; the strict rule allows none."""
     scores = torch.tensor([5.0, 4.0, 4.0, 2.0, 1.0])
     grades = torch.tensor([1, 0, 1, 0, 0])
     assert graded_mean(scores, grades, 2, parse_graded("tpr@fpr=.3")) == 0.5
@@ -182,7 +182,7 @@ def test_strict_and_closest_differ() -> None:
 
 
 def test_closest_can_be_below_strict() -> None:
-    """The authors' first nearest cut is the highest one, which no positive passes."""
+    """The first of equally near cuts is the highest score, which no positive passes."""
     scores = torch.tensor([3.0, 2.0, 1.0])
     grades = torch.tensor([1, 1, 0])
     assert graded_mean(scores, grades, 2, parse_graded("tpr-closest@fpr=.1")) == 0.0
@@ -197,7 +197,7 @@ def test_equal_scores_are_chance(fpr: float) -> None:
     assert values == pytest.approx({**expected, "order": 0.5})
 
 
-def test_the_mean_leaves_out_thresholds_with_one_side() -> None:
+def test_the_mean_omits_thresholds_with_one_side() -> None:
     scores, grades = torch.tensor([1.0, 2.0, 0.0, 5.0]), torch.tensor([0, 0, 2, 2])
     values = graded_values(scores, grades, 4, GradedSpec("auc", None))
     assert values[:2].tolist() == [0.5, 0.5]
@@ -214,20 +214,20 @@ def test_rows_without_a_grade_are_left_out() -> None:
         )
 
 
-def test_a_score_that_is_no_number_makes_no_number() -> None:
+def test_a_nan_score_gives_nan() -> None:
     scores, grades = torch.tensor([1.0, math.nan, 2.0]), torch.tensor([0, 1, 1])
     for name in GRADED_METRICS:
         assert math.isnan(graded_mean(scores, grades, 2, spec_of(name, 0.5)))
 
 
-def test_one_grade_alone_is_refused() -> None:
+def test_a_single_grade_is_refused() -> None:
     for grades in ([1, 1], [-1, 1], []):
         with pytest.raises(UserError, match="all have the same grade") as caught:
             graded_mean(torch.zeros(len(grades)), torch.tensor(grades), 3, parse_graded("auc"))
         assert caught.value.hint
 
 
-def test_many_curves_at_once_are_each_its_own() -> None:
+def test_many_curves_at_once_equal_each_alone() -> None:
     rng = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 9, (60,), generator=rng).float()
     grades = torch.randint(0, 4, (5, 60), generator=rng)
@@ -242,7 +242,7 @@ def test_many_curves_at_once_are_each_its_own() -> None:
 # ---------------------------------------------------------------------------------- calibration
 
 
-def test_bins_hold_as_many_rows_each() -> None:
+def test_bins_hold_equal_numbers_of_rows() -> None:
     scores = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.8, 0.5])
     found = calibration(scores, torch.tensor([0, 1, 1, 0, 1, 0]).bool(), 3)
     torch.testing.assert_close(found.scores.float(), torch.tensor([0.15, 0.45, 0.85]))
@@ -252,7 +252,7 @@ def test_bins_hold_as_many_rows_each() -> None:
 
 @settings(deadline=None)
 @given(rows(2), st.integers(1, 8))
-def test_equal_scores_share_a_bin_and_nothing_is_lost(some: Rows, bins: int) -> None:
+def test_equal_scores_share_a_bin_and_no_row_is_lost(some: Rows, bins: int) -> None:
     scores, grades = tensors(some)
     found = calibration(scores, grades > 0, bins)
     assert found.counts.sum() == len(some)
@@ -266,7 +266,7 @@ def test_equal_scores_share_a_bin_and_nothing_is_lost(some: Rows, bins: int) -> 
 
 
 @pytest.mark.parametrize("name", GRADED_METRICS)
-def test_every_metric_is_read_and_written_alike(name: str) -> None:
+def test_every_name_round_trips(name: str) -> None:
     assert str(parse_graded(example(name))) == example(name)
     assert parse_graded(f" {example(name)} ").name == name
 
@@ -280,17 +280,21 @@ def test_a_rate_may_be_written_in_many_ways() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("ndcg@10", "graded rows have no metric 'ndcg'", "they have tpr@fpr=.01, tpr-closest"),
+        (
+            "ndcg@10",
+            "graded rows have no metric 'ndcg'",
+            "the metrics are tpr@fpr=.01, tpr-closest",
+        ),
         ("tprr@fpr=.1", "graded rows have no metric 'tprr'", "did you mean tpr@fpr=.01?"),
         ("", "graded rows have no metric ''", "order"),
-        ("tpr", "does not say which false-positive rate", "write tpr@fpr=.01"),
-        ("pauc@10", "must say fpr=RATE after the @", "write pauc@fpr=.01"),
-        ("pauc@fpr=x", "must say fpr=RATE after the @", "write pauc@fpr=.01"),
-        ("tpr@fpr=0", "above 0 and below 1, not 0", ".01"),
-        ("tpr@fpr=1", "above 0 and below 1, not 1", ".01"),
-        ("tpr@fpr=-1", "above 0 and below 1, not -1", ".01"),
-        ("tpr@fpr=nan", "above 0 and below 1, not nan", ".01"),
-        ("auc@fpr=.1", "'auc' has no cut-off", "pauc@fpr=.1"),
+        ("tpr", "needs a false-positive rate", "write tpr@fpr=.01"),
+        ("pauc@10", "needs fpr=RATE after the @", "write pauc@fpr=.01"),
+        ("pauc@fpr=x", "needs fpr=RATE after the @", "write pauc@fpr=.01"),
+        ("tpr@fpr=0", "above 0 and below 1, got 0", ".01"),
+        ("tpr@fpr=1", "above 0 and below 1, got 1", ".01"),
+        ("tpr@fpr=-1", "above 0 and below 1, got -1", ".01"),
+        ("tpr@fpr=nan", "above 0 and below 1, got nan", ".01"),
+        ("auc@fpr=.1", "'auc' takes no rate", "pauc@fpr=.1"),
     ],
 )
 def test_other_names_are_refused_with_a_hint(text: str, message: str, hint: str) -> None:
@@ -299,16 +303,16 @@ def test_other_names_are_refused_with_a_hint(text: str, message: str, hint: str)
     assert hint in caught.value.hint
 
 
-def test_pairs_have_none_of_them() -> None:
+def test_metrics_of_pairs_refuse_graded_names() -> None:
     with pytest.raises(UserError, match="there is no metric 'tpr'") as caught:
         parse("tpr@fpr=.01")
-    assert "one of graded rows" in caught.value.hint
+    assert "is for graded rows" in caught.value.hint
     assert "ndcg@k" in caught.value.hint
 
 
 @settings(deadline=None)
 @given(st.text())
-def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for tried in (text, f"tpr@{text}", f"tpr@fpr={text}"):
         try:
             spec = parse_graded(tried)

@@ -1,4 +1,4 @@
-"""Hit by its formula and by a loop."""
+"""Hit equals its formula and a loop."""
 
 from collections.abc import Callable
 

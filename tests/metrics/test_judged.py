@@ -1,4 +1,4 @@
-"""What was returned meets the truth of its own query, and of no other."""
+"""Results are compared with the truth of their own query."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ TRUTH = Interactions(
 )
 
 
-def test_grades_are_those_of_the_querys_own_row() -> None:
+def test_grades_come_from_the_row_of_the_query() -> None:
     ids = torch.tensor([[4, 0, 1], [1, 4, 0], [3, 4, 0]])
     judged = judge(ids, TRUTH)
     assert torch.equal(judged.ids, ids)
@@ -30,7 +30,7 @@ def test_grades_are_those_of_the_querys_own_row() -> None:
     assert judged.weights is judged.ideal_weights is None
 
 
-def test_weights_are_those_of_the_positives_alone() -> None:
+def test_only_positives_have_weights() -> None:
     ids = torch.tensor([[4, 0, -1], [1, 4, 0], [3, 4, 0]])
     judged = judge(ids, TRUTH, inverse_propensity=torch.tensor([2.0, 5.0, 9.0, 3.0, 4.0]))
     assert judged.weights is not None
@@ -39,7 +39,7 @@ def test_weights_are_those_of_the_positives_alone() -> None:
     assert judged.ideal_weights.tolist() == [[5.0, 4.0, 0.0], [0.0, 0.0, 0.0], [5.0, 3.0, 2.0]]
 
 
-def test_padding_is_not_taken_for_the_last_candidate_of_the_row_before() -> None:
+def test_padding_does_not_match_the_last_candidate_of_the_previous_row() -> None:
     judged = judge(torch.tensor([[4, -1], [-1, -1], [0, -1]]), TRUTH)
     assert judged.grades.tolist() == [[3.0, 0.0], [0.0, 0.0], [2.0, 0.0]]
 
@@ -68,7 +68,7 @@ def test_equals_a_loop(
     check()
 
 
-def test_needs_no_room_for_every_candidate() -> None:
+def test_memory_does_not_grow_with_the_number_of_candidates() -> None:
     n = 2**40  # one bit for each of these would not fit
     last = torch.tensor([0, n - 1])
     truth = Interactions(torch.tensor([0, 2, 4]), torch.cat([last, last]), None, n)
@@ -76,17 +76,17 @@ def test_needs_no_room_for_every_candidate() -> None:
     assert judged.grades.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_columns_may_lie_in_any_order_in_memory() -> None:
+def test_transposed_ids_work() -> None:
     ids = torch.tensor([[4, 0, 1], [1, 4, 0], [3, 4, 0]])
     turned = ids.T.contiguous().T
     assert torch.equal(judge(turned, TRUTH).grades, judge(ids, TRUTH).grades)
 
 
 def test_rows_must_match() -> None:
-    with pytest.raises(ValueError, match="2 rows of ids, but 3 rows of truth"):
+    with pytest.raises(ValueError, match="different row counts: 2 of ids, 3 of truth"):
         judge(torch.zeros(2, 4, dtype=torch.int64), TRUTH)
 
 
-def test_an_id_beyond_the_last_is_not_taken_for_one_of_the_next_row() -> None:
-    with pytest.raises(ValueError, match="ids reach 5, but N = 5"):
+def test_an_id_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="ids must be below N = 5, got 5"):
         judge(torch.tensor([[0], [5], [0]]), TRUTH)

@@ -1,4 +1,4 @@
-"""nDCG by its formula, by a loop, and where its ideal is not known."""
+"""nDCG equals its formula and a loop; a k beyond the ideal is refused."""
 
 from collections.abc import Callable
 from math import log2
@@ -6,7 +6,7 @@ from math import log2
 import pytest
 import torch
 
-from rankfold.metrics import Metric, judge
+from rankfold.metrics import PerQuery, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.types import Interactions
 
@@ -30,7 +30,7 @@ def test_graded_value_is_the_written_formula() -> None:
     assert ndcg_graded(judged, 4).item() == pytest.approx(expected)
 
 
-def test_the_ideal_is_cut_too() -> None:
+def test_the_ideal_is_cut_at_k() -> None:
     judged = judge(torch.tensor([[2, 5, 4, 0]]), TRUTH)
     assert ndcg(judged, 1).item() == 1.0
     assert ndcg_graded(judged, 1).item() == pytest.approx(2 / 3)
@@ -55,7 +55,7 @@ def test_equal_loops(assert_equals_loop: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("metric", [ndcg, ndcg_graded])
-def test_a_cut_beyond_the_known_ideal_is_refused(metric: Metric) -> None:
+def test_a_k_beyond_the_ideal_is_refused(metric: PerQuery) -> None:
     judged = judge(torch.tensor([[1, 2]]), TRUTH)  # three positives, room for two
-    with pytest.raises(ValueError, match="ideal of 2 results does not tell that of k = 3"):
+    with pytest.raises(ValueError, match=r"k must be at most 2.*got 3"):
         metric(judged, 3)

@@ -1,4 +1,4 @@
-"""Popularity ranks and their average, by formula and by a loop."""
+"""Popularity ranks and their mean equal their formulas and a loop."""
 
 from collections.abc import Callable
 from statistics import mean
@@ -28,12 +28,12 @@ def test_padding_is_not_counted() -> None:
     assert popularity(judged, 3).item() == 4.0
 
 
-def test_a_query_that_got_nothing_is_zero() -> None:
+def test_a_query_without_results_is_zero() -> None:
     judged = judge(torch.tensor([[-1, -1]]), NOTHING, RANK)
     assert popularity(judged, 2).item() == 0.0
 
 
-def test_without_ranks_it_says_what_it_needs() -> None:
+def test_missing_ranks_are_reported() -> None:
     with pytest.raises(ValueError, match="popularity_rank="):
         popularity(judge(torch.tensor([[0]]), NOTHING), 1)
 
@@ -55,7 +55,7 @@ def test_equals_a_loop(
     check()
 
 
-def test_equally_popular_candidates_share_the_mean_of_their_places() -> None:
+def test_equally_popular_candidates_share_the_mean_of_their_ranks() -> None:
     ranks = popularity_rank(torch.tensor([5, 9, 5, 0, 5]))
     assert ranks.tolist() == [3.0, 1.0, 3.0, 5.0, 3.0]
     assert ranks.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Precision by its formula and by a loop."""
+"""Precision equals its formula and a loop."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def test_value_is_the_written_formula() -> None:
     assert precision(judged, 3).item() == pytest.approx(2 / 3)
 
 
-def test_a_short_list_is_divided_by_k_all_the_same() -> None:
+def test_a_short_list_is_divided_by_k() -> None:
     judged = judge(torch.tensor([[2, 0, -1, -1]]), TRUTH)
     assert precision(judged, 4).item() == 2 / 4
     assert precision(judged, 8).item() == 2 / 8  # and where there are fewer than k columns

@@ -1,4 +1,4 @@
-"""Propensities and the metrics scored by them, by formula and by a loop."""
+"""Propensities and propensity-scored metrics equal their formulas and a loop."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.metrics import (
-    PROPENSITY_METRICS,
+    METRICS,
     Judged,
     Propensity,
     inverse_propensity,
@@ -47,7 +47,7 @@ def test_too_few_queries_give_no_probability_above_one(n_queries: int) -> None:
     st.floats(0, 3),
     st.floats(0.01, 100),
 )
-def test_the_rarer_the_heavier(counts: list[int], n_queries: int, a: float, b: float) -> None:
+def test_rarer_candidates_weigh_more(counts: list[int], n_queries: int, a: float, b: float) -> None:
     found = inverse_propensity(torch.tensor(sorted(counts)), n_queries, Propensity(a, b))
     assert found.isfinite().all()
     assert (found >= 1).all()
@@ -65,16 +65,16 @@ def test_values_are_the_written_formulas() -> None:
     assert psn(judged, 3).item() == pytest.approx((1.5 / LOG3 + 3 / 2) / (discounts + 1 / 2))
 
 
-def test_without_propensities_it_says_what_it_needs() -> None:
+def test_missing_propensities_are_reported() -> None:
     for metric in (psp, psp_best, psn, psn_best):
         with pytest.raises(ValueError, match="inverse_propensity="):
             metric(judge(torch.tensor([[0]]), TRUTH), 1)
 
 
-def test_an_ideal_that_is_cut_short_is_refused() -> None:
+def test_a_k_beyond_the_ideal_is_refused() -> None:
     judged = judge(torch.tensor([[0, 1]]), TRUTH, inverse_propensity=WEIGHTS)
     for metric in (psp_best, psn, psn_best):
-        with pytest.raises(ValueError, match="does not tell that of k = 3"):
+        with pytest.raises(ValueError, match=r"k must be at most 2.*got 3"):
             metric(judged, 3)
 
 
@@ -121,8 +121,10 @@ def test_renaming_candidates_changes_nothing(
         moved[torch.tensor(names)] = weights
         before = judge_case(case, inverse_propensity=weights)
         after = judge_case(renamed, inverse_propensity=moved)
-        for value, best in PROPENSITY_METRICS.values():
-            for metric in (value, best or value):
+        scored = [metric for metric in METRICS.values() if metric.reads == "propensity"]
+        assert len(scored) == 4
+        for scored_metric in scored:
+            for metric in (scored_metric.value, scored_metric.best or scored_metric.value):
                 torch.testing.assert_close(metric(after, case.k), metric(before, case.k))
 
     check()
@@ -131,7 +133,7 @@ def test_renaming_candidates_changes_nothing(
 def test_equal_propensities_cancel(
     any_case: st.SearchStrategy[Any], judge_case: Callable[..., Judged]
 ) -> None:
-    """Then psp is hits over the most that there could be, whatever the propensity."""
+    """Psp is then hits divided by the largest possible number, whatever the propensity."""
 
     @settings(deadline=None)
     @given(any_case, st.floats(1, 50))
@@ -147,19 +149,19 @@ def test_equal_propensities_cancel(
     check()
 
 
-def test_a_and_b_are_read_from_text() -> None:
+def test_a_and_b_are_parsed() -> None:
     assert parse_propensity("0.6,2.6") == Propensity(A=0.6, B=2.6)
     assert parse_propensity(" .5, .4") == (0.5, 0.4)
 
 
 @pytest.mark.parametrize("text", ["", "1", "a,b", "1,2,3", "1;2", "1,"])
-def test_other_text_is_met_with_an_example(text: str) -> None:
-    with pytest.raises(UserError, match="not two numbers") as caught:
+def test_other_text_gets_an_example(text: str) -> None:
+    with pytest.raises(UserError, match="must be two numbers") as caught:
         parse_propensity(text)
     assert ".55,1.5" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["-1,1", "1,0", "1,-2", "nan,1", "1,nan", "inf,1", "1,inf"])
 def test_impossible_values_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="the propensity's A is"):
+    with pytest.raises(UserError, match="propensity needs A of at least 0 and B above 0"):
         parse_propensity(text)

@@ -1,4 +1,4 @@
-"""Recall by its formula and by a loop."""
+"""Recall equals its formula and a loop."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def test_value_is_the_written_formula() -> None:
     assert recall(judged, 3).item() == pytest.approx(2 / 3)
 
 
-def test_divides_by_all_positives_even_where_they_do_not_fit() -> None:
+def test_divides_by_all_positives_even_if_more_than_k() -> None:
     judged = judge(torch.tensor([[2, 0, 1, 5]]), TRUTH)
     assert recall(judged, 1).item() == pytest.approx(1 / 3)
 

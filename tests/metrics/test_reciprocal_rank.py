@@ -1,4 +1,4 @@
-"""Reciprocal rank by its formula and by a loop."""
+"""Reciprocal rank equals its formula and a loop."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Groups by frequency, by formula and by a loop; a truth of some candidates alone."""
+"""Frequency groups equal their formula and a loop; the truth of one group."""
 
 from fractions import Fraction
 
@@ -19,7 +19,7 @@ COUNTS = st.lists(st.integers(0, 9), max_size=30)
         ([6, 3, 3, 2, 2, 1, 1], [0, 1, 1, 2, 2, 2, 2]),
         ([1, 6, 0, 3, 2, 0, 3, 1, 2], [2, 0, 3, 1, 2, 3, 1, 2, 2]),  # in any order
         ([5, 5, 5, 5], [1, 1, 1, 1]),  # neither frequent nor rare
-        ([10, 1], [1, 2]),  # the middle of the first one's pairs lies in the second third
+        ([10, 1], [1, 2]),  # the middle of the first candidate's pairs is in the second third
         ([4, 1, 1, 1, 1, 1, 1], [0, 2, 2, 2, 2, 2, 2]),
         ([0, 0], [3, 3]),
         ([], []),
@@ -42,14 +42,14 @@ def test_groups_equal_a_loop(counts: list[int]) -> None:
 
 @settings(deadline=None)
 @given(COUNTS)
-def test_the_more_frequent_never_come_later(counts: list[int]) -> None:
+def test_more_frequent_candidates_are_never_in_a_later_group(counts: list[int]) -> None:
     groups = frequency_groups(torch.tensor(sorted(counts, reverse=True), dtype=torch.int64))
     assert (groups.diff() >= 0).all()
 
 
 @settings(deadline=None)
 @given(st.integers(2, 300))
-def test_without_ties_groups_hold_a_third_up_to_a_candidate(n: int) -> None:
+def test_without_ties_groups_hold_a_third_up_to_one_candidate(n: int) -> None:
     counts = torch.arange(1, n + 1)
     groups = frequency_groups(counts)
     for group in range(3):

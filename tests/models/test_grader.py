@@ -9,12 +9,12 @@ import torch
 from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, score_rows
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models import ranker
 from rankfold.models.grader import Grader, load, load_grader
-from rankfold.storage import folder as store
 from rankfold.types import Graded, Method, Model, Vocabulary
 
 
@@ -261,14 +261,14 @@ def test_an_unknown_method_is_told(
 
 def rewrite(path: Path, meta: dict[str, object], tensors: dict[str, torch.Tensor]) -> None:
     """The same folder with something else in it, and good checksums."""
-    folder = store.open_folder(path)
+    folder = storage.read(path)
     kept = ("method", "data_kind", "config", "notes", "sizes", "columns")
     told = {name: folder.manifest[name] for name in kept} | meta
-    files: dict[str, store.Content] = {
+    files: dict[str, storage.Content] = {
         "tensors": {**folder.tensors("tensors"), **tensors},
         "grades": folder.table("grades"),
     }
-    store.write(path, "model", told, files)
+    storage.write(path, "model", told, files)
 
 
 SCORES = torch.zeros(3, dtype=torch.float64)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index import INDEXES, files
+from rankfold.index import INDEXES, faiss_files
 from rankfold.index.kind import Kind
 from rankfold.index.measure import recalls
 from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as store
 from rankfold.tasks.update import extend, forget
 from rankfold.types import Interactions, Model, TopK, Vocabulary, from_pairs
 
@@ -56,13 +56,13 @@ def path(folder: Path, tmp_path: Path) -> Path:
 
 
 def named(path: Path) -> dict[str, Any]:
-    return dict(store.open_folder(path).manifest["files"])
+    return dict(storage.read(path).manifest["files"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) -> None:
     before, times = named(path), {p.name: p.stat().st_mtime_ns for p in path.iterdir()}
-    told = add_index(path, kind, recall=0.9, likeness=True)
+    told = add_index(path, kind, recall=0.9, similar=True)
     after = named(path)
     assert {name: after[name] for name in before} == before
     kept = [path / entry["file"] for entry in before.values()]
@@ -79,11 +79,12 @@ def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) ->
         assert (about["of"], about["measured_on"], about["target"]) == ("queries", 256, 0.9)
         assert told["likeness"]["of"] == "candidates"
     assert all(0.9 <= about["recall"][k] <= 1 for k in ("1", "10", "100"))
-    store.read(path, "model", full=True)
+    storage.read(path, "model", full=True)
     opened = rf.load(path)
     assert opened.about == about
     assert (
-        type(opened.searcher.index).__name__ == type(opened.searcher.likeness.served.index).__name__
+        type(opened.searcher.index).__name__
+        == type(opened.searcher.similar.measured.index).__name__
     )
     keys = list(range(M))
     near, exact = opened.search(keys), rf.load(path, "exact").search(keys)
@@ -103,10 +104,10 @@ def test_opened_is_what_was_built(path: Path, kind: str) -> None:
     candidates, vectors = drawn(2, N), drawn(3, 40)
     how = {"queries": drawn(1, 200), "target": 0.9, "seed": 0}
     built = INDEXES[kind].build(candidates, 2**30, **how)
-    store.write(path, "model", {}, built.files("index"))
+    storage.write(path, "model", {}, built.files("index"))
     opener = INDEXES[kind].open
     assert opener is not None
-    opened = opener(store.read(path, "model"), "index", built.about(), candidates, 2**30)
+    opened = opener(storage.read(path, "model"), "index", built.about(), candidates, 2**30)
     for k in (1, 10, 200):
         ours, theirs = opened.search(vectors, k), built.search(vectors, k)
         assert torch.equal(ours.ids, theirs.ids)
@@ -123,11 +124,11 @@ def test_codes_stay_in_their_file(path: Path) -> None:
 
 
 def test_a_new_index_replaces_the_old_one(path: Path) -> None:
-    add_index(path, "compressed", recall=0.9, likeness=True)
+    add_index(path, "compressed", recall=0.9, similar=True)
     assert {"index", "index_lists", "likeness", "likeness_lists"} <= named(path).keys()
     add_index(path, "inverted", recall=0.9)
     assert {name for name in named(path) if name.startswith(("index", "like"))} == {"index"}
-    assert "likeness" not in store.open_folder(path).manifest
+    assert "likeness" not in storage.read(path).manifest
     add_index(path, "exact")
     assert not any(name.startswith("index") for name in named(path))
     assert rf.load(path).about["kind"] == "exact"
@@ -137,19 +138,19 @@ def test_killed_in_between_leaves_the_old_folder(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_index(path, "inverted", recall=0.9)
-    before = (path / store.MANIFEST).read_bytes()
+    before = (path / storage.MANIFEST).read_bytes()
 
     def die(_index: object, file: Path) -> None:
         file.write_bytes(b"half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankfold.index.graph.write_to", die)
+    monkeypatch.setattr("rankfold.index.hnsw.write_to", die)
     with pytest.raises(KeyboardInterrupt):
         add_index(path, "hnsw", recall=0.5)
-    assert (path / store.MANIFEST).read_bytes() == before
+    assert (path / storage.MANIFEST).read_bytes() == before
     assert rf.load(path).about["kind"] == "inverted"
     assert {file.name for file in path.iterdir()} == {
-        store.MANIFEST,
+        storage.MANIFEST,
         *(entry["file"] for entry in named(path).values()),
     }
 
@@ -191,7 +192,7 @@ def test_adding_and_removing_queries_keeps_it_and_new_candidates_drop_it(tmp_pat
     for kept in (path, tmp_path / "copy"):
         assert named(kept)["index"] == entry
         assert rf.load(kept).about["kind"] == "inverted"
-        store.read(kept, "model", full=True)
+        storage.read(kept, "model", full=True)
     grown = extend(path, pl.DataFrame({"candidate": ["c999"], "size": [7]}))
     assert grown.model.notes["extended"][-1]["indexes_dropped"] == 1
     assert "index" not in named(path)
@@ -201,11 +202,11 @@ def test_adding_and_removing_queries_keeps_it_and_new_candidates_drop_it(tmp_pat
 @pytest.mark.parametrize("kind", ["hnsw", "compressed", "inverted"])
 def test_an_index_of_other_candidates_is_refused(path: Path, tmp_path: Path, kind: str) -> None:
     add_index(path, kind, recall=0.5)
-    folder = store.open_folder(path)
+    folder = storage.read(path)
     less = {**folder.tensors("tensors")}
     less["candidates"] = less["candidates"][:-1].clone()
-    kept = {name: folder.kept(name) for name in folder.manifest["files"]}
-    store.write(tmp_path / "forged", "model", folder.meta, {**kept, "tensors": less})
+    kept = {name: folder.reuse(name) for name in folder.manifest["files"]}
+    storage.write(tmp_path / "forged", "model", folder.meta, {**kept, "tensors": less})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(tmp_path / "forged").about  # noqa: B018
 
@@ -213,10 +214,10 @@ def test_an_index_of_other_candidates_is_refused(path: Path, tmp_path: Path, kin
 @pytest.mark.parametrize("kind", ["hnsw", "compressed"])
 def test_a_file_that_faiss_cannot_read_is_refused(path: Path, kind: str) -> None:
     add_index(path, kind, recall=0.5)
-    folder = store.open_folder(path)
-    kept = {name: folder.kept(name) for name in folder.manifest["files"]}
-    nonsense = store.Foreign("faiss", lambda file: file.write_bytes(b"no index" * 100))
-    store.write(path, "model", folder.meta, {**kept, "index": nonsense})
+    folder = storage.read(path)
+    kept = {name: folder.reuse(name) for name in folder.manifest["files"]}
+    nonsense = storage.ForeignFile("faiss", lambda file: file.write_bytes(b"no index" * 100))
+    storage.write(path, "model", folder.meta, {**kept, "index": nonsense})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(path).about  # noqa: B018
 
@@ -250,7 +251,7 @@ def test_without_queries_candidates_are_asked() -> None:
 
     assert build("inverted", drawn(2, N), target=0.9).about["of"] == "candidates"
     assert build("exact", drawn(2, N)).about["recall"] == {"1": 1.0, "10": 1.0, "100": 1.0}
-    with pytest.raises(UserError, match=r"a recall of 1.5 is wanted"):
+    with pytest.raises(UserError, match="`recall` must be above 0 and at most 1"):
         build("exact", drawn(2, N), target=1.5)
 
 
@@ -304,7 +305,7 @@ def test_what_has_no_use_for_an_index(tmp_path: Path, method: str) -> None:
 def test_old_versions_of_faiss_map_less(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag that it does not have is left out."""
     add_index(path, "hnsw", recall=0.5)
-    monkeypatch.delattr(files.faiss(), "IO_FLAG_MMAP_IFC")
+    monkeypatch.delattr(faiss_files.faiss(), "IO_FLAG_MMAP_IFC")
     assert len(rf.load(path).search([1]).keys[0]) == 10
 
 
@@ -313,7 +314,7 @@ def test_a_folder_that_is_not_ours_to_write_is_refused_before_building(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr("rankfold.models.index.build", None)
-    with pytest.raises(UserError, match="not yours to write"):
+    with pytest.raises(UserError, match="not writable"):
         add_index(path)
 
 

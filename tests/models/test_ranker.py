@@ -9,8 +9,8 @@ import torch
 from rankings import assert_same_keys
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 
 PAIRS = (
     ["ann", "ann", "bob", "bob", "cid", "cid", "dot"],
@@ -118,9 +118,9 @@ def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
 def test_a_forged_folder_is_refused(ranker: rf.Ranker, tmp_path: Path, lacking: str) -> None:
     """Checksums that are right do not make a folder a model."""
     ranker.save(tmp_path / "model")
-    folder = store.open_folder(tmp_path / "model")
+    folder = storage.read(tmp_path / "model")
     meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files", lacking)}
-    store.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
+    storage.write(tmp_path / "forged", "model", meta, {"tensors": {"queries": torch.zeros(1, 1)}})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(tmp_path / "forged")
 

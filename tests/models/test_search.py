@@ -126,7 +126,7 @@ def test_likeness_is_the_cosine_and_made_once(searcher: Searcher) -> None:
         right = sorted(left, key=lambda c, asked=asked: -float(cosines[asked, c]))[:2]
         assert found.ids[row].tolist() == right
         torch.testing.assert_close(found.scores[row], cosines[asked, right])
-    assert searcher.likeness is searcher.likeness
+    assert searcher.similar is searcher.similar
 
 
 @pytest.mark.parametrize("budget", [1, 2**30])
@@ -194,7 +194,7 @@ def test_own_search_is_evaluated_and_predicts(tmp_path: Path) -> None:
     assert lists["candidate"].to_list() == [key for row in keys for key in row]
 
 
-def test_own_search_says_when_it_knows_no_likeness() -> None:
+def test_own_search_has_no_similar_candidates() -> None:
     ranker = rf.fit("neighbours", PAIRS)
     with pytest.raises(UserError, match="neighbours knows no likeness") as caught:
         ranker.search(candidates=["tea"])

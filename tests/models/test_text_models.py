@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.data.build.tokens import tokenise
 from rankfold.errors import UserError
 from rankfold.index import INDEXES
-from rankfold.index.ann import Approximate
 from rankfold.index.exact import Exact
+from rankfold.index.inverted import Inverted
 from rankfold.methods import METHODS
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher
-from rankfold.storage import folder as store
 from rankfold.tasks.evaluate import score
 from rankfold.tasks.predict import predict
 from rankfold.tasks.update import extend, fit_and_add, forget
@@ -377,7 +377,7 @@ def forged(
 ) -> None:
     """A model folder with other content but right checksums."""
     ranker.save(path / "model")
-    folder = store.open_folder(path / "model")
+    folder = storage.read(path / "model")
     meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files")}
     files: dict[str, Any] = {
         name: folder.tensors(name) for name in ("tensors", "seen", "texts") if name in folder
@@ -385,7 +385,7 @@ def forged(
     files |= {name: folder.table(name) for name in ("queries", "candidates")}
     files["tokenizer"] = folder.text("tokenizer")
     change(files, meta)
-    store.write(path / "forged", "model", meta, files)
+    storage.write(path / "forged", "model", meta, files)
 
 
 def _put(name: str, key: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
@@ -493,12 +493,12 @@ def test_models_of_bags_answer_for_known_queries_alone(data: Dataset, tmp_path: 
 def test_an_approximate_index_finds_what_the_exact_one_does(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankfold.index.ann.SMALL", 0)
+    monkeypatch.setattr("rankfold.index.inverted.MIN_CANDIDATES", 0)
     for method in ("words", "sums"):
         exact = rf.fit(method, data)
         near = replace(exact, index="auto")
         keys = data.queries.keys.to_list()
-        assert isinstance(near.searcher.index, Approximate)
+        assert isinstance(near.searcher.index, Inverted)
         assert isinstance(exact.searcher.index, Exact)
         assert near.search(keys, k=3).keys == exact.search(keys, k=3).keys
         results = [rf.evaluate(exact, data, metrics="ndcg@3", index=index) for index in INDEXES]
@@ -572,5 +572,5 @@ def test_lists_that_could_not_be_put_anywhere_are_refused_before_the_input_is_re
     ranker: Ranker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
-    with pytest.raises(UserError, match=f"{tmp_path} is not yours to write into"):
+    with pytest.raises(UserError, match=f"{tmp_path} is not writable"):
         predict(ranker, tmp_path / "nowhere.csv", tmp_path / "out.parquet")

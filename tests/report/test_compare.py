@@ -145,7 +145,7 @@ def test_the_table_is_sorted_with_the_best_bold_ties_marked_and_errors_last() ->
     assert rows[1].count("tied") == 4
     assert rows[2].count("tied") == 0
     assert "<b>0.5118</b>" in rows[3]  # coverage, which has no test
-    assert "failed: there is not enough memory" in rows[5]
+    assert "failed: not enough memory" in rows[5]
     assert 'class="error"' in rows[5]
 
 

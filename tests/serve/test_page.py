@@ -53,7 +53,7 @@ def fit_table(
     with (home / f"{name}.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     if how:
-        how = {**how, "format": "features", "grade": "grade"}
+        how = {**how, "format": "features", "grade_column": "grade"}
     data = rf.prepare(home / f"{name}.csv", out=home / f"{name}-data", **how)
     rf.fit(method, data, **settings).save(home / name)
 

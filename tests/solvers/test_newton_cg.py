@@ -16,7 +16,7 @@ from rankfold.solvers.newton_cg import (
     Iterate,
     Limits,
     Params,
-    Problem,
+    RankingLoss,
     Vectors,
     flatten,
     gauss_newton_product,
@@ -79,8 +79,8 @@ ENCODERS = [(tables, as_they_are), (mlp, through_mlp)]
 
 def problem_of(
     encode: Callable[[Params], Vectors], params: Params, rows: Interactions, reg: float = REG
-) -> Problem:
-    return Problem(lambda v: encode(unflatten(v, params)), rows, rows.transpose(), reg)
+) -> RankingLoss:
+    return RankingLoss(lambda v: encode(unflatten(v, params)), rows, rows.transpose(), reg)
 
 
 def planted(m: int = 60, n: int = 50, groups: int = 4) -> Interactions:
@@ -363,10 +363,10 @@ def test_a_singular_matrix_is_damped() -> None:
     assert last.gradient_norm < 1e-2
 
 
-def test_a_start_that_is_no_number_is_refused() -> None:
+def test_start_with_nan_is_refused() -> None:
     params = tables(9, 7)
     params["p"][1, 0] = torch.nan
-    with pytest.raises(UserError, match="loss at the start is nan"):
+    with pytest.raises(UserError, match="loss at the start must be a finite number, got nan"):
         next(newton_cg(as_they_are, params, random_rows(1)[0], REG))
 
 

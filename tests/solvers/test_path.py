@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.solvers.path import QUERIES, Point, path_scores, queries_at_once
+from rankfold.solvers.path import MAX_QUERIES, Point, path_scores, queries_at_once
 from rankfold.types import Interactions, from_pairs
 
 M, N, K = 5, 9, 6
@@ -74,11 +74,11 @@ def test_scores_are_the_direct_product(
 
 @pytest.mark.parametrize("n_points", [1, 9])
 def test_queries_come_some_at_a_time_and_fewer_where_memory_is_short(n_points: int) -> None:
-    parts = parts_of(2 * QUERIES + 3)
+    parts = parts_of(2 * MAX_QUERIES + 3)
     points = [Point(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
     plenty, short = found(parts, points), found(parts, points, memory_budget=70_000)
     for point in points:
-        assert [len(block) for block in plenty[point]] == [QUERIES, QUERIES, 3]
+        assert [len(block) for block in plenty[point]] == [MAX_QUERIES, MAX_QUERIES, 3]
         assert len(short[point]) > 3
         for blocks in (plenty[point], short[point]):
             torch.testing.assert_close(torch.cat(blocks)[:, :N], directly(point, *parts))

@@ -59,7 +59,7 @@ def test_what_was_made_for_inference_can_be_written_to(*, inference: bool) -> No
 
 
 def test_a_sweep_by_several_threads_is_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "ENTRIES", {"cpu": 64})  # blocks of 64 rows
+    monkeypatch.setattr(pairs, "BLOCK_ENTRIES", {"cpu": 64})  # blocks of 64 rows
     rng = torch.Generator().manual_seed(0)
     queries, candidates = (torch.randint(0, n, (4000,), generator=rng) for n in (300, 200))
     rows = from_pairs(queries, candidates, None, (300, 200))

@@ -300,7 +300,7 @@ def test_propensities_default_to_the_papers_and_are_told_only_where_used() -> No
     plain = rf.evaluate(ranker, data, metrics="ndcg@3", propensity=(1.0, 1.0))
     assert plain.propensity is None
     assert "propensity" not in plain.to_json()
-    with pytest.raises(UserError, match="the propensity's A is 1 and B 0"):
+    with pytest.raises(UserError, match="got A = 1, B = 0"):
         rf.evaluate(ranker, data, propensity=(1.0, 0.0))
 
 

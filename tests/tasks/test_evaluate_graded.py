@@ -209,7 +209,7 @@ def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> N
             "y": [number * 37 % 200 // 70 for number in range(200)],
         }
     )
-    how = {"format": "features", "grade": "y"}
+    how = {"format": "features", "grade_column": "y"}
     first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
     ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
     grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
@@ -331,11 +331,11 @@ def test_columns_that_are_missing_are_told(
 
 def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Dataset) -> None:
     columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
-    told = [{"column": "dose", "why": "'x' (new.csv:17) is no number"}]
+    told = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
     other = replace(data, columns=columns, summary={"doubtful": told})
     with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
         evaluate(grader, other)
-    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is no number"
+    assert caught.value.hint == "prepare says: 'x' (new.csv:17) is not a number"
 
 
 # ---------------------------------------------------------------------------------- refusals

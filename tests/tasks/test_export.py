@@ -13,7 +13,7 @@ from rankings import assert_same_keys
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.index.build import build
-from rankfold.index.plain import write_plain
+from rankfold.index.faiss_export import export_faiss
 from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker, Ranking, load
 from rankfold.tasks.export import export
@@ -74,7 +74,7 @@ def test_every_kind_becomes_one_of_faiss(kind: str, tmp_path: Path) -> None:
     rng = torch.Generator().manual_seed(0)
     candidates = torch.randn(3000, 6, generator=rng)
     index = build(kind, candidates, target=0.9).index
-    about = write_plain(index, candidates, tmp_path / "index.faiss")
+    about = export_faiss(index, candidates, tmp_path / "index.faiss")
     found = faiss.read_index(str(tmp_path / "index.faiss"))
     assert about["kind"] == name
     if "lists" in about:

@@ -16,7 +16,7 @@ import torch
 from linear_grades import COLUMNS, NAMES, random_rows
 
 import rankfold as rf
-from rankfold.cli.fit import describe_choice
+from rankfold.cli.fit import describe_step
 from rankfold.errors import UserError
 from rankfold.interrupts import interrupt
 from rankfold.tasks import fit
@@ -105,7 +105,7 @@ def test_a_refit_in_passes_has_the_score_of_its_fit(data: Dataset) -> None:
     scores = [entry["score"] for entry in notes["history"] if "score" in entry]
     assert len(scores) == 1
     assert validated(notes) == scores[0]
-    assert f"{scores[0]:.4f}" in describe_choice(notes, {}, "ndcg@10")
+    assert f"{scores[0]:.4f}" in describe_step(notes, "ndcg@10")
 
 
 @pytest.mark.parametrize("rows", [TELLING - 1, TELLING])
@@ -124,7 +124,7 @@ def test_few_rows_of_validation_do_not_choose_an_epoch(rows: int, tmp_path: Path
         chosen = rows == TELLING or bool(more)
         assert (notes["chosen"], notes["is_chosen"]) == (best if chosen else 8, chosen)
         assert validated(notes) == scores[notes["chosen"]]
-        said = describe_choice(notes, {}, "auc")
+        said = describe_step(notes, "auc")
         assert said.startswith(f"step {notes['chosen']}, ")
         assert f"{validated(notes):.4f}" in said
         assert ("few rows to choose by" in said) == (not chosen)
@@ -179,8 +179,8 @@ def test_tables_and_matrices_are_fitted_as_they_are() -> None:
         ("ials", {"metric": "coverage@10"}, "cannot validate by coverage@10"),
         ("ials", {"resume": True}, "nothing to resume"),
         ("ials", {"seed": -1}, "seed is -1"),
-        ("ials", {"seed": 2**70}, "seed cannot be"),
-        ("ials", {"seed": "x"}, "seed cannot be 'x'"),
+        ("ials", {"seed": 2**70}, "`seed` must be a whole number"),
+        ("ials", {"seed": "x"}, "`seed` must be a whole number, got 'x'"),
         ("ials", {"validation_queries": 0}, "validation_queries is 0"),
         ("ials", {"metric": "popularity@10"}, "cannot validate by popularity@10"),
         ("ials", {"metric": "psp@5"}, "cannot validate by psp@5"),

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import histories
-from rankfold.storage import folder
 from rankfold.tasks.update import extend, fit_and_add, forget
 from rankfold.types import Dataset, Interactions
 
@@ -493,7 +493,7 @@ def test_a_model_is_fitted_once_and_then_added_to(home: Path) -> None:
 def test_a_model_of_another_fit_is_left_alone(home: Path) -> None:
     out = home / "model"
     rf.fit("sums", home / "data", out=out)
-    before = folder.open_folder(out).manifest
+    before = storage.read(out).manifest
     for method, data, message in (
         ("popularity", "data", "was fitted by sums, not by popularity"),
         ("sums", "more", "was fitted on other data than .*more"),
@@ -503,7 +503,7 @@ def test_a_model_of_another_fit_is_left_alone(home: Path) -> None:
         assert "nothing was changed" in caught.value.hint
     with pytest.raises(UserError, match="is a data folder"):
         fit_and_add("sums", home / "data", home / "more", home / "more")
-    assert folder.open_folder(out).manifest == before
+    assert storage.read(out).manifest == before
 
 
 def test_what_cannot_be_added_is_told_before_a_fit(

@@ -123,7 +123,7 @@ def test_divergence_is_told_with_its_place(bad: float) -> None:
         UserError, match=r"^the loss became (nan|inf) at batch 2 of epoch 2"
     ) as told:
         list(steps)
-    assert told.value.hint == "lower lr (it is 0.25), or set clip=1"
+    assert told.value.hint == "lower lr, now 0.25, or set clip=1"
 
 
 def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.training import optimisers, row_adam
-from rankfold.training.row_adam import BETAS, SMALLEST, RowAdam
+from rankfold.training.row_adam import BETAS, EPSILON, RowAdam
 
 
 def by_loops(start: Tensor, gradients: list[dict[int, Tensor]], lr: float) -> Tensor:
@@ -18,7 +18,7 @@ def by_loops(start: Tensor, gradients: list[dict[int, Tensor]], lr: float) -> Te
             times[row] += 1
             momentum[row] = first * momentum[row] + (1 - first) * grad
             squares[row] = second * squares[row] + (1 - second) * (grad @ grad) / len(grad)
-            size = (squares[row] / (1 - second ** times[row])).sqrt() + SMALLEST
+            size = (squares[row] / (1 - second ** times[row])).sqrt() + EPSILON
             table[row] -= lr * momentum[row] / (1 - first ** times[row]) / size
     return table
 
@@ -30,9 +30,9 @@ def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
     )
 
 
-@pytest.mark.parametrize("at_once", [2, row_adam.AT_ONCE])
-def test_it_is_the_written_formula(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_adam, "AT_ONCE", at_once)
+@pytest.mark.parametrize("row_block", [2, row_adam.ROW_BLOCK])
+def test_it_is_the_written_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_adam, "ROW_BLOCK", row_block)
     start = torch.randn(7, 4, dtype=torch.float64)
     steps = [
         {int(row): torch.randn(4, dtype=torch.float64) for row in torch.randperm(7)[:3]}

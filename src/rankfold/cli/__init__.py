@@ -27,9 +27,8 @@ from rankfold.cli import (
     tune,
     verify,
 )
-from rankfold.distributed.heartbeat import say
-from rankfold.errors import UserError
-from rankfold.interrupts import INTERRUPTED, SAID
+from rankfold.errors import UserError, format_error
+from rankfold.interrupts import INTERRUPTED, MESSAGE
 
 COMMANDS = {
     "demo": demo,
@@ -59,7 +58,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            sys.stderr.write(SAID)
+            sys.stderr.write(MESSAGE)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -98,7 +97,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        sys.stderr.write(say(str(error), error.hint))
+        sys.stderr.write(format_error(str(error), error.hint))
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()

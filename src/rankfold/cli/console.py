@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankfold import storage
 from rankfold.errors import printable
-from rankfold.storage.json_text import as_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    sys.stdout.write(as_json(document))
+    sys.stdout.write(storage.to_json(document))
 
 
 @contextmanager

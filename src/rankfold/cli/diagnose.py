@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rankfold import storage
 from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
 from rankfold.errors import UserError
-from rankfold.storage.json_text import as_json
 
 
 def command(
@@ -37,7 +37,6 @@ def command(
     """
     from rankfold.config import parse_words
     from rankfold.report.curves import curves_svg
-    from rankfold.storage.folder import put
     from rankfold.tasks.diagnose import diagnose, find_diagnosis
 
     say = console(quiet=quiet or json)
@@ -47,9 +46,9 @@ def command(
     _check_folder(out)
     with progress(quiet=quiet or json) as tell:
         found = diagnose(name, data, options, method=method, seed=seed, progress=tell)
-    put(out / f"{name}.json", as_json(found.details, indent=1))
+    storage.write_text(out / f"{name}.json", storage.to_json(found.details, indent=1))
     for stem, chart in found.charts.items():
-        put(out / f"{stem}.svg", curves_svg(chart))
+        storage.write_text(out / f"{stem}.svg", curves_svg(chart))
     if json:
         print_json(found.details)
         return

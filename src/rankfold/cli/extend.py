@@ -7,7 +7,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Quiet, console, print_json
 from rankfold.cli.info import describe_dropped
-from rankfold.errors import counted
+from rankfold.errors import pluralize
 
 
 def command(
@@ -49,7 +49,7 @@ def command(
         hint = f"its index was dropped: `rankfold index {model}` builds one of all candidates"
         out.print(f"  {hint}", style="yellow")
     if entry["left_out"]:
-        rows = counted(entry["left_out"], "row")
+        rows = pluralize(entry["left_out"], "row")
         out.print(f"  {rows} of {table} could not be used", style="yellow")
         describe_dropped(entry.get("dropped", []), out)
     if entry.get("without_words"):

@@ -75,7 +75,7 @@ def command(
 ) -> None:
     """Learn a model from prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
-    from rankfold.distributed.collectives import connect
+    from rankfold.distributed.connection import connect
     from rankfold.errors import UserError
     from rankfold.tasks.fit import find_method, fit
     from rankfold.tasks.update import exists, fit_and_add
@@ -126,24 +126,15 @@ def command(
         return
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
-    say.print(f"{out}: {method}, {describe_choice(notes, ranker.model.config, notes['metric'])}")
+    choice = find_method(method).describe(ranker.model) or describe_step(notes, notes["metric"])
+    say.print(f"{out}: {method}, {choice}")
 
 
-def describe_choice(notes: Mapping[str, Any], config: Mapping[str, Any], metric: str) -> str:
-    """What was kept, and why, for people."""
+def describe_step(notes: Mapping[str, Any], metric: str) -> str:
+    """The step whose model was kept, and why, in words."""
     from rankfold.training.history import validated
 
     score = validated(notes)
-    if "chosen_by" in notes:
-        names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
-        chosen = ", ".join(f"{name} {config[name]:g}" for name in names)
-        tried = f" from {len(notes['path'])} points" if "path" in notes else ""
-        return f"chosen by {notes['chosen_by']}{tried}: {chosen}"
-    if notes.get("mixes"):
-        best = max(notes["mixes"], key=lambda mix: float(mix["score"]))
-        chosen = ", ".join(f"{name} {value:g}" for name, value in best.items() if name != "score")
-        tried = f"{len(notes['mixes'])} mixes, validation {metric} {best['score']:.4f}"
-        return f"chosen from {tried}: {chosen}"
     if score is not None:
         few = "" if notes.get("is_chosen", True) else ", the last: few rows to choose by"
         return f"step {notes['chosen']}{few}, validation {metric} {score:.4f}"

@@ -23,8 +23,8 @@ def command(
     recall: Annotated[
         float, typer.Option(help="The share of the best candidates to find.", metavar="SHARE")
     ] = 0.98,
-    likeness: Annotated[
-        bool, typer.Option(help="Also one for candidates like others, by cosine.")
+    similar: Annotated[
+        bool, typer.Option(help="Also build one for similar candidates, by cosine.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
     json: AsJson = False,
@@ -34,7 +34,7 @@ def command(
     from rankfold.models.index import add_index
 
     with progress(quiet=quiet or json) as tell:
-        built = add_index(model, kind, recall=recall, likeness=likeness, seed=seed, progress=tell)
+        built = add_index(model, kind, recall=recall, similar=similar, seed=seed, progress=tell)
     if json:
         print_json({"model": str(model), **built})
         return

@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, console, print_json
 from rankfold.cli.index import describe_index
-from rankfold.errors import UserError, counted
+from rankfold.errors import UserError, pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,9 +27,9 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Tell what a data, model or checkpoint folder holds."""
-    from rankfold.storage import folder as store
+    from rankfold import storage
 
-    manifest = dict(store.open_folder(folder).manifest)
+    manifest = dict(storage.read(folder).manifest)
     if plot is not None:
         _plot(manifest, folder, plot)
     if json:
@@ -113,7 +113,7 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
     names = summary["grade_names"]
     rows = ", ".join(f"{name} {part['rows']:,}" for name, part in parts.items())
     n_rows = sum(part["rows"] for part in parts.values())
-    out.print(f"  {counted(n_rows, 'row')} of {len(names)} grades")
+    out.print(f"  {pluralize(n_rows, 'row')} of {len(names)} grades")
     out.print(f"  split: {rows}")
     for name in ("validation", "test"):
         if parts[name]["rows"] == 0:
@@ -138,7 +138,7 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
 
 
 def _columns(numbers: int, categories: int) -> str:
-    return f"{counted(numbers, 'number')}, {counted(categories, 'category', 'categories')}"
+    return f"{pluralize(numbers, 'number')}, {pluralize(categories, 'category', 'categories')}"
 
 
 def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
@@ -179,7 +179,7 @@ def _describe_texts(entry: dict[str, Any], out: Console) -> None:
 def _describe_dropped(what: str, entries: list[dict[str, Any]], out: Console) -> None:
     for entry in entries:
         first = ", ".join(entry["first"])
-        rows = counted(entry["rows"], "row")
+        rows = pluralize(entry["rows"], "row")
         out.print(f"  {what}: {rows} dropped for {entry['why']} ({first})")
 
 

@@ -1,54 +1,64 @@
-"""``rankfold methods``: what can be fitted, on which data, with which settings."""
+"""``rankfold methods``: the methods, the data they take, and their settings."""
 
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankfold.cli.console import AsJson, console, print_json, print_table
 
+if TYPE_CHECKING:
+    from rankfold.types import Method
+
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="One of them, with its settings.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A method, to list its settings. Default: all methods.")
+    ] = None,
     *,
     json: AsJson = False,
 ) -> None:
     """List the methods, or the settings of one."""
-    from dataclasses import fields
-
     from rankfold.methods import METHODS
     from rankfold.tasks.fit import find_method
 
-    shown = METHODS if name is None else {name: find_method(name)}
-    rows: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "summary": method.summary,
-            "data_kind": method.data_kind,
-            "paper": method.paper,
-            "config": {field.name: field.default for field in fields(method.config)},
-        }
-        for name, method in shown.items()
-    ]
     if json:
-        print_json({"methods": rows})
-        return
+        shown = METHODS if name is None else {name: find_method(name)}
+        print_json({"methods": [_as_data(key, method) for key, method in shown.items()]})
+    elif name is None:
+        _print_methods(METHODS)
+    else:
+        _print_settings(name, find_method(name))
+
+
+def _as_data(name: str, method: "Method") -> dict[str, Any]:
+    """A method with its defaults (``config``) and all about its settings (``settings``)."""
+    from rankfold.config import describe_settings
+
+    settings = describe_settings(method.config)
+    return {
+        "name": name,
+        "summary": method.summary,
+        "data_kind": method.data_kind,
+        "paper": method.paper,
+        "config": {key: setting["default"] for key, setting in settings.items()},
+        "settings": settings,
+    }
+
+
+def _print_methods(methods: "dict[str, Method]") -> None:
+    lines = [[name, method.data_kind, method.summary] for name, method in methods.items()]
     out = console()
-    if name is None:
-        lines = [[row["name"], row["data_kind"], row["summary"]] for row in rows]
-        print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
-        out.print("`rankfold methods NAME` lists the settings of one")
-        return
-    out.print(f"{name}: {rows[0]['summary']}; takes {rows[0]['data_kind']}")
-    kinds = get_type_hints(shown[name].config)
-    lines = [[key, str(value), _values(kinds[key])] for key, value in rows[0]["config"].items()]
-    print_table("settings", ["name", "default", "values"], lines, out, left=3)
+    print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
+    out.print("`rankfold methods NAME` lists the settings of one")
 
 
-def _values(kind: Any) -> str:
-    """What a setting takes, for people."""
-    if get_origin(kind) is Literal:
-        return ", ".join(map(str, get_args(kind)))
-    if get_args(kind):
-        return " or ".join(_values(one) for one in get_args(kind))
-    names = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
-    return names.get(kind, "text")
+def _print_settings(name: str, method: "Method") -> None:
+    from rankfold.config import describe_settings, describe_values
+
+    out = console()
+    out.print(f"{name}: {method.summary}; takes {method.data_kind}")
+    lines = []
+    for key, setting in describe_settings(method.config).items():
+        default = "none" if setting["default"] is None else str(setting["default"])
+        lines.append([key, default, describe_values(method.config, key), setting["help"]])
+    print_table("settings", ["name", "default", "values", "meaning"], lines, out, left=4)

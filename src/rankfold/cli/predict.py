@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
 from rankfold.cli.info import describe_dropped
-from rankfold.errors import counted
+from rankfold.errors import pluralize
 
 K = 10
 FPR = 0.01
@@ -94,6 +94,6 @@ def describe(done: Mapping[str, Any]) -> str:
     }
     told = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
     if n := done["left_out"]:
-        told.append(f"{counted(n, 'row')} that could not be used")
+        told.append(f"{pluralize(n, 'row')} that could not be used")
     words = ("query", "queries") if "unknown" in done else ("row",)
-    return "; ".join([counted(done["queries"], *words), *told])
+    return "; ".join([pluralize(done["queries"], *words), *told])

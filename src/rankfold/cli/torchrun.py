@@ -27,38 +27,37 @@ def run(call: Callable[[], None]) -> NoReturn:
 
 def _run(call: Callable[[], None], heard: TextIO) -> int:
     """The exit code."""
-    from rankfold.distributed import collectives
-    from rankfold.distributed.heartbeat import say
-    from rankfold.errors import UserError
+    from rankfold.distributed import connection
+    from rankfold.errors import UserError, format_error
 
     try:
-        rank = collectives.connect().rank
+        rank = connection.connect().rank
         if rank > 0:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
         try:
             _call(call, rank)
         except SystemExit as left:
             if left.code:  # it was said
-                collectives.abandon(left)
+                connection.abort(left)
                 return left.code if isinstance(left.code, int) else 1
-        collectives.close()
+        connection.close()
     except UserError as error:
-        if collectives.abandon(error):
-            heard.write(say(str(error), error.hint))
+        if connection.abort(error):
+            heard.write(format_error(str(error), error.hint))
         return int(getattr(error, "code", 2))
     except Exception as error:
-        if collectives.abandon(error):
+        if connection.abort(error):
             traceback.print_exc(file=heard)
         return 1
     return 0
 
 
 def _call(call: Callable[[], None], rank: int) -> None:
-    from rankfold.distributed.collectives import stand_aside
+    from rankfold.distributed.connection import work_alone
 
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if command not in TOGETHER:
-        stand_aside()
+        work_alone()
         if rank > 0:
             return
     call()

@@ -12,9 +12,9 @@ def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR")], *, json: AsJson = False
 ) -> None:
     """Compare every file of a folder with its checksum."""
-    from rankfold.storage import folder as store
+    from rankfold import storage
 
-    manifest = store.open_folder(folder, full=True).manifest
+    manifest = storage.read(folder, full=True).manifest
     if json:
         print_json({"folder": str(folder), "kind": manifest["kind"], "good": True})
     else:

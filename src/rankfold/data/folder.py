@@ -12,10 +12,10 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.build.tokens import n_tokens
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.types import (
     Columns,
     Comm,
@@ -35,7 +35,7 @@ SIDES = {"query": "queries", "candidate": "candidates"}
 
 def save(data: Dataset, path: Path, shards: int = 1) -> None:
     """Write prepared data; pairs and query texts in ``shards`` files, by contiguous queries."""
-    files: dict[str, store.Content] = {}
+    files: dict[str, storage.Content] = {}
     for name in PARTS:
         if (part := getattr(data, name)) is not None:
             files |= _in_shards(name, part, shards)
@@ -62,12 +62,12 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
         meta["columns"] = data.columns.to_json()
     if shards > 1:
         meta["shards"] = shards
-    store.write(path, "data", meta, files)
+    storage.write(path, "data", meta, files)
 
 
 def _in_shards(
     name: str, part: Interactions | Graded | Texts, shards: int
-) -> dict[str, store.Content]:
+) -> dict[str, storage.Content]:
     """The content of a part by file name: one file, or several that are numbered."""
     if shards == 1:
         return {name: to_tensors(part)}
@@ -95,12 +95,12 @@ def load(path: str | Path, comm: Comm = SINGLE_PROCESS) -> Dataset:
     Each of several processes gets the pairs, texts and features of its own queries, or its share of
     the graded rows of each split. Graded rows, and pairs from one file, are memory-mapped.
     """
-    folder = store.read(Path(path), "data")
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "data")
+    with storage.check_contents(folder.path):
         return _dataset(folder, comm)
 
 
-def _dataset(folder: store.Folder, comm: Comm) -> Dataset:
+def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
     graded = meta["data_kind"] == "graded"
@@ -185,7 +185,7 @@ def _shards(meta: Mapping[str, Any]) -> int:
     return shards
 
 
-def _pairs(folder: store.Folder, name: str, n_candidates: int, held: HeldQueries) -> Interactions:
+def _pairs(folder: storage.Folder, name: str, n_candidates: int, held: HeldQueries) -> Interactions:
     parts = []
     for file, size, start, stop in held.files(name):
         content = from_tensors(folder.tensors(file), n_candidates)
@@ -209,7 +209,7 @@ def _join_offsets(offsets: Sequence[Tensor]) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _query_texts(folder: store.Folder, held: HeldQueries) -> Texts | None:
+def _query_texts(folder: storage.Folder, held: HeldQueries) -> Texts | None:
     if held.file("query_texts") not in folder:
         return None
     parts = []
@@ -231,7 +231,7 @@ def _rows(features: Features, rows: tuple[int, int]) -> Features:
 
 
 def _features(
-    folder: store.Folder, side: str, n: int, rows: tuple[int, int] | None = None
+    folder: storage.Folder, side: str, n: int, rows: tuple[int, int] | None = None
 ) -> Features | None:
     name = f"{side}_features"
     if name not in folder:
@@ -244,7 +244,7 @@ def _features(
     return features if rows in (None, (0, n)) else _rows(features, rows or (0, n))
 
 
-def texts_of(folder: store.Folder, name: str, n: int) -> Texts | None:
+def texts_of(folder: storage.Folder, name: str, n: int) -> Texts | None:
     """The texts of n rows, if there are any; ``integrity`` checks their content."""
     if name not in folder:
         return None
@@ -256,7 +256,7 @@ def texts_of(folder: store.Folder, name: str, n: int) -> Texts | None:
     return texts
 
 
-def tokenizer_of(folder: store.Folder) -> str | None:
+def tokenizer_of(folder: storage.Folder) -> str | None:
     """The tokenizer, if there is one; it is checked since the folder may come from elsewhere."""
     if TOKENIZER not in folder:
         return None
@@ -265,13 +265,13 @@ def tokenizer_of(folder: store.Folder) -> str | None:
         size = n_tokens(text)
     except ValueError as error:
         file = folder.manifest["files"][TOKENIZER]["file"]
-        raise store.damaged(folder.path, f"{file} is {error}") from error
+        raise storage.damaged(folder.path, f"{file} is {error}") from error
     if size != folder.manifest["n_tokens"]:
         raise ValueError(f"the tokenizer has {size:,} tokens")
     return text
 
 
-def vocabulary(folder: store.Folder, name: str, size: int, *, texts: bool = False) -> Vocabulary:
+def vocabulary(folder: storage.Folder, name: str, size: int, *, texts: bool = False) -> Vocabulary:
     """The keys and, optionally, the texts beside them; both are read on first use."""
 
     def words() -> pl.Series | None:

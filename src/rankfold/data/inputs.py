@@ -221,8 +221,8 @@ def check_tables(options: Preparation) -> None:
         table = getattr(options, f"{side}_{what}")
         if table is not None:
             check_source(table, what)
-    with_texts = (options.query_texts, options.candidate_texts) != (None, None)
-    if options.format == "texts" or with_texts:
+    texts = (options.query_texts, options.candidate_texts)
+    if options.format == "texts" or any(table is not None for table in texts):
         tokens.check_library()
 
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data import folder
 from rankfold.data.assemble import assemble
 from rankfold.data.build import graded
@@ -17,7 +17,6 @@ from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
 from rankfold.data.read.reading import Reading
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.storage import folder as store
 from rankfold.types import Comm, Dataset, Progress, silent
 
 
@@ -32,7 +31,7 @@ def prepare(
     chosen = config.build(Preparation, options)
     check_tables(chosen)
     if out is not None:
-        store.check_writable(Path(out), "data")
+        storage.check_writable(Path(out), "data")
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         data = _build(inputs, chosen, Reading(Path(scratch), progress=progress))
     if out is None:

@@ -1,1 +1,1 @@
-"""The processes of a run: one by default, several under torchrun."""
+"""Collectives, heartbeat and connection of the processes of a run; one process by default."""

@@ -1,16 +1,16 @@
-"""Where the best candidates are found: ``exact`` is the reference for whatever is faster."""
+"""Search by inner product: ``exact`` is the reference for the approximate kinds."""
 
-from rankfold.index.ann import build_inverted, open_inverted
 from rankfold.index.choose import build_chosen
 from rankfold.index.compressed import build_compressed, open_compressed
 from rankfold.index.exact import build_exact, open_exact
-from rankfold.index.graph import build_graph, open_graph
+from rankfold.index.hnsw import build_hnsw, open_hnsw
+from rankfold.index.inverted import build_inverted, open_inverted
 from rankfold.index.kind import Kind
 
 INDEXES = {
     "exact": Kind(build_exact, open_exact),
     "inverted": Kind(build_inverted, open_inverted),
-    "hnsw": Kind(build_graph, open_graph),
+    "hnsw": Kind(build_hnsw, open_hnsw),
     "compressed": Kind(build_compressed, open_compressed),
-    "auto": Kind(build_chosen, None),  # becomes one of the others
+    "auto": Kind(build_chosen, None),  # builds one of the others
 }

@@ -1,29 +1,29 @@
-"""The kind of index that suits some candidates."""
+"""The kind of index to use for given candidates."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index.ann import build_inverted, lists_pay
 from rankfold.index.compressed import build_compressed
 from rankfold.index.exact import build_exact
-from rankfold.index.kind import Saveable
+from rankfold.index.inverted import build_inverted, lists_are_faster
+from rankfold.index.kind import SavableIndex
 
-LARGEST_COPY = 2**32  # bytes: an inverted file holds the vectors again, in half precision
+MAX_COPY_BYTES = 2**32  # an inverted file holds a copy of the vectors in half precision
 
 
 def choose_kind(candidates: Tensor, target: float) -> str:
-    """Exact where candidates are few, or none may be missed; codes where a copy is too large."""
-    if target >= 1 or not lists_pay(candidates):
+    """Exact for few candidates or full recall; compressed if a copy would be too large."""
+    if target >= 1 or not lists_are_faster(candidates):
         return "exact"
-    return "inverted" if 2 * candidates.numel() <= LARGEST_COPY else "compressed"
+    return "inverted" if 2 * candidates.numel() <= MAX_COPY_BYTES else "compressed"
 
 
 def build_chosen(
     candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
-) -> Saveable:
-    """The index that ``choose_kind`` names; where codes miss the target, an inverted file."""
+) -> SavableIndex:
+    """An index of the chosen kind; an inverted file if compressed codes miss the target."""
     kind = choose_kind(candidates, target)
     if kind == "exact":
         return build_exact(candidates, memory_budget, queries=queries, target=target, seed=seed)

@@ -1,10 +1,9 @@
-"""Candidates as short codes in an inverted file; what they promise is scored again exactly.
+"""Candidates as short codes in an inverted file; the best by codes are rescored exactly.
 
-The lists are those of ``inverted``, chosen by mean and spread. In a list a candidate is a code of a
-byte for every four columns: which of 256 pieces, learnt by k-means, is nearest to each piece of its
-difference from the mean (product quantisation). faiss reads the codes, which may stay in the file;
-the best by codes are scored again with the vectors, of which a search touches few, so that these
-may stay in a file as well.
+The lists are those of ``lists``, chosen by mean and spread. A candidate is coded by product
+quantisation of its difference from the mean of its list: one byte per four columns, the nearest of
+256 pieces learnt by k-means. faiss reads the codes, which may stay in the file. The best by codes
+are rescored with their vectors. A search touches few vectors, so these may stay in a file as well.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rankfold.index.ann import checked_groups, expect, faiss_scan, point_reader, score_again
+from rankfold import storage
 from rankfold.index.exact import Exact
-from rankfold.index.files import cannot_reach, checked, faiss, open_mapped, write_to
-from rankfold.index.filter import search_deeper
-from rankfold.index.inverted import (
+from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
+from rankfold.index.filter import search_filtered
+from rankfold.index.inverted import check_groups, expect, faiss_scan, point_reader, rescore
+from rankfold.index.lists import (
     Lists,
     Probing,
     Scan,
@@ -33,38 +33,37 @@ from rankfold.index.inverted import (
     owners,
 )
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.storage import folder as store
 from rankfold.types import Interactions, TopK
 
-PIECE = 4  # columns coded by a byte
-LEARNT_FROM = 2**16  # candidates that codes are learnt from
-LEAST = 1024  # candidates: codes of fewer cannot be learnt
-FETCHES = (16, 64, 256, 1024, 4096)  # results; for more, search is exact
-AGAIN = (1, 2, 4, 8, 16, 32)  # times as many are scored again, the fewest that suffice
-MOST_AGAIN = 2**14
+COLUMNS_PER_BYTE = 4  # columns coded by a byte
+TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
+MIN_CANDIDATES = 1024  # with fewer, codes cannot be learnt
+FETCH_DEPTHS = (16, 64, 256, 1024, 4096)  # results; for more, search is exact
+RESCORE_FACTORS = (1, 2, 4, 8, 16, 32)  # times the depth; the smallest that suffices
+MAX_RESCORED = 2**14  # candidates per query
 BLOCK = 2**16  # candidates coded at a time
-BYTES = 64  # allocated for each candidate that is scored again, besides its vector, at most
+RESCORED_BYTES = 64  # allocated per rescored candidate besides its vector, at most
 
 
 class Effort(NamedTuple):
-    """How a query is answered: which lists are read, and how many are scored again."""
+    """How a query is answered: which lists are read, and how many candidates are rescored."""
 
     probing: Probing
-    again: int
-    recall: float  # on the queries that this was chosen with
+    rescored: int
+    recall: float  # on the tuning queries
 
 
 class Codes(NamedTuple):
-    """What is made of the candidates, and never changes."""
+    """What is built from the candidates."""
 
-    lists: Lists  # of which ``ids`` is empty: faiss has them
+    lists: Lists  # ``ids`` is empty: faiss has them
     groups: Lists
     coded: Any  # faiss.IndexIVFPQ
     read_points: Scan  # of the groups
 
 
 class Compressed:
-    """The best candidates by their codes, scored again by their vectors."""
+    """The best candidates by their codes, rescored with their vectors."""
 
     kind = "compressed"
 
@@ -90,28 +89,28 @@ class Compressed:
         """As ``Exact.search``, but some of the best may be missing. Scores are float32."""
         vectors, n = vectors.detach().float(), len(self.candidates)
         self.exact.check(vectors, exclude, allow)
-        return search_deeper(self, vectors, min(k, n), exclude, allow, n)
+        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
 
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
-        """The best of those that are scored again; [B, depth], -1 pads."""
+        """The best of the rescored candidates; [B, depth], -1 pads."""
         assert self.codes is not None
         effort = self.efforts[depth]
-        ids = by_codes(self.codes, vectors, effort.probing, effort.again)
-        return score_again(self.candidates, vectors, ids, depth)
+        ids = by_codes(self.codes, vectors, effort.probing, effort.rescored)
+        return rescore(self.candidates, vectors, ids, depth)
 
     def block(self, depth: int) -> int:
         """How many queries fit in the memory budget."""
         assert self.codes is not None
-        again, promised = self.efforts[depth].again, len(self.codes.lists.spreads)
-        each = again * (BYTES + 8 * self.candidates.shape[1]) + 16 * promised
+        rescored, promised = self.efforts[depth].rescored, len(self.codes.lists.spreads)
+        each = rescored * (RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised
         return max(1, self.memory_budget // each)
 
-    def files(self, name: str) -> dict[str, store.Content]:
-        """The codes as faiss writes them, and what chooses among their lists."""
+    def files(self, name: str) -> dict[str, storage.Content]:
+        """The codes as faiss writes them, and the tensors that choose among their lists."""
         if self.codes is None:
             return {}
         lists, groups, coded, _ = self.codes
-        rows = [[*e.probing, e.again, e.recall] for e in self.efforts.values()]
+        rows = [[*e.probing, e.rescored, e.recall] for e in self.efforts.values()]
         tensors = {
             "centres": lists.centres,
             "spreads": lists.spreads,
@@ -120,17 +119,17 @@ class Compressed:
             "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), EFFORT_FIELDS),
         }
         return {
-            name: store.Foreign("faiss", partial(write_to, coded)),
+            name: storage.ForeignFile("faiss", partial(write_to, coded)),
             f"{name}_lists": {key: tensor.contiguous() for key, tensor in tensors.items()},
         }
 
     def about(self) -> dict[str, Any]:
-        """For people."""
+        """How it is searched, for reading."""
         if self.codes is None:
             return {}
-        again = {str(depth): effort.again for depth, effort in self.efforts.items()}
+        rescored = {str(depth): effort.rescored for depth, effort in self.efforts.items()}
         n_lists, n_bytes = len(self.codes.lists.spreads), self.codes.coded.pq.M
-        return {"lists": n_lists, "code_bytes": n_bytes, "scored_again": again}
+        return {"lists": n_lists, "code_bytes": n_bytes, "scored_again": rescored}
 
 
 EFFORT_FIELDS = len(Probing._fields) + 2
@@ -139,16 +138,16 @@ EFFORT_FIELDS = len(Probing._fields) + 2
 def build_compressed(
     candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
 ) -> Compressed:
-    """Learn codes, code every candidate, and choose what to read and score again."""
+    """Learn codes, code every candidate, and choose how much to read and to rescore."""
     exact = Exact(candidates, memory_budget)  # refuses NaN
     n, width = candidates.shape
-    if n < LEAST or width == 0 or len(queries) == 0:
+    if n < MIN_CANDIDATES or width == 0 or len(queries) == 0:
         return Compressed(candidates, memory_budget, None, [])
     candidates = exact.candidates
     lists = build_lists(candidates, memory_budget, seed)
     groups = group_lists(lists, memory_budget)
     coded = _encode(candidates, lists, seed)
-    depths = [depth for depth in FETCHES if depth <= n // 5]
+    depths = [depth for depth in FETCH_DEPTHS if depth <= n // 5]
     truth = exact.search(queries, depths[-1])
     probings = choose_probings(lists, groups, queries.float(), truth.ids, depths, (1 + target) / 2)
     bare = lists._replace(ids=lists.ids[:0])
@@ -158,13 +157,13 @@ def build_compressed(
 
 
 def open_compressed(
-    folder: store.Folder,
+    folder: storage.Folder,
     name: str,
     about: Mapping[str, Any],
     candidates: Tensor,
     memory_budget: int,
 ) -> Compressed:
-    """Codes that were saved; a ValueError if they are not of these candidates."""
+    """Saved codes; a ValueError if they do not match the candidates."""
     del about
     if name not in folder:
         return Compressed(candidates, memory_budget, None, [])
@@ -176,11 +175,11 @@ def open_compressed(
     expect(offsets, "offsets", (n_lists + 1,), torch.int64)
     expect(tensors["groups"], "groups", (n_lists,), torch.int32)
     lists = Lists(centres, spreads, offsets, offsets[:0])
-    groups = join_groups(lists, checked_groups(tensors["groups"].long()))
+    groups = join_groups(lists, check_groups(tensors["groups"].long()))
     coded = open_mapped(folder.file(name), "IO_FLAG_MMAP")
     checked(coded, "IndexIVFPQ", (n, _padded(width)))
     if coded.nlist != n_lists:
-        raise ValueError(f"its index has {coded.nlist} lists, expected {n_lists}")
+        raise ValueError(f"its index must have {n_lists} lists, got {coded.nlist}")
     efforts = [_effort(row, n_lists, len(groups.spreads)) for row in tensors["efforts"].tolist()]
     codes = Codes(lists, groups, coded, point_reader(lists, groups))
     return Compressed(candidates, memory_budget, codes, efforts)
@@ -194,46 +193,48 @@ def choose_efforts(
     probings: Sequence[Probing],
     target: float,
 ) -> list[Effort]:
-    """For each depth how many to score again to exceed the target by two standard errors.
+    """For each depth, how many to rescore so that recall exceeds the target by two standard errors.
 
-    A depth that no number suffices for is left out; a UserError if all are.
+    A depth that cannot reach the target is left out; a UserError if none can.
     """
     efforts, best = [], 0.0
     for probing in (p for p in probings if p.lists > 0):
         depth = probing.depth
-        for again in (depth * times for times in AGAIN if depth * times <= MOST_AGAIN):
-            ids = by_codes(codes, queries, probing, again)
-            found = recalls(score_again(candidates, queries, ids, depth), first(truth, depth))
-            best = max(best, float(found.mean()))
-            if lower_bound(found) >= target:
-                efforts.append(Effort(probing, again, float(found.mean())))
+        for rescored in (
+            depth * times for times in RESCORE_FACTORS if depth * times <= MAX_RESCORED
+        ):
+            ids = by_codes(codes, queries, probing, rescored)
+            recall = recalls(rescore(candidates, queries, ids, depth), first(truth, depth))
+            best = max(best, float(recall.mean()))
+            if lower_bound(recall) >= target:
+                efforts.append(Effort(probing, rescored, float(recall.mean())))
                 break
     if not efforts:
-        raise cannot_reach("compressed", best, truth.ids.shape[1], target)
+        raise unreachable_recall("compressed", best, truth.ids.shape[1], target)
     return efforts
 
 
 def by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
-    """The best n by their codes, of the lists that promise most; ids [B, n], -1 pads."""
+    """The best n by their codes in the most promising lists; ids [B, n], -1 pads."""
     lists, groups, coded, read_points = codes
     taken = choose_lists(lists, groups, queries, probing, read_points)
     return faiss_scan(coded, _pad(queries), taken, n)[0]
 
 
 def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
-    """All candidates coded, list by list, as their differences from the means."""
+    """All candidates, coded by their differences from the mean of their list."""
     library, list_of = faiss(), owners(lists)
     width, n_lists = _padded(candidates.shape[1]), len(lists.spreads)
     centres = library.IndexFlatIP(width)
     centres.add(_pad(lists.centres).numpy())
     coded = library.IndexIVFPQ(
-        centres, width, n_lists, width // PIECE, 8, library.METRIC_INNER_PRODUCT
+        centres, width, n_lists, width // COLUMNS_PER_BYTE, 8, library.METRIC_INNER_PRODUCT
     )
-    centres.this.disown()  # it belongs to the other from now on, which is written and read whole
+    centres.this.disown()  # owned by the coded index from now on
     coded.own_fields = True
     rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(candidates), generator=rng)[:LEARNT_FROM]
-    coded.pq.cp.min_points_per_centroid = 1  # no warning where candidates are few
+    chosen = torch.randperm(len(candidates), generator=rng)[:TRAINING_CANDIDATES]
+    coded.pq.cp.min_points_per_centroid = 1  # no warning for few candidates
     library.omp_set_num_threads(torch.get_num_threads())
     sample = _pad(candidates[chosen].float() - lists.centres[list_of[chosen]])
     coded.pq.train(sample.numpy())
@@ -246,20 +247,20 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
 
 
 def _pad(vectors: Tensor) -> Tensor:
-    """With columns of zeros up to whole pieces."""
-    more = -vectors.shape[1] % PIECE
+    """Padded with columns of zeros to a multiple of ``COLUMNS_PER_BYTE``."""
+    more = -vectors.shape[1] % COLUMNS_PER_BYTE
     return pad(vectors, (0, more)) if more else vectors.contiguous()
 
 
 def _padded(width: int) -> int:
-    return width + -width % PIECE
+    return width + -width % COLUMNS_PER_BYTE
 
 
 def _effort(row: Sequence[float], n_lists: int, n_groups: int) -> Effort:
-    """A row as ``files`` wrote it; a ValueError for numbers that cannot be."""
-    depth, lists, slack, recall, share, groups, again, reached = row
+    """A row as ``files`` wrote it; a ValueError for impossible values."""
+    depth, lists, slack, recall, share, groups, rescored, reached = row
     probing = Probing(int(depth), int(lists), slack, recall, share, int(groups))
     fits = 0 < probing.lists <= n_lists and 0 < probing.groups <= n_groups
-    if not fits or not 0 < probing.depth <= again <= MOST_AGAIN:
-        raise ValueError(f"its index is searched by {row}")
-    return Effort(probing, int(again), reached)
+    if not fits or not 0 < probing.depth <= rescored <= MAX_RESCORED:
+        raise ValueError(f"its index has an invalid effort {row}")
+    return Effort(probing, int(rescored), reached)

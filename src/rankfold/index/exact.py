@@ -1,4 +1,4 @@
-"""Exact search by inner product, in blocks: every candidate is scored, nothing is M x N."""
+"""Exact search by inner product: every candidate is scored, in blocks, never M x N at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index.filter import among, blank
+from rankfold.index.filter import no_results, pairs_among
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -20,15 +21,14 @@ from rankfold.kernels.topk import (
     merge_top_k,
     top_k,
 )
-from rankfold.storage.folder import Content, Folder
 from rankfold.types import Interactions, TopK
 
-QUERIES = 2048  # at a time: with fewer, the product spends its time rearranging the candidates
-FUSED_QUERIES = 128  # at a time by fused kernels, at least: each time all candidates are read
-TILE = 16_384  # candidates at a time, before memory is spent on more queries at a time
-ALIGNMENT = 16  # columns: a product takes up to twice as long where rows start anywhere
-CACHE_BYTES = 2**24  # for ranking on a CPU: more would be fetched from memory, and page by page
-LEAST_PART = 1024  # allowed candidates at a time, whatever the budget
+QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
+MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
+CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
+ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
+CACHE_BYTES = 2**24  # for ranking on a CPU: more would not fit in the cache
+MIN_ALLOWED_BLOCK = 1024  # allowed candidates at a time, whatever the budget
 PAIR_BYTES = 64  # allocated for each excluded pair of a block, at most
 
 
@@ -42,13 +42,13 @@ class Plan(NamedTuple):
 
 
 class Exact:
-    """All candidates, scored for every query. Equal scores come by ascending id."""
+    """All candidates are scored for every query. Equal scores are ordered by id."""
 
     kind = "exact"
 
     def __init__(self, candidates: Tensor, memory_budget: int = 2**30) -> None:
         self.candidates = candidates.detach()  # [N, D]
-        self.memory_budget = memory_budget  # bytes, besides what is given and what is returned
+        self.memory_budget = memory_budget  # bytes, besides arguments and results
         self._largest = _largest_entry(self.candidates, "candidate")
 
     def search(
@@ -61,16 +61,16 @@ class Exact:
         """The k best candidates of each vector; row b of ``exclude`` is left out for vector b.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
-        changes them by no more than the rounding of a product, and whole numbers not at all.
+        changes them by no more than the rounding of a product, and not at all for integers.
 
         Args:
             vectors: [B, D].
             k: how many, from 0.
             exclude: B rows, or None.
-            allow: [n] int64, ascending and distinct, the only candidates to look at; None: all.
+            allow: [n] int64, ascending and distinct, the only candidates to score; None: all.
 
         Returns:
-            ids and scores [B, min(k, N)], padded with -1 and -inf where fewer are left.
+            ids and scores [B, min(k, N)], padded with -1 and -inf.
         """
         vectors, k = vectors.detach(), min(k, len(self.candidates))
         dtype = self._score_type(vectors)
@@ -94,58 +94,60 @@ class Exact:
     def check(
         self, vectors: Tensor, exclude: Interactions | None, allow: Tensor | None = None
     ) -> None:
-        """A UserError for what cannot be searched: widths that differ, NaN, infinite products."""
+        """A UserError for different widths, NaN or inner products that overflow."""
         n, width = self.candidates.shape
         if vectors.shape[1] != width:
-            raise UserError(
-                f"the query vectors have {vectors.shape[1]} columns, the candidates' {width}"
-            )
+            raise UserError(f"query vectors must have {width} columns, got {vectors.shape[1]}")
         if exclude is not None and (exclude.n_queries, exclude.n_candidates) != (len(vectors), n):
             raise UserError(
-                f"{exclude.n_queries} x {exclude.n_candidates} pairs are excluded,"
-                f" but {len(vectors)} queries meet {n} candidates"
+                f"excluded pairs must be {len(vectors)} x {n} (queries x candidates),"
+                f" got {exclude.n_queries} x {exclude.n_candidates}"
             )
         if allow is not None and len(allow) > 0 and not 0 <= int(allow[0]) <= int(allow[-1]) < n:
-            raise UserError(f"candidates {int(allow[0])} to {int(allow[-1])} are allowed, of {n}")
+            raise UserError(
+                f"allowed candidates must be below {n}, got {int(allow[0])} to {int(allow[-1])}"
+            )
         largest = _largest_entry(vectors, "query")
         if not width * largest * self._largest <= torch.finfo(self._score_type(vectors)).max:
             raise UserError(
-                f"entries up to {largest:g} and {self._largest:g} make inner products overflow",
+                f"inner products overflow: entries are up to {largest:g} and {self._largest:g}",
                 hint="the fit diverged: try a smaller lr or a larger reg",
             )
 
-    def files(self, name: str) -> dict[str, Content]:
-        """Nothing to keep."""
+    def files(self, name: str) -> dict[str, storage.Content]:
+        """Nothing needs to be saved."""
         del name
         return {}
 
     def about(self) -> dict[str, Any]:
-        """Nothing to tell."""
+        """Nothing to describe."""
         return {}
 
     def _search_among(
         self, vectors: Tensor, k: int, exclude: Interactions | None, allow: Tensor
     ) -> TopK:
-        """The same among the allowed, whose vectors are copied a part at a time."""
-        found = blank(len(vectors), k, vectors.device)
+        """Search the allowed candidates; their vectors are copied one part at a time."""
+        found = no_results(len(vectors), k, vectors.device)
         found = TopK(found.ids, found.scores.to(self._score_type(vectors)))
         each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
-        for part in allow.to(vectors.device).split(max(self.memory_budget // each, LEAST_PART)):
+        for part in allow.to(vectors.device).split(
+            max(self.memory_budget // each, MIN_ALLOWED_BLOCK)
+        ):
             inner = Exact(self.candidates[part], self.memory_budget)
-            hidden = None if exclude is None else among(exclude, part)
+            hidden = None if exclude is None else pairs_among(exclude, part)
             ids, scores = inner.search(vectors, k, hidden)
             best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
             found = merge_top_k(found, best, k)
         return found
 
     def _search_fused(self, vectors: Tensor, exclude: Interactions | None, found: TopK) -> bool:
-        """Fill ``found`` without storing all scores, if that can be done and pays."""
+        """Fill ``found`` without storing all scores; False if that is impossible or slower."""
         k, most = found.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
         if not nearest.takes(vectors, self.candidates, k, most):
             return False
         each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
         rows = self.memory_budget // each
-        if rows < min(len(vectors), FUSED_QUERIES):
+        if rows < min(len(vectors), MIN_FUSED_QUERIES):
             return False
         for start in range(0, len(vectors), rows):
             stop = min(start + rows, len(vectors))
@@ -197,23 +199,27 @@ class Exact:
 def build_exact(
     candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
 ) -> Exact:
-    """The candidates as they are: the rest is for other kinds."""
+    """Nothing is built; the other arguments are for other kinds."""
     del queries, target, seed
     return Exact(candidates, memory_budget)
 
 
 def open_exact(
-    folder: Folder, name: str, about: Mapping[str, Any], candidates: Tensor, memory_budget: int
+    folder: storage.Folder,
+    name: str,
+    about: Mapping[str, Any],
+    candidates: Tensor,
+    memory_budget: int,
 ) -> Exact:
-    """Nothing was kept."""
+    """Nothing was saved."""
     del folder, name, about
     return Exact(candidates, memory_budget)
 
 
 def block_rows(k: int, memory_budget: int) -> int:
-    """How many results of k candidates, and what is made of them, fit in a budget; at most 4096.
+    """How many queries with k results each fit in a budget, at most 4096.
 
-    An id, a score, a grade and an ideal grade for each, and a copy of them.
+    A result has an id, a score, a grade and an ideal grade, and each is copied once.
     """
     return max(1, min(4096, memory_budget // (64 * max(k, 1))))
 
@@ -229,21 +235,21 @@ def make_plan(
 ) -> Plan:
     """Half of the budget for scores, a quarter to rank them, a quarter for excluded pairs.
 
-    The least is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget.
+    The minimum is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget.
 
     Args:
         shape: queries and candidates, at least 1 each.
-        k: how many are wanted, at most the candidates.
+        k: number of results, at most the number of candidates.
         item_bytes: of a score.
         memory_budget: bytes.
         ranking_bytes: rank no more rows at a time than fit in here.
-        converted_width: D, where vectors have to be copied to the type of the scores, else 0.
+        converted_width: D if vectors must be converted to the type of the scores, else 0.
     """
     entries = memory_budget // 2 // item_bytes
     most = max(memory_budget // 8 // BYTES_PER_VALUE, k)  # a row may have to be ranked as a whole
-    tile = _rounded_up(min(shape[1], TILE, most), LARGEST_BLOCK)
+    tile = _rounded_up(min(shape[1], CANDIDATE_BLOCK, most), LARGEST_BLOCK)
     queries = entries // (tile + converted_width) - converted_width
-    queries = max(1, min(queries, shape[0], QUERIES))
+    queries = max(1, min(queries, shape[0], QUERY_BLOCK))
     tile = min(entries // (queries + converted_width) - converted_width, most)
     candidates = min(max(tile // LARGEST_BLOCK * LARGEST_BLOCK, LARGEST_BLOCK, k), shape[1])
     ranking = min(memory_budget // 4, ranking_bytes)
@@ -284,7 +290,7 @@ def _pairs(
 
 
 def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
-    """All products, in the buffer: fresh memory would cost more than the arithmetic."""
+    """All products, written to the buffer: allocating memory would take longer."""
     length = _row_length(len(tile), k)
     scores = buffer[: len(block) * length].view(len(block), length)
     torch.mm(block, tile.T, out=scores[:, : len(tile)])
@@ -300,7 +306,7 @@ def _hide(scores: Tensor, pairs: tuple[Tensor, Tensor], first: int, n: int) -> N
 
 
 def _largest_entry(vectors: Tensor, what: str) -> float:
-    """The largest absolute value, 0 if there is none; NaN is an error that names its row."""
+    """The largest absolute value, 0 without entries; a UserError for NaN."""
     if vectors.numel() == 0:
         return 0.0
     low, high = torch.aminmax(vectors)
@@ -308,7 +314,7 @@ def _largest_entry(vectors: Tensor, what: str) -> float:
     if isnan(float(low)):
         row = int(torch.isnan(vectors).any(dim=1).nonzero()[0])
         raise UserError(
-            f"the vector of {what} {row} holds NaN",
+            f"the vector of {what} {row} contains NaN",
             hint="the fit diverged: try a smaller lr or a larger reg",
         )
     return largest

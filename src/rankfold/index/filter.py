@@ -1,7 +1,7 @@
-"""What may not be returned: pairs that are excluded, and lists of what is allowed.
+"""Filters of results: excluded pairs, and lists of allowed candidates.
 
-Both are exact in effect. ``search_deeper`` makes them so for an index that finds most of the best
-of all candidates: it fetches deeper until k are left, and scores few allowed candidates one by one.
+Filters never cost recall. ``search_filtered`` ensures that for an approximate index: it fetches
+deeper until k results are left, and scores a short list of allowed candidates exactly.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ from torch import Tensor
 from rankfold.kernels.topk import top_k
 from rankfold.types import Index, Interactions, TopK, from_pairs
 
-FEW_ALLOWED = 10_000  # candidates: as many are scored sooner than others are left out
-FIRST = 256  # results: what is hidden is often not among the best, so no more at first
+MAX_SCORED_ALLOWED = (
+    10_000  # allowed candidates: up to this many, scoring all is faster than filtering
+)
+FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
 
 class Fetcher(Protocol):
-    """What ``search_deeper`` needs of an index."""
+    """What ``search_filtered`` needs from an index."""
 
     @property
     def exact(self) -> Index:
-        """Finds what no depth suffices for."""
+        """Exact search, for queries that need more than the largest depth."""
         ...
 
     @property
     def depths(self) -> Sequence[int]:
-        """How many results may be fetched at the index's recall, ascending."""
+        """Numbers of results that can be fetched at the index's recall, ascending."""
         ...
 
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
-        """The best candidates of all; [B, depth], best first, -1 pads."""
+        """The best of all candidates; [B, depth], best first, -1 pads."""
         ...
 
     def block(self, depth: int) -> int:
-        """How many vectors to fetch for at a time."""
+        """How many queries to fetch at a time."""
         ...
 
 
-def search_deeper(
+def search_filtered(
     index: Fetcher,
     vectors: Tensor,
     k: int,
@@ -50,50 +52,52 @@ def search_deeper(
     allow: Tensor | None,
     n: int,
 ) -> TopK:
-    """The k best of n candidates that are not hidden, at the recall of ``index`` at least.
+    """The k best of the n candidates that are not hidden, at no less than the recall of ``index``.
 
-    Recall falls with rank, so the first half of a fetch is found at no less than the recall of the
-    whole. A fetch is enough if its best k are not hidden, or if k in its first half are not; else
-    the next goes deeper, and after the last one search is exact.
+    Recall falls with rank, so the first half of a fetch has at least the recall of the whole. A
+    fetch suffices if its best k are visible, or k in its first half are. Otherwise the next one
+    goes deeper, and after the deepest one search is exact.
     """
     if k == 0 or len(vectors) == 0:
-        return blank(len(vectors), k, vectors.device)
+        return no_results(len(vectors), k, vectors.device)
     if allow is None and (exclude is None or exclude.n_pairs == 0):
         return _search_all(index, vectors, k)
     if allow is not None and _are_few(allow, k, n, index.depths):
         return index.exact.search(vectors, k, exclude, allow)
     share = 1.0 if allow is None else len(allow) / n
     counts = [0] * len(vectors) if exclude is None else exclude.counts().tolist()
-    open_rows = _by_depth(index.depths, {b: _first(k, c, share) for b, c in enumerate(counts)})
-    found = blank(len(vectors), k, vectors.device)
+    open_rows = _by_depth(
+        index.depths, {b: _first_depth(k, c, share) for b, c in enumerate(counts)}
+    )
+    found = no_results(len(vectors), k, vectors.device)
     while open_rows:
         depth = min(open_rows)
         some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
         if depth == EXACT:
             hidden = None if exclude is None else _rows_of(exclude, some)
-            put(found, some, index.exact.search(vectors[some], k, hidden, allow))
+            write_rows(found, some, index.exact.search(vectors[some], k, hidden, allow))
             continue
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
             hidden = None if exclude is None else _rows_of(exclude, rows)
             fetched = index.fetch(vectors[rows], depth)
             visible = ~is_hidden(fetched.ids, hidden, allow, n)
-            put(found, rows, first_visible(fetched, visible, k))
+            write_rows(found, rows, best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
                 if inside < k:
                     most = k + counts[b] if allow is None else n
-                    deeper[b] = max(2 * min(_likely(depth, left, k), most), 2 * depth)
+                    deeper[b] = max(2 * min(_likely_depth(depth, left, k), most), 2 * depth)
         for place, rows_there in _by_depth(index.depths, deeper).items():
             open_rows[place] = open_rows.get(place, []) + rows_there
     return found
 
 
-EXACT = 2**62  # deeper than any fetch
+EXACT = 2**62  # stands for exact search: deeper than any fetch
 
 
 def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
-    """The same where nothing is hidden: the way of most searches, and a short one."""
+    """The same without filters: the common case, and a short one."""
     depth = next((depth for depth in index.depths if depth >= k), EXACT)
     if depth == EXACT:
         return index.exact.search(vectors, k)
@@ -102,27 +106,27 @@ def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
         parts = [_search_all(index, part, k) for part in vectors.split(step)]
         return TopK(torch.cat([p.ids for p in parts]), torch.cat([p.scores for p in parts]))
     fetched = index.fetch(vectors, depth)
-    found = first_visible(fetched, None, k)
+    found = best_visible(fetched, None, k)
     lacking = found.ids[:, -1] < 0
     if bool(lacking.any()):
         rows = lacking.nonzero()[:, 0]
-        put(found, rows, index.exact.search(vectors[rows], k))
+        write_rows(found, rows, index.exact.search(vectors[rows], k))
     return found
 
 
-def _first(k: int, hidden: int, share: float) -> int:
-    """How many to fetch at first for a query from which so many are hidden."""
+def _first_depth(k: int, hidden: int, share: float) -> int:
+    """How many results to fetch first for a query with ``hidden`` excluded candidates."""
     wanted = round((k + hidden) / share)
-    return k if wanted == k else max(k, min(2 * wanted, max(FIRST, 2 * k)))
+    return k if wanted == k else max(k, min(2 * wanted, max(FIRST_FETCH, 2 * k)))
 
 
-def _likely(depth: int, left: int, k: int) -> int:
-    """How far down the k-th may be, where so many are left of a fetch."""
+def _likely_depth(depth: int, left: int, k: int) -> int:
+    """The likely depth of the k-th visible result, if ``left`` of a fetch are visible."""
     return depth * k // left if left else 4 * depth
 
 
 def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, list[int]]:
-    """Rows by the depth to fetch: the first of ``depths`` that is not less than they want."""
+    """Rows by the depth to fetch: the smallest of ``depths`` that is large enough."""
     found: dict[int, list[int]] = {}
     for row, least in wanted.items():
         place = bisect_left(depths, least)
@@ -130,10 +134,10 @@ def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, lis
     return found
 
 
-def first_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
-    """The best k of what was fetched, best first, that are visible; None: all are.
+def best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
+    """The best k visible results of a fetch, best first; ``visible`` None: all are.
 
-    Equal scores come by ascending id; as there are few, it is first seen whether there are any.
+    Equal scores are ordered by id. They are rare, so it is first checked whether there are any.
     """
     ids, scores = fetched
     if bool((scores[:, 1:] == scores[:, :-1]).any()):
@@ -146,7 +150,7 @@ def first_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
 
 
 def all_hidden(exclude: Interactions | None, allow: Tensor, shape: tuple[int, int]) -> Interactions:
-    """All that may not be returned, as pairs: for a search that knows no list of the allowed."""
+    """All hidden pairs, for a search that takes no list of allowed candidates."""
     hidden = torch.ones(shape, dtype=torch.bool, device=allow.device)
     hidden[:, allow] = False
     if exclude is not None:
@@ -156,8 +160,8 @@ def all_hidden(exclude: Interactions | None, allow: Tensor, shape: tuple[int, in
     return from_pairs(rows, columns, None, shape)
 
 
-def among(pairs: Interactions, allow: Tensor) -> Interactions:
-    """The pairs whose candidate is allowed, as places in ``allow``, which ascends."""
+def pairs_among(pairs: Interactions, allow: Tensor) -> Interactions:
+    """The pairs whose candidate is allowed, with candidates as places in ``allow`` (ascending)."""
     candidates = pairs.candidates.to(allow.device, torch.int64)
     kept, places = _find(candidates, allow)
     rows = pairs.query_of_pair().to(allow.device, torch.int64)
@@ -177,41 +181,41 @@ def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n
 
 
 def best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
-    """The k largest scores [B, K'], of equal ones the lowest ids first; fewer are padded to k."""
+    """The k largest scores of [B, K'], equal ones by ascending id; padded to k."""
     if ids.shape[1] < k:
-        more = blank(len(ids), k - ids.shape[1], ids.device)
+        more = no_results(len(ids), k - ids.shape[1], ids.device)
         ids, scores = torch.cat([ids, more.ids], 1), torch.cat([scores, more.scores.to(scores)], 1)
     ids, order = ids.sort(dim=1)
     best = top_k(scores.gather(1, order), k)
     return TopK(ids.gather(1, best.ids.clamp(min=0)).where(best.ids >= 0, -1), best.scores)
 
 
-def blank(n: int, k: int, device: torch.device) -> TopK:
+def no_results(n: int, k: int, device: torch.device) -> TopK:
     """No results; [n, k]."""
     ids = torch.full((n, k), -1, device=device)
     return TopK(ids, torch.full((n, k), -torch.inf, device=device))
 
 
-def put(found: TopK, rows: Tensor, part: TopK) -> None:
+def write_rows(found: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
     found.ids[rows], found.scores[rows] = part.ids, part.scores.to(found.scores)
 
 
 def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:
-    """Whether to score all that is allowed: it is little, or too rare to be met by fetching."""
+    """Whether to score all allowed candidates: they are few, or too rare to be fetched."""
     deepest = max(depths, default=0)
-    return len(allow) <= FEW_ALLOWED or 2 * k * n > len(allow) * deepest
+    return len(allow) <= MAX_SCORED_ALLOWED or 2 * k * n > len(allow) * deepest
 
 
 def _rows_of(exclude: Interactions, rows: Tensor) -> Interactions:
-    """Some rows, which ascend."""
+    """Some rows, ascending."""
     if len(rows) == exclude.n_queries:
         return exclude
     return exclude.select(rows.to(exclude.offsets.device))
 
 
 def _find(values: Tensor, ascending: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of the values are in a list without repeats, and where."""
+    """Which of the values are in the ascending, distinct list, and where."""
     if len(ascending) == 0:
         return torch.zeros_like(values, dtype=torch.bool), torch.zeros_like(values)
     places = torch.searchsorted(ascending, values).clamp(max=len(ascending) - 1)

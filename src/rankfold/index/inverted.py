@@ -1,342 +1,400 @@
-"""An inverted file: candidates in lists around centres; a query looks into a few of the lists.
+"""Approximate search with an inverted file, at a measured recall.
 
-The lists come from Euclidean k-means. A query takes those that promise most: with m the mean of a
-list's vectors, s their standard deviation along a direction, and z from a few that are tried::
-
-    promise(q, list) = q . m + z |q| s
-
-This is what a good candidate of the list may reach. By the mean alone (z = 0), as inverted files
-commonly do, up to four times as much has to be read where norms differ; see decision 16.
-
-A promise is itself an inner product, of [q, z |q|] with the point [m, s] of the list. So many lists
-are chosen as candidates are found: their points lie in groups, and a query compares the points of
-the groups that promise most.
-
-Plain torch on any device; ``scan`` is the reference for the faster one in ``ann``.
+The lists are chosen in torch, and read by faiss on a CPU, by torch on other devices. faiss is
+imported on first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from math import ceil, inf, isqrt, sqrt
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import pad
 
-LISTS = 1.6  # times N^(2/3): half as many read up to 1.4 times as much, and are built sooner
-MOST_LISTS = 2**17  # all are ranked for the queries that recall is measured with
-POINTS = 16  # of each list, that k-means learns from; twice as many save a twentieth of reading
-ROUNDS = 3  # of k-means: five save nothing
-BLOCK = 4096  # vectors at a time that are compared with all centres
-FEW = 512  # centres: as many are all compared; of more, those of a few groups
-GROUPS = 3  # so many for a candidate: at most a twentieth more is read than after comparing all
-GROUPED = 2**17  # vectors at a time that are compared with groups on a CPU
-GROUPED_ELSEWHERE = 2**20  # on a GPU fewer take up to eight times as long
-SLACKS = (0.0, 1.0, 2.0, 3.0, 4.0)  # z of a list
-GROUP_SLACK = 2.0  # z of a group: 1 and 3 compare about as many, 0 more
+from rankfold import storage
+from rankfold.index.exact import PAIR_BYTES, Exact
+from rankfold.index.faiss_files import faiss
+from rankfold.index.filter import search_filtered
+from rankfold.index.lists import (
+    Lists,
+    Probing,
+    Scan,
+    build_lists,
+    choose_lists,
+    choose_probings,
+    group_lists,
+    join_groups,
+    owners,
+    points,
+    scan,
+    scan_bytes,
+)
+from rankfold.types import Index, Interactions, TopK
 
-
-class Lists(NamedTuple):
-    """Candidates in L lists, none of them empty."""
-
-    centres: Tensor  # [L, D] float32, the means m
-    spreads: Tensor  # [L] float32, the deviations s
-    offsets: Tensor  # [L + 1] int64
-    ids: Tensor  # [N] int64, list after list, ascending in each
-
-
-class Probing(NamedTuple):
-    """How a query that wants ``depth`` candidates is answered."""
-
-    depth: int
-    lists: int  # looked into
-    slack: float  # z
-    recall: float  # on the queries that this was chosen with
-    share: float  # of the candidates that is read
-    groups: int  # of lists, that are compared; all of them: every list is
-
-
-Scan = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]  # queries, taken, k: ids, scores
-
-
-def build_lists(candidates: Tensor, memory_budget: int, seed: int) -> Lists:
-    """k-means on a sample of ``candidates`` [N, D]; then each goes to its nearest centre."""
-    n = len(candidates)
-    if n == 0:
-        return _no_lists(candidates)
-    n_lists = min(ceil(LISTS * n ** (2 / 3)), MOST_LISTS, n)
-    rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randint(0, n, (POINTS * n_lists,), generator=rng).to(candidates.device)
-    sample = candidates[chosen].float()
-    centres = sample[:n_lists]
-    for _ in range(ROUNDS):
-        order, sizes = _by_list(_nearest(sample, centres, memory_budget), len(centres))
-        centres = _means(sample, order, sizes[sizes > 0])
-    order, sizes = _by_list(_nearest(candidates, centres, memory_budget), len(centres))
-    return _describe(candidates, order, sizes[sizes > 0])
+MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
+FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
+DEEP_FETCH_DEPTHS = (
+    *FETCH_DEPTHS,
+    2048,
+    4096,
+)  # for searches with many hidden candidates
+MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
+SAMPLE_QUERIES = 256  # queries to measure recall with
+FETCHED_BYTES = 192  # allocated per fetched result besides its vector, at most
+HALF_EXPONENT = 15  # 2^15 is the largest power of 2 in half precision
+LANES = 16  # columns: faiss decodes halves in groups of 16 if 16 divides the width, else one by one
+EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
+DEFAULT_TARGET = 0.95
 
 
-def promises(lists: Lists, queries: Tensor, slack: float) -> Tensor:
-    """[B, L], see above."""
-    room = slack * torch.linalg.vector_norm(queries, dim=1, keepdim=True)
-    return torch.addmm(room * lists.spreads, queries, lists.centres.T)
+def build_index(
+    candidates: Tensor,
+    memory_budget: int = 2**30,
+    *,
+    queries: Tensor | None = None,
+    target: float = DEFAULT_TARGET,
+    seed: int = 0,
+) -> Index:
+    """The fastest index of ``candidates`` with a recall of ``target``; see ``lists_are_faster``."""
+    if target >= 1 or not lists_are_faster(candidates):
+        return Exact(candidates, memory_budget)
+    return Inverted(candidates, memory_budget, queries=queries, target=target, seed=seed)
 
 
-def points(lists: Lists) -> Tensor:
-    """[L, D + 1], see above."""
-    return torch.cat([lists.centres, lists.spreads.unsqueeze(1)], dim=1)
+def lists_are_faster(candidates: Tensor) -> bool:
+    """True for many candidates on a CPU; a GPU scores all faster than it gathers some."""
+    return len(candidates) >= MIN_CANDIDATES and candidates.device.type == "cpu"
 
 
-def with_room(queries: Tensor, slack: float) -> Tensor:
-    """[B, D + 1], whose products with ``points`` are the promises."""
-    room = slack * torch.linalg.vector_norm(queries, dim=1, keepdim=True)
-    return torch.cat([queries, room], dim=1)
-
-
-def group_lists(lists: Lists, memory_budget: int) -> Lists:
-    """The points in 2 sqrt(L) groups, few of them in one: an inverted file of lists.
-
-    The groups are smaller than those that candidates are assigned by: a query needs more of them.
-    """
-    if len(lists.spreads) <= FEW:
-        return join_groups(lists, torch.zeros_like(lists.offsets[1:]))
-    found = points(lists)
-    _, order, sizes = _group(found, 2 * isqrt(len(found)), memory_budget)
-    return _describe(found, order, sizes)
-
-
-def join_groups(lists: Lists, group_of: Tensor) -> Lists:
-    """Groups again, from the group of each list as ``owners`` gives it, none of them empty."""
-    found = points(lists)
-    return _describe(found, *_by_list(group_of, 0)) if len(found) else _no_lists(found)
-
-
-def owners(lists: Lists) -> Tensor:
-    """The list of each candidate; [N]."""
-    list_of = torch.empty_like(lists.ids)
-    list_of[lists.ids] = torch.repeat_interleave(lists.offsets.diff())
-    return list_of
-
-
-def choose_lists(
-    lists: Lists, groups: Lists, queries: Tensor, probing: Probing, scan_points: Scan
-) -> Tensor:
-    """The lists to look into; [B, P], -1 where the groups that are compared have fewer.
-
-    ``scan_points`` finds the best points in some groups: ``scan`` of these, or what equals it.
-    """
-    if probing.groups == len(groups.spreads):
-        return promises(lists, queries, probing.slack).topk(probing.lists, dim=1).indices
-    asked = with_room(queries, probing.slack)
-    near = promises(groups, asked, GROUP_SLACK).topk(probing.groups, dim=1).indices
-    return scan_points(asked, near, probing.lists)[0]
-
-
-def choose_probings(
-    lists: Lists,
-    groups: Lists,
-    queries: Tensor,
-    truth: Tensor,
-    depths: Sequence[int],
-    target: float,
-) -> list[Probing]:
-    """For each depth the probing with the fewest products, of those with a recall of ``target``.
-
-    A true result is found if its list is looked into, that is, if its group is among those that are
-    compared and few lists of these promise more. So one ranking of lists and groups gives the
-    recall of every number of lists. It has to exceed the target by two standard errors.
-
-    Args:
-        lists: of all candidates.
-        groups: of all lists.
-        queries: [B, D] float32, B > 0.
-        truth: [B, K], the best candidates of each, best first.
-        depths: not above K.
-        target: at most 1.
-    """
-    list_of, group_of, n_groups = owners(lists), owners(groups), len(groups.spreads)
-    best = dict.fromkeys(depths, (inf, Probing(0, 0, 0.0, 0.0, 1.0, 0)))
-    for slack in SLACKS:
-        order = promises(lists, queries, slack).argsort(dim=1, descending=True, stable=True)
-        places = _ranks(order).gather(1, list_of[truth])
-        near = promises(groups, with_room(queries, slack), GROUP_SLACK)
-        near = _ranks(near.argsort(dim=1, descending=True, stable=True)).int()
-        near = near.gather(1, group_of[order])  # [B, L], of the groups of the lists by promise
-        sizes = lists.offsets.diff().int()[order]
-        for n in _numbers(n_groups):
-            compared = near < n
-            products = float(compared.sum(dim=1).double().mean()) + n_groups * (n < n_groups)
-            wanted = [depth for depth in depths if products < best[depth][0]]
-            for found in _with_fewest_lists(compared, places, sizes, wanted, target):
-                cost = products + found.share * len(list_of)
-                if cost < best[found.depth][0]:
-                    best[found.depth] = cost, found._replace(slack=slack, groups=n)
-    return [best[depth][1] for depth in depths]
-
-
-def scan(
-    candidates: Tensor, lists: Lists, queries: Tensor, taken: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """The best k of the lists ``taken`` [B, P]: ids, -1 where there are fewer, and scores [B, k].
-
-    All that query b reads is laid side by side, list after list, as row b; a list -1 is none.
-    """
-    stops = lists.offsets.diff()[taken].where(taken >= 0, 0).cumsum(dim=1)  # [B, P], in the row
-    columns = torch.arange(max(int(stops[:, -1].max()), k), device=taken.device)
-    columns = columns.expand(len(taken), -1).contiguous()
-    valid = columns < stops[:, -1:]
-    which = torch.searchsorted(stops, columns, right=True).clamp(max=taken.shape[1] - 1)
-    shifts = lists.offsets[taken + 1] - stops  # from a column to a place in ``ids``
-    ids = lists.ids[(columns + shifts.gather(1, which)).where(valid, 0)]
-    scores = torch.bmm(candidates[ids].float(), queries.unsqueeze(2)).squeeze(2)
-    best = scores.masked_fill(~valid, -torch.inf).topk(k, dim=1)
-    return ids.masked_fill(~valid, -1).gather(1, best.indices), best.values
-
-
-def scan_bytes(lists: Lists, n_taken: int, width: int) -> int:
-    """What ``scan`` allocates for a query, at most: vectors, a copy of them, places, scores."""
-    longest = lists.offsets.diff().topk(n_taken).values.sum()
-    return int(longest) * (8 * width + 80)
-
-
-def _nearest(vectors: Tensor, centres: Tensor, memory_budget: int) -> Tensor:
-    """The centre nearest to each vector, or, of many centres, nearly the nearest; [n].
-
-    Centres lie in sqrt(L) groups, and a vector is compared with those of its nearest groups alone.
-    """
-    if len(centres) <= FEW:
-        return _nearest_of_all(vectors, centres, memory_budget)[1]
-    middles, order, sizes = _group(centres, isqrt(len(centres)), memory_budget)
-    members = order.split(sizes.tolist())
-    each = 16 * (len(middles) + centres.shape[1])
-    most = GROUPED if vectors.device.type == "cpu" else GROUPED_ELSEWHERE
-    blocks = vectors.split(max(1, min(memory_budget // each, most)))
-    return torch.cat(
-        [_nearest_of_few(b.float(), centres, middles, members, memory_budget) for b in blocks]
+def build_inverted(
+    candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
+) -> Inverted:
+    """An inverted file of all candidates."""
+    given = queries if len(queries) > 0 else None
+    return Inverted(
+        candidates, memory_budget, queries=given, target=target, seed=seed, depths=DEEP_FETCH_DEPTHS
     )
 
 
-def _nearest_of_all(vectors: Tensor, centres: Tensor, memory_budget: int) -> tuple[Tensor, Tensor]:
-    """How near the nearest centre is, max_l x . c_l - |c_l|^2 / 2, and which it is; [n] both."""
-    offsets = -0.5 * centres.square().sum(dim=1)
-    rows = memory_budget // (8 * len(centres) + 8 * centres.shape[1])
-    blocks = vectors.split(max(1, min(rows, BLOCK)))
-    found = [torch.addmm(offsets, b.float(), centres.T).max(dim=1) for b in blocks]
-    return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
-
-
-def _nearest_of_few(
-    vectors: Tensor,
-    centres: Tensor,
-    middles: Tensor,
-    members: Sequence[Tensor],
+def open_inverted(
+    folder: storage.Folder,
+    name: str,
+    about: Mapping[str, Any],
+    candidates: Tensor,
     memory_budget: int,
-) -> Tensor:
-    """As ``_nearest_of_all``, but among the members of the nearest ``GROUPS``; [n]."""
-    offsets = -0.5 * middles.square().sum(dim=1)
-    nearness = torch.addmm(offsets, vectors, middles.T)
-    groups = nearness.topk(min(GROUPS, len(middles)), dim=1).indices
-    best = vectors.new_full((len(vectors),), -torch.inf)
-    found = groups.new_zeros(len(vectors))
-    for column in groups.T:
-        order, sizes = _by_list(column, len(middles))
-        for rows, mine in zip(order.split(sizes.tolist()), members, strict=True):
-            if len(rows) > 0:
-                values, places = _nearest_of_all(vectors[rows], centres[mine], memory_budget)
-                nearer = values > best[rows]
-                best[rows[nearer]], found[rows[nearer]] = values[nearer], mine[places[nearer]]
-    return found
+) -> Inverted:
+    """A saved inverted file; a ValueError if it does not match the candidates."""
+    del about
+    return Inverted.from_tensors(folder.tensors(name), candidates, memory_budget)
 
 
-def _group(vectors: Tensor, n_groups: int, memory_budget: int) -> tuple[Tensor, Tensor, Tensor]:
-    """So many groups, none empty: their middles [G, D], places by group, and sizes."""
-    middles = vectors[:: len(vectors) // n_groups]
-    for _ in range(ROUNDS):
-        order, sizes = _by_list(_nearest_of_all(vectors, middles, memory_budget)[1], len(middles))
-        sizes = sizes[sizes > 0]
-        middles = _means(vectors, order, sizes)
-    return middles, order, sizes
+class Built(NamedTuple):
+    """The parts of an index besides the candidates."""
+
+    lists: Lists
+    groups: Lists  # of lists
+    probings: list[Probing]  # by ascending depth
 
 
-def _by_list(list_of: Tensor, n_lists: int) -> tuple[Tensor, Tensor]:
-    """Places in ``list_of`` by list, ascending in each, and the sizes of the lists."""
-    return list_of.argsort(stable=True), torch.bincount(list_of, minlength=n_lists)
+class Inverted:
+    """Finds a share ``recall`` of the best candidates on average.
 
-
-def _means(vectors: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
-    """Of the vectors of each list. An embedding bag sums in order: the same result every time."""
-    return embedding_bag(order, vectors, sizes.cumsum(0) - sizes, mode="mean").float()
-
-
-def _describe(candidates: Tensor, order: Tensor, sizes: Tensor) -> Lists:
-    centres = _means(candidates, order, sizes)
-    blocks = candidates.split(GROUPED)  # each is copied, if it is of half precision
-    squares = torch.cat([b.float().square().sum(dim=1, keepdim=True) for b in blocks])
-    variances = _means(squares, order, sizes)[:, 0] - centres.square().sum(dim=1)
-    spreads = (variances / max(centres.shape[1], 1)).clamp(min=0).sqrt()
-    return Lists(centres, spreads, torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]), order)
-
-
-def _no_lists(candidates: Tensor) -> Lists:
-    """Of candidates [0, D]."""
-    nothing = torch.zeros(0, dtype=torch.int64, device=candidates.device)
-    zeros = candidates.float()
-    return Lists(zeros, zeros.sum(dim=1), nothing.new_zeros(1), nothing)
-
-
-def _ranks(order: Tensor) -> Tensor:
-    """The place of each column in its row of ``order``, the columns by descending promise."""
-    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, places)
-
-
-def _numbers(most: int) -> Iterator[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16 ... and the most."""
-    n = 1
-    while n < most:
-        yield n
-        n = n + 1 if n < 3 else n * 4 // 3 if n % 3 == 0 else n * 3 // 2
-    yield most
-
-
-def _with_fewest_lists(
-    compared: Tensor, places: Tensor, sizes: Tensor, depths: Sequence[int], target: float
-) -> Iterator[Probing]:
-    """A probing for each depth at which the lists that are compared suffice.
-
-    Args:
-        compared: [B, L], which lists are, by descending promise.
-        places: [B, K], of the true results' lists among these.
-        sizes: [B, L], of the lists.
-        depths: at most K.
-        target: of recall.
+    The index depends only on the candidates, the seed and the number of threads. On a CPU it holds
+    a copy of the candidates in half precision, list by list; the best by these are rescored.
     """
-    reached = compared.gather(1, places)
-    depths = [depth for depth in depths if float(reached[:, :depth].double().mean()) >= target]
-    if not depths:
-        return
-    numbers = compared.cumsum(dim=1, dtype=torch.int32)
-    most, n = int(numbers[:, -1].max()), int(sizes[0].sum())
-    ranks = (numbers.gather(1, places).long() - 1).where(reached, most)
-    read = sizes.where(compared, 0).cumsum(dim=1)
-    for depth in depths:
-        taken, recall = _fewest(ranks[:, :depth], most, target)
-        if taken > 0:
-            last = torch.searchsorted(numbers, numbers[:, -1:].clamp(max=taken))
-            share = float(read.gather(1, last).double().mean()) / n
-            yield Probing(depth, taken, 0.0, recall, share, 0)
+
+    kind = "inverted"
+
+    def __init__(
+        self,
+        candidates: Tensor,
+        memory_budget: int = 2**30,
+        *,
+        queries: Tensor | None = None,
+        target: float = DEFAULT_TARGET,
+        seed: int = 0,
+        depths: Sequence[int] = FETCH_DEPTHS,
+        built: Built | None = None,
+    ) -> None:
+        """Build the lists, and choose how many of them to read.
+
+        Args:
+            candidates: [N, D]; float64 is taken as float32.
+            memory_budget: bytes, besides arguments, the index itself and results.
+            queries: typical query vectors, to measure recall with; None: candidates, which may be
+                easier to answer.
+            target: the recall to reach at every depth.
+            seed: of the sample for k-means and of the measured queries.
+            depths: numbers of results for which lists are read, ascending.
+            built: the parts of an index of the same candidates, to reuse.
+        """
+        wide = candidates.dtype == torch.float64
+        self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
+        self.candidates, self.memory_budget = self.exact.candidates, memory_budget
+        self.built = built or self._build(queries, target, seed, depths)
+        self._scan, self._scan_points = self._readers()
+
+    @property
+    def recall(self) -> float:
+        """The smallest measured recall over all depths; 1 if search is exact."""
+        return min((p.recall for p in self.built.probings if _is_faster(p)), default=1.0)
+
+    @property
+    def depths(self) -> list[int]:
+        """Numbers of results that can be fetched by reading lists."""
+        return [probing.depth for probing in self.built.probings if _is_faster(probing)]
+
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """As ``Exact.search``, but some of the best may be missing. Scores are float32.
+
+        Any of several candidates that tie for the last result may be returned.
+        """
+        vectors, n = vectors.detach().float(), len(self.candidates)
+        self.exact.check(vectors, exclude, allow)
+        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
+
+    def fetch(self, vectors: Tensor, depth: int) -> TopK:
+        """The best of the most promising lists; [B, depth], -1 pads."""
+        probing = next(p for p in self.built.probings if p.depth == depth)
+        lists, groups, _ = self.built
+        taken = choose_lists(lists, groups, vectors, probing, self._scan_points)
+        return TopK(*self._scan(vectors, taken, depth))
+
+    def block(self, depth: int) -> int:
+        """How many queries fit in the memory budget."""
+        probing = next(p for p in self.built.probings if p.depth == depth)
+        lists, groups, _ = self.built
+        width = self.candidates.shape[1]
+        two_steps = probing.groups < len(groups.spreads)
+        promised = len(groups.spreads) if two_steps else len(lists.spreads)
+        fetched = probing.depth + EXTRA_RESULTS
+        each = fetched * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
+        each += 16 * (promised + probing.lists)
+        if self.candidates.device.type != "cpu":
+            each += scan_bytes(lists, probing.lists, width)
+            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
+        return max(1, self.memory_budget // each)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that ``from_tensors`` needs besides the candidates: about 4 bytes per candidate."""
+        lists, groups, probings = self.built
+        small = len(lists.ids) <= torch.iinfo(torch.int32).max
+        ids = lists.ids.to(torch.int32 if small else torch.int64)
+        rows = torch.tensor(probings, dtype=torch.float64).reshape(-1, len(Probing._fields))
+        group_of = owners(groups).to(torch.int32)
+        return {**lists._asdict(), "ids": ids, "groups": group_of, "probings": rows}
+
+    @staticmethod
+    def from_tensors(
+        tensors: Mapping[str, Tensor], candidates: Tensor, memory_budget: int = 2**30
+    ) -> Inverted:
+        """The index of these candidates; a ValueError if the tensors do not match them."""
+        return Inverted(candidates, memory_budget, built=_checked(tensors, candidates))
+
+    def files(self, name: str) -> dict[str, storage.Content]:
+        """``tensors`` as a file."""
+        return {name: {key: tensor.cpu() for key, tensor in self.tensors().items()}}
+
+    def about(self) -> dict[str, Any]:
+        """The share of the candidates that is read, by number of results; for reading."""
+        read = {str(p.depth): round(p.share, 5) for p in self.built.probings if _is_faster(p)}
+        return {"lists": len(self.built.lists.spreads), "read": read}
+
+    def to_bytes(self) -> bytes:
+        """``tensors`` as a safetensors file; faiss cannot read it."""
+        from safetensors.torch import save
+
+        return bytes(save({name: t.cpu().contiguous() for name, t in self.tensors().items()}))
+
+    @staticmethod
+    def from_bytes(data: bytes, candidates: Tensor, memory_budget: int = 2**30) -> Inverted:
+        """As ``from_tensors``; a ValueError also if the bytes are damaged."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            tensors = load(data)
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(f"the index is damaged: {error}") from error
+        return Inverted.from_tensors(tensors, candidates, memory_budget)
+
+    def _build(
+        self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]
+    ) -> Built:
+        n, width = self.candidates.shape
+        lists = build_lists(self.candidates, self.memory_budget, seed)
+        groups = group_lists(lists, self.memory_budget)
+        depths = [depth for depth in depths if depth <= n * MAX_READ_SHARE]
+        given = self.candidates if queries is None else queries
+        if not depths or len(given) == 0 or width == 0:
+            return Built(lists, groups, [])
+        rng = torch.Generator().manual_seed(seed)
+        sample = torch.arange(len(given))
+        if len(given) > SAMPLE_QUERIES:
+            sample = torch.randint(0, len(given), (SAMPLE_QUERIES,), generator=rng)
+        vectors = given[sample.to(given.device)].detach().float().to(self.candidates.device)
+        truth = self.exact.search(vectors, depths[-1]).ids
+        probings = choose_probings(lists, groups, vectors, truth, depths, target)
+        return Built(lists, groups, probings)
+
+    def _readers(self) -> tuple[Scan, Scan]:
+        """Scans of candidates in lists and of points in groups. On a CPU faiss copies both."""
+        lists, groups, probings = self.built
+        if probings and self.candidates.device.type == "cpu":
+            halves = self.candidates.dtype
+            if halves == torch.float32:
+                halves = torch.float16
+            coded = _fill(self.candidates, lists, halves)
+            return partial(scan_and_rescore, self.candidates, coded), point_reader(lists, groups)
+        return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
 
 
-def _fewest(ranks: Tensor, n_lists: int, target: float) -> tuple[int, float]:
-    """How many lists it takes, 0 if all are too few, and the recall.
+def point_reader(lists: Lists, groups: Lists) -> Scan:
+    """A scan of the points in groups, by faiss."""
+    return partial(faiss_scan, _fill(points(lists), groups))
 
-    ``ranks`` [B, k] are those of the results' lists; ``n_lists`` is the rank of one left out.
+
+def scan_and_rescore(
+    candidates: Tensor, coded: Any, queries: Tensor, taken: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """``scan`` of rounded vectors; a few more than k results are rescored exactly."""
+    more = max(k, min(k + EXTRA_RESULTS, len(candidates)))
+    wide = pad(queries, (0, coded.d - queries.shape[1]))
+    return rescore(candidates, queries, faiss_scan(coded, wide, taken, more)[0], k)
+
+
+def rescore(candidates: Tensor, queries: Tensor, ids: Tensor, k: int) -> TopK:
+    """The best k of ids [B, n], scored with their vectors; -1 pads."""
+    vectors = candidates[ids.clamp(min=0)].float()
+    scores = torch.bmm(vectors, queries.unsqueeze(2)).squeeze(2).masked_fill(ids < 0, -torch.inf)
+    best = scores.topk(k, dim=1)
+    return TopK(ids.gather(1, best.indices), best.values)
+
+
+def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """``scan`` by faiss, with torch's number of threads, one query per thread."""
+    library = faiss()
+    library.omp_set_num_threads(torch.get_num_threads())
+    queries, taken = queries.contiguous(), taken.contiguous()
+    ids = torch.empty(len(queries), k, dtype=torch.int64)
+    scores = torch.empty(len(queries), k)
+    unused = torch.zeros(taken.shape)  # distances to the lists
+    given = [len(queries), _pointer(queries), k, _pointer(taken), _pointer(unused)]
+    parameters = library.SearchParametersIVF(nprobe=taken.shape[1])
+    index.search_preassigned_c(*given, _pointer(scores), _pointer(ids), False, parameters)
+    return ids, scores
+
+
+def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) -> Any:
+    """The candidates in faiss, list by list, stored byte by byte.
+
+    If they are converted, they are first scaled by a power of 2, so that the largest entry is near
+    the largest half: entries of other vectors can then be much smaller before they become 0. Halves
+    are padded with columns of 0 to a multiple of ``LANES``.
     """
-    hits = torch.zeros(len(ranks), n_lists + 1, device=ranks.device)
-    hits.scatter_add_(1, ranks, torch.ones_like(ranks, dtype=hits.dtype))
-    recalls = hits[:, :-1].cumsum(dim=1) / ranks.shape[1]
-    mean, deviation = recalls.mean(dim=0), recalls.std(dim=0, correction=0)
-    enough = (mean - 2 * deviation / sqrt(len(ranks)) >= target).nonzero()
-    return (int(enough[0]) + 1, float(mean[enough[0]])) if len(enough) > 0 else (0, 0.0)
+    library = faiss()
+    codes = {
+        torch.float16: library.ScalarQuantizer.QT_fp16,
+        torch.bfloat16: library.ScalarQuantizer.QT_bf16,
+    }
+    code, n_lists = codes.get(dtype), len(lists.spreads)
+    more = 0 if code is None else -candidates.shape[1] % LANES
+    width = candidates.shape[1] + more
+    given = [library.IndexFlatIP(width), width, n_lists]  # faiss does not choose the lists
+    if code is None:
+        index = library.IndexIVFFlat(*given, library.METRIC_INNER_PRODUCT)
+    else:
+        index = library.IndexIVFScalarQuantizer(*given, code, library.METRIC_INNER_PRODUCT, False)
+    offsets, factor = lists.offsets.tolist(), 1.0
+    if candidates.dtype != dtype and len(candidates) > 0:
+        largest = torch.linalg.vector_norm(candidates, torch.inf)
+        power = (HALF_EXPONENT - torch.log2(largest).ceil()).clamp(
+            max=127
+        )  # the factor must be a float32
+        factor = float(torch.exp2(power)) if largest > 0 else 1.0
+    for place in range(n_lists):
+        ids = lists.ids[offsets[place] : offsets[place + 1]]
+        vectors = pad(candidates[ids] * factor, (0, more)).to(dtype).view(torch.uint8)
+        index.invlists.add_entries(place, len(ids), _pointer(ids), _pointer(vectors))
+    index.ntotal, index.is_trained = len(candidates), True
+    return index
+
+
+def _pointer(tensor: Tensor) -> Any:
+    return faiss().swig_ptr(tensor.numpy())
+
+
+def _is_faster(probing: Probing) -> bool:
+    return probing.share <= MAX_READ_SHARE
+
+
+def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
+    """The parts of an index; a ValueError unless types, sizes and lists are right."""
+    n, width = candidates.shape
+    try:
+        lists = Lists(*(tensors[name] for name in Lists._fields))
+        group_of, rows = _with_groups(
+            tensors["spreads"], tensors["probings"], tensors.get("groups")
+        )
+    except KeyError as error:
+        raise ValueError(f"the index has no {error}") from error
+    n_lists = len(lists.spreads)
+    expect(lists.centres, "centres", (n_lists, width), torch.float32)
+    expect(lists.spreads, "spreads", (n_lists,), torch.float32)
+    expect(lists.offsets, "offsets", (n_lists + 1,), torch.int64)
+    expect(lists.ids, "ids", (n,), torch.int32, torch.int64)
+    expect(group_of, "groups", (n_lists,), torch.int32)
+    expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
+    lists = Lists(*(t.to(candidates.device) for t in lists))._replace(
+        ids=lists.ids.to(candidates.device, torch.int64)
+    )
+    _check_lists(lists, n)
+    groups = join_groups(lists, check_groups(group_of.to(candidates.device, torch.int64)))
+    probings = [Probing(int(d), int(p), z, r, s, int(g)) for d, p, z, r, s, g in rows.tolist()]
+    if not all(1 <= p.lists <= n_lists and 1 <= p.depth <= n for p in probings):
+        raise ValueError(f"the index must read at most {n_lists} lists")
+    if not all(1 <= p.groups <= len(groups.spreads) for p in probings):
+        raise ValueError(f"the index must compare at most {len(groups.spreads)} groups")
+    return Built(lists, groups, sorted(probings))
+
+
+def _with_groups(spreads: Tensor, rows: Tensor, group_of: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The groups and probings of a saved index; older ones have no groups: all lists are one."""
+    if group_of is not None:
+        return group_of, rows
+    ones = torch.ones_like(rows[..., :1])
+    return torch.zeros_like(spreads, dtype=torch.int32), torch.cat([rows, ones], dim=-1)
+
+
+def check_groups(group_of: Tensor) -> Tensor:
+    n = len(group_of)
+    if n > 0 and (int(group_of.min()) < 0 or int(group_of.max()) >= n):
+        raise ValueError(f"group numbers must be from 0 to {n - 1}")
+    if bool((torch.bincount(group_of) == 0).any()):
+        raise ValueError("group numbers must be consecutive")
+    return group_of
+
+
+def expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
+    if tuple(tensor.shape) != shape or tensor.dtype not in types:
+        actual = f"{tensor.dtype} {tuple(tensor.shape)}"
+        raise ValueError(f"{name} must be {types[0]} {shape}, got {actual}")
+    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        raise ValueError(f"{name} must be finite")
+
+
+def _check_lists(lists: Lists, n: int) -> None:
+    ends = (int(lists.offsets[0]), int(lists.offsets[-1]))
+    if ends != (0, n) or bool((lists.offsets.diff() < 0).any()):
+        raise ValueError(f"the lists must cover {n} candidates")
+    if not torch.equal(lists.ids.sort().values, torch.arange(n, device=lists.ids.device)):
+        raise ValueError("the lists must hold every candidate once")

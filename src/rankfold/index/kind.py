@@ -1,4 +1,4 @@
-"""What a kind of index is: how it is built, and how it comes back from a folder."""
+"""What a kind of index provides: how it is built, and how it is opened from a folder."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from rankfold.storage.folder import Content, Folder
+from rankfold import storage
 from rankfold.types import Index
 
 
-class Saveable(Index, Protocol):
-    """An index that can be kept in a folder."""
+class SavableIndex(Index, Protocol):
+    """An index that can be saved in a folder."""
 
     @property
     def kind(self) -> str:
         """Its name in ``INDEXES``."""
         ...
 
-    def files(self, name: str) -> dict[str, Content]:
-        """All that ``open`` needs besides the candidates: a file of that name, or more."""
+    def files(self, name: str) -> dict[str, storage.Content]:
+        """All that ``open`` needs besides the candidates: files named ``name`` or ``name_...``."""
         ...
 
     def about(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Saveable(Index, Protocol):
 
 
 class Build(Protocol):
-    """Builds an index, whose search reaches a recall of ``target`` on queries like ``queries``."""
+    """Builds an index whose search reaches the recall ``target`` on queries like ``queries``."""
 
     def __call__(
         self,
@@ -39,24 +39,24 @@ class Build(Protocol):
         queries: Tensor,
         target: float,
         seed: int,
-    ) -> Saveable: ...
+    ) -> SavableIndex: ...
 
 
 class Open(Protocol):
-    """Opens what ``files`` wrote by that name; ``about`` is what the index said of itself."""
+    """Opens what ``files`` wrote under ``name``; ``about`` is the saved result of ``about()``."""
 
     def __call__(
         self,
-        folder: Folder,
+        folder: storage.Folder,
         name: str,
         about: Mapping[str, Any],
         candidates: Tensor,
         memory_budget: int,
-    ) -> Saveable: ...
+    ) -> SavableIndex: ...
 
 
 class Kind(NamedTuple):
-    """How an index is built, and opened; None: it is saved as another kind."""
+    """How an index is built and opened; ``open`` is None if it is saved as another kind."""
 
     build: Build
     open: Open | None

@@ -1,10 +1,19 @@
-"""The methods. To add one: one file (or a recipe in its family's), one line here, one test."""
+"""The methods. To add one: one file in its family's folder, one line here, one test."""
 
-from rankfold.methods.als import alternating
-from rankfold.methods.closed_form import ease, plain, popularity, rg2
-from rankfold.methods.gradient import margins, newton
-from rankfold.methods.gradient.full import FULL
-from rankfold.methods.gradient.sampled import SAMPLED
+from rankfold.methods.als import ials, rg2_weighted, rg_sampled, rgx, wrmf
+from rankfold.methods.closed_form import ease, popularity, puresvd, rg2, rg2_plain
+from rankfold.methods.gradient import (
+    bce,
+    bpr,
+    full,
+    in_batch,
+    resampled,
+    rg2_newton,
+    sampled,
+    sampled_softmax,
+    sml,
+    uib,
+)
 from rankfold.methods.ordinal import cba, constrained, decision_dag, partial_auc
 from rankfold.methods.ordinal.classifiers import CLASSIFIERS
 from rankfold.methods.text import linear, neighbours
@@ -15,20 +24,31 @@ from rankfold.types import Method
 METHODS: dict[str, Method] = {
     "popularity": popularity.METHOD,
     "rg2": rg2.METHOD,
-    "rg2-plain": plain.PLAIN,
-    "rg2-weighted": alternating.RG2_WEIGHTED,
-    "rg2-sampled": alternating.RG2_SAMPLED,
-    "rgx": alternating.RGX,
-    "rgx-sampled": alternating.RGX_SAMPLED,
-    "wrmf": alternating.WRMF,
-    "ials": alternating.IALS,
-    "puresvd": plain.PURESVD,
+    "rg2-plain": rg2_plain.METHOD,
+    "rg2-weighted": rg2_weighted.METHOD,
+    "rg2-sampled": rg_sampled.RG2_SAMPLED,
+    "rgx": rgx.METHOD,
+    "rgx-sampled": rg_sampled.RGX_SAMPLED,
+    "wrmf": wrmf.METHOD,
+    "ials": ials.METHOD,
+    "puresvd": puresvd.METHOD,
     "ease": ease.METHOD,
-    **FULL,
-    **SAMPLED,
-    "uib": margins.UIB,
-    "sml": margins.SML,
-    "rg2-newton": newton.METHOD,
+    "softmax": full.SOFTMAX,
+    "sparsemax": full.SPARSEMAX,
+    "full": full.FULL,
+    "bpr": bpr.METHOD,
+    "bce": bce.METHOD,
+    "sampled-softmax": sampled_softmax.METHOD,
+    "ssl": in_batch.SSL,
+    "ssl-pop": in_batch.SSL_POP,
+    "mns": in_batch.MNS,
+    "g-tower": in_batch.G_TOWER,
+    "bir": resampled.BIR,
+    "xir": resampled.XIR,
+    "sampled": sampled.METHOD,
+    "uib": uib.METHOD,
+    "sml": sml.METHOD,
+    "rg2-newton": rg2_newton.METHOD,
     **SIAMESE,
     "siamesexml-released": released.METHOD,
     "text-neighbours": neighbours.METHOD,

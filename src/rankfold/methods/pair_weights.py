@@ -1,4 +1,4 @@
-"""Training pairs, with their grades as weights only when asked."""
+"""Training pairs, with their grades only where a setting makes them weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rankfold.types import Comm, Dataset, Interactions
 
 
 def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
-    """The training pairs, with their grades only if these count as weights."""
+    """The training pairs, with grades only if ``weights`` is "grade"."""
     return weighed(data.split("train").to(device), weights)
 
 
 def weighed(rows: Interactions, weights: str) -> Interactions:
-    """The pairs, with their grades only if these count as weights."""
+    """The pairs, with grades only if ``weights`` is "grade"."""
     if weights == "grade":
         check_grades(rows)
         return rows
@@ -26,7 +26,7 @@ def weighed(rows: Interactions, weights: str) -> Interactions:
 
 
 def drawn_counts(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
-    """How often an epoch draws each candidate, on average and by all processes; [N]."""
+    """The expected number of draws of each candidate in an epoch of all processes; [N]."""
     counts = comm.sum(rows.candidate_counts())
     if rows.grades is None:
         return counts
@@ -36,13 +36,13 @@ def drawn_counts(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
 
 
 def check_grades(rows: Interactions) -> None:
-    """A UserError where a grade cannot be a weight."""
+    """Raise a UserError if a grade cannot be a weight."""
     if rows.grades is None:
         return
     good = rows.grades.isfinite() & (rows.grades > 0)
     if not bool(good.all()):
         bad = float(rows.grades[~good][0])
         raise UserError(
-            f"{int((~good).sum())} pairs have grades like {bad:g}, which are no weights",
-            hint="a weight is more than 0; prepare the data again with --min-grade",
+            f"grades must be above 0 to be weights, got {bad:g} (in {int((~good).sum())} pairs)",
+            hint="prepare the data again with --min-grade, or leave weights=none",
         )

@@ -1,11 +1,9 @@
 """Metrics: how good a ranking is. To add one: one file, one line here, one test.
 
-A metric in ``METRICS`` gives one value per query: ``METRICS["ndcg"](judge(ids, truth), 10)``.
-Whoever calls it leaves out the queries without a positive in the split and takes the mean.
-One in ``SHOWN_METRICS`` gives a single value, from how often each candidate was shown to anyone.
-One in ``PROPENSITY_METRICS`` needs ``judge(..., inverse_propensity=...)``; it may be a ratio of two
-means, of what each query got and of the best that it could have got.
-Rows with ordered grades have metrics of their own: see ``graded.py``.
+A metric in ``METRICS`` gives one value per query: ``METRICS["ndcg"].value(judge(ids, truth), 10)``.
+The caller leaves out the queries without a positive in the split and takes the mean.
+A metric in ``CATALOG_METRICS`` gives a single value, from how often each candidate was returned.
+Rows with ordered grades have other metrics: see ``graded.py``.
 """
 
 import re
@@ -14,7 +12,7 @@ from typing import NamedTuple
 
 from rankfold.errors import UserError
 from rankfold.metrics.average_precision import average_precision
-from rankfold.metrics.coverage import ShownMetric, count_shown, coverage
+from rankfold.metrics.coverage import count_returned, coverage
 from rankfold.metrics.graded import (
     GRADED_METRICS,
     GradedSpec,
@@ -23,13 +21,13 @@ from rankfold.metrics.graded import (
     parse_graded,
 )
 from rankfold.metrics.hit import hit
-from rankfold.metrics.judged import Judged, Metric, judge
+from rankfold.metrics.judged import Judged, judge
+from rankfold.metrics.metric import CatalogMetric, Metric, PerQuery
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
 from rankfold.metrics.precision import precision
 from rankfold.metrics.propensity import (
     Propensity,
-    PropensityMetric,
     check_propensity,
     inverse_propensity,
     parse_propensity,
@@ -43,24 +41,24 @@ from rankfold.metrics.reciprocal_rank import reciprocal_rank
 from rankfold.metrics.strata import frequency_groups, within
 
 __all__ = [
+    "CATALOG_METRICS",
     "GRADED_METRICS",
     "METRICS",
-    "PROPENSITY_METRICS",
-    "SHOWN_METRICS",
+    "CatalogMetric",
     "GradedSpec",
     "Judged",
     "Metric",
     "MetricSpec",
+    "PerQuery",
     "Propensity",
-    "PropensityMetric",
-    "ShownMetric",
     "check_propensity",
-    "count_shown",
+    "count_returned",
     "frequency_groups",
     "graded_mean",
     "graded_values",
     "inverse_propensity",
     "judge",
+    "more_is_better",
     "parse",
     "parse_graded",
     "parse_propensity",
@@ -69,35 +67,32 @@ __all__ = [
 ]
 
 METRICS: dict[str, Metric] = {
-    "ndcg": ndcg,
-    "ndcg-graded": ndcg_graded,
-    "mrr": reciprocal_rank,
-    "map": average_precision,
-    "recall": recall,
-    "precision": precision,
-    "hit": hit,
-    "popularity": popularity,
+    "ndcg": Metric(ndcg, ordered=True),
+    "ndcg-graded": Metric(ndcg_graded, ordered=True),
+    "mrr": Metric(reciprocal_rank, ordered=True),
+    "map": Metric(average_precision, ordered=True),
+    "recall": Metric(recall, ordered=False),
+    "precision": Metric(precision, ordered=False),
+    "hit": Metric(hit, ordered=False),
+    "popularity": Metric(popularity, ordered=False, more_is_better=False, reads="popularity"),
+    "psp": Metric(psp, ordered=False, best=psp_best, reads="propensity"),
+    "psp-raw": Metric(psp, ordered=False, reads="propensity"),
+    "psn": Metric(psn, ordered=True, best=psn_best, reads="propensity"),
+    "psn-raw": Metric(psn, ordered=True, reads="propensity"),
 }
 
-SHOWN_METRICS: dict[str, ShownMetric] = {
-    "coverage": coverage,
+CATALOG_METRICS: dict[str, CatalogMetric] = {
+    "coverage": CatalogMetric(coverage),
 }
 
-PROPENSITY_METRICS: dict[str, PropensityMetric] = {
-    "psp": PropensityMetric(psp, psp_best),
-    "psp-raw": PropensityMetric(psp, None),
-    "psn": PropensityMetric(psn, psn_best),
-    "psn-raw": PropensityMetric(psn, None),
-}
-
-_KNOWN = (*METRICS, *SHOWN_METRICS, *PROPENSITY_METRICS)
-_ELSEWHERE = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}
-"""Ours by the names that others have for them, where no likeness tells it."""
+_NAMES = (*METRICS, *CATALOG_METRICS)
+_SYNONYMS = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}
+"""Names from other libraries that are not similar to ours."""
 _WHOLE = "[1-9][0-9]{0,17}"
 
 
 class MetricSpec(NamedTuple):
-    """A metric as a person names it: ``ndcg@10`` is ndcg of the first 10 results."""
+    """A metric as users write it: ``ndcg@10`` is ndcg of the first 10 results."""
 
     name: str  # a key of one of the registries
     k: int  # at least 1
@@ -109,25 +104,33 @@ class MetricSpec(NamedTuple):
 def parse(text: str) -> MetricSpec:
     """``"ndcg@10" -> MetricSpec("ndcg", 10)``; anything else is a UserError."""
     name, at, k = text.strip().partition("@")
-    if name not in _KNOWN:
+    if name not in _NAMES:
         raise UserError(f"there is no metric {name!r}", hint=_hint(name, k))
     if not at:
-        raise UserError(
-            f"metric {name!r} does not say how many results count", hint=f"write {name}@10"
-        )
+        raise UserError(f"metric {name!r} needs a number of results", hint=f"write {name}@10")
     if not re.fullmatch(_WHOLE, k):
         raise UserError(
-            f"metric {text.strip()!r} must have a whole number from 1 after the @, not {k!r}",
+            f"metric {name!r} needs a whole number of at least 1 after the @, got {k!r}",
             hint=f"write {name}@10",
         )
     return MetricSpec(name, int(k))
 
 
+def more_is_better(text: str) -> bool:
+    """Whether a higher value of a metric such as ``ndcg@10`` or ``tpr@fpr=.01`` is better.
+
+    It is for all metrics of graded rows.
+    """
+    name = text.strip().partition("@")[0]
+    metric = METRICS.get(name) or CATALOG_METRICS.get(name)
+    return metric is None or metric.more_is_better
+
+
 def _hint(name: str, k: str) -> str:
-    known = ", ".join(f"{name}@k" for name in _KNOWN)
+    known = ", ".join(f"{name}@k" for name in _NAMES)
     if name in GRADED_METRICS:
-        return f"that is one of graded rows; those of pairs are {known}"
+        return f"{name} is for graded rows; the metrics of pairs are {known}"
     lower = name.lower()
-    near = [_ELSEWHERE[lower]] if lower in _ELSEWHERE else get_close_matches(lower, _KNOWN, n=1)
+    near = [_SYNONYMS[lower]] if lower in _SYNONYMS else get_close_matches(lower, _NAMES, n=1)
     depth = k if re.fullmatch(_WHOLE, k) else "10"
     return f"did you mean {near[0]}@{depth}?" if near else f"the metrics are {known}"

@@ -13,8 +13,8 @@ def average_precision(judged: Judged, k: int) -> Tensor:
 
         average_precision_b = 1/positives_b sum_{r <= k} hits_br (sum_{s <= r} hits_bs) / r
 
-    It divides by all positives, like map_cut of trec_eval: a query with more than k of them stays
-    below 1. (Others divide by min(k, positives_b).)
+    It divides by all positives, like map_cut of trec_eval: a query with more than k positives stays
+    below 1. (Other libraries divide by min(k, positives_b).)
 
     Returns [B], and 0 for a query without a positive.
     """

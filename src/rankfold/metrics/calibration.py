@@ -1,4 +1,4 @@
-"""How the share of positive rows grows with the score."""
+"""The share of positive rows in bins of the score."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Calibration(NamedTuple):
-    """Rows in bins, the lowest scores first."""
+    """Rows in bins, lowest scores first."""
 
     scores: Tensor  # [b] float64, the mean score of each bin
     shares: Tensor  # [b] float64, of positives among its rows
@@ -15,12 +15,12 @@ class Calibration(NamedTuple):
 
 
 def calibration(scores: Tensor, positive: Tensor, bins: int) -> Calibration:
-    """The mean score and the share of positives in bins that hold about as many rows each.
+    """The mean score and the share of positives in bins of about equal size.
 
-    A score is no probability in general, so nothing is assumed of it: where the shares rise from
-    bin to bin, a higher score is a surer one; where scores are probabilities, shares equal scores.
-    Row i of n in the order of scores is in bin floor(bins i / n); rows of equal scores are in the
-    bin of the first of them, so there may be fewer bins than asked for.
+    A score need not be a probability. If the shares rise from bin to bin, a higher score is more
+    certain; if scores are probabilities, shares equal scores. Row i of n in the order of scores is
+    in bin floor(bins i / n). Rows of equal scores share the bin of the first of them, so there may
+    be fewer than ``bins``.
 
     Args:
         scores: [n].

@@ -1,38 +1,33 @@
-"""Coverage: how much of the catalogue anyone gets to see. A value of all queries together."""
-
-from collections.abc import Callable
+"""Coverage: the share of candidates that any query got. One value for all queries."""
 
 import torch
 from torch import Tensor
 
-ShownMetric = Callable[[Tensor], Tensor]
-"""``(shown [N]) -> []`` float32: one value of all queries together."""
 
-
-def coverage(shown: Tensor) -> Tensor:
+def coverage(returned: Tensor) -> Tensor:
     """Share of the candidates that at least one query got.
 
     ::
 
-        coverage = 1/N sum_y (shown_y > 0)
+        coverage = 1/N sum_y (returned_y > 0)
 
     Args:
-        shown: [N], how many queries got each candidate; see `count_shown`.
+        returned: [N], how many queries got each candidate; see `count_returned`.
 
     Returns:
-        A scalar, and 0 where there are no candidates.
+        A scalar, and 0 without candidates.
     """
-    return (shown > 0).sum() / max(len(shown), 1)
+    return (returned > 0).sum() / max(len(returned), 1)
 
 
-def count_shown(ids: Tensor, k: int, n_candidates: int) -> Tensor:
+def count_returned(ids: Tensor, k: int, n_candidates: int) -> Tensor:
     """How many of B queries got each candidate among their first k results; [N] int64.
 
     The counts of several batches add up to those of all.
 
     Args:
         ids: [B, K] int64, best first, -1 pads.
-        k: how many results count; all where k > K.
+        k: how many results count; all if k > K.
         n_candidates: N.
     """
     first = ids[:, :k]

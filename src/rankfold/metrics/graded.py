@@ -1,8 +1,8 @@
-"""Metrics of rows with ordered grades, from their scores alone. To add one: a function, a line.
+"""Metrics of rows with ordered grades, from their scores. To add one: a function, a line, a test.
 
-A threshold k = 0 .. G - 2 parts the rows: those of a grade above k are its positives, the others
-its negatives. A metric has a value per threshold, and the mean over the thresholds with rows on
-both sides is reported; ``order`` has one value, for all grades at once.
+A threshold k = 0 .. G - 2 divides the rows: positives have a grade above k, the others are
+negatives. A metric has a value per threshold, and the mean over the thresholds with rows on both
+sides is reported; ``order`` has one value for all grades.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ GRADED_METRICS = (*RATE_METRICS, *PAIR_METRICS)
 
 
 class GradedSpec(NamedTuple):
-    """A metric as a person names it: ``tpr@fpr=.01``, or ``auc``, which needs no rate."""
+    """A metric as users write it: ``tpr@fpr=.01``, or ``auc``, which needs no rate."""
 
     name: str  # one of GRADED_METRICS
-    fpr: float | None  # above 0 and below 1; None for a metric that needs none
+    fpr: float | None  # above 0 and below 1; None for a metric without a rate
 
     def __str__(self) -> str:
         return self.name if self.fpr is None else f"{self.name}@fpr={_written(self.fpr)}"
@@ -51,23 +51,23 @@ def parse_graded(text: str) -> GradedSpec:
     if name not in RATE_METRICS:
         if at:
             raise UserError(
-                f"metric {name!r} has no cut-off, not {rate!r}",
+                f"metric {name!r} takes no rate, got {rate!r}",
                 hint=f"write {name}, or pauc@fpr=.1 for a part of the curve",
             )
         return GradedSpec(name, None)
     if not at:
         raise UserError(
-            f"metric {name!r} does not say which false-positive rate is allowed",
+            f"metric {name!r} needs a false-positive rate",
             hint=f"write {name}@fpr=.01",
         )
     return GradedSpec(name, _rate(name, rate))
 
 
 def check_fpr(fpr: float) -> float:
-    """The rate, if it is one; a UserError otherwise."""
-    if not 0 < fpr < 1:  # neither is NaN
+    """The rate; a UserError if it is out of range."""
+    if not 0 < fpr < 1:  # false for NaN
         raise UserError(
-            f"a false-positive rate must be above 0 and below 1, not {fpr:g}", hint="say .01"
+            f"a false-positive rate must be above 0 and below 1, got {fpr:g}", hint="try .01"
         )
     return float(fpr)
 
@@ -75,27 +75,27 @@ def check_fpr(fpr: float) -> float:
 def graded_mean(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> float:
     """The mean of ``graded_values`` over the thresholds that have one.
 
-    NaN where a score is; a UserError where all rows have the same grade.
+    NaN if a score is NaN; a UserError if all rows have the same grade.
     """
-    check_two_grades(grades, "rows to be scored", "a split needs rows of two grades at least")
+    check_two_grades(grades, "rows to be scored", "a split needs rows of at least two grades")
     return float(graded_values(scores, grades, n_grades, spec).nanmean())
 
 
 def check_two_grades(grades: Tensor, what: str, hint: str) -> None:
-    """A UserError where rows have no two grades that a score could tell apart; -1 is none."""
+    """A UserError unless the rows have two different grades; -1 is an unknown grade."""
     known = grades[grades >= 0]
     if len(known) == 0 or bool((known == known[0]).all()):
-        raise UserError(f"the {what} all have the same grade, or none", hint=hint)
+        raise UserError(f"the {what} all have the same grade, or no grade", hint=hint)
 
 
 def graded_values(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> Tensor:
-    """The metric at each threshold; [G - 1], NaN where a side is empty or a score is NaN.
+    """The metric at each threshold; [G - 1], NaN if a side is empty or a score is NaN.
 
     ``order`` has one value for all of them; [1].
 
     Args:
-        scores: of rows, the higher, the higher the grade; [n].
-        grades: from 0 to G - 1, -1 where not known: such a row is left out; [n].
+        scores: [n]; higher for a higher grade.
+        grades: [n], from 0 to G - 1; rows of unknown grade, -1, are left out.
         n_grades: G.
         spec: the metric.
     """
@@ -113,9 +113,9 @@ def passed_by_grade(scores: Tensor, grades: Tensor, n_grades: int) -> Tensor:
 
 
 def values_of(passed: Tensor, specs: Sequence[GradedSpec]) -> list[Tensor]:
-    """Of each metric the values at the thresholds, from ``passed`` [G, ..., J + 1].
+    """The values of each metric at the thresholds, from ``passed`` [G, ..., J + 1].
 
-    They are [G - 1, ...], or [1, ...] where a metric has one value for all thresholds.
+    They are [G - 1, ...], or [1, ...] for a metric with one value for all thresholds.
     """
     at_rate = {spec.name in RATE_METRICS for spec in specs}
     curves = _curves(passed) if True in at_rate else []
@@ -145,22 +145,22 @@ def _rate(name: str, text: str) -> float:
         fpr = None
     if fpr is None:
         raise UserError(
-            f"metric '{name}@{text}' must say fpr=RATE after the @", hint=f"write {name}@fpr=.01"
+            f"metric '{name}@{text}' needs fpr=RATE after the @", hint=f"write {name}@fpr=.01"
         )
     return check_fpr(fpr)
 
 
 def _written(fpr: float) -> str:
-    """A rate as short as it can be: .01."""
+    """The shortest form of a rate: .01."""
     return repr(fpr).removeprefix("0")
 
 
 def _hint(name: str) -> str:
     near = get_close_matches(name.lower(), GRADED_METRICS, n=1)
     known = ", ".join(map(example, GRADED_METRICS))
-    return f"{f'did you mean {example(near[0])}? ' if near else ''}they have {known}"
+    return f"{f'did you mean {example(near[0])}? ' if near else ''}the metrics are {known}"
 
 
 def example(name: str) -> str:
-    """How a person writes a metric."""
+    """How users write a metric."""
     return f"{name}@fpr=.01" if name in RATE_METRICS else name

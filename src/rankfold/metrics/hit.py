@@ -1,4 +1,4 @@
-"""Hit: whether a query got anything it wanted. Its mean over queries is the hit rate."""
+"""Hit: whether a query got any positive. Its mean over queries is the hit rate."""
 
 from torch import Tensor
 

@@ -1,10 +1,9 @@
-"""Returned candidates held against the truth: all that a metric needs to know.
+"""Returned candidates compared with the truth: all that a metric reads.
 
-A metric reads a `Judged` and a cut-off k and gives one value per query. It knows nothing of scores,
-models or splits, so whatever returns candidates can be judged.
+A metric takes a `Judged` and a cut-off k and gives one value per query. It does not depend on
+scores, models or splits, so any list of candidates can be judged.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,22 +13,20 @@ from rankfold.types import Interactions
 
 
 class Judged(NamedTuple):
-    """What B queries got, and what they could have got.
+    """The results of B queries, and the best that they could have been.
 
-    K must reach min(k, N) for every k that is asked for; a list that ends earlier is padded.
+    K must be at least min(k, N) for every k in use; a shorter list is padded.
     """
 
-    ids: Tensor  # [B, K] int64, best first, none twice; -1 where there are fewer than K
+    ids: Tensor  # [B, K] int64, best first, distinct; -1 pads
     grades: Tensor  # [B, K] float32, of each returned candidate; 0 for a negative and for padding
     ideal: Tensor  # [B, K] float32, the query's own grades, descending; 0 after the last
     positives: Tensor  # [B] int64, how many positives the query has, returned or not
-    popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not asked for
-    weights: Tensor | None  # [B, K] float32, 1/p of each returned positive, else 0; None: likewise
+    popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not needed
+    weights: (
+        Tensor | None
+    )  # [B, K] float32, 1/p of each returned positive, else 0; None: not needed
     ideal_weights: Tensor | None  # [B, K] float32, 1/p of the query's positives, descending, then 0
-
-
-Metric = Callable[[Judged, int], Tensor]
-"""``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
 
 
 def judge(
@@ -40,18 +37,18 @@ def judge(
 ) -> Judged:
     """Look up each returned candidate in the truth of its query.
 
-    Works on the pairs of ``truth`` and on [B, K], never on [B, N].
+    Memory is that of the pairs of ``truth`` and of [B, K], never of [B, N].
 
     Args:
-        ids: [B, K] int64, best first, -1 pads; no candidate twice in a row.
-        truth: B rows; row b holds the positives of the query that got ``ids[b]``.
+        ids: [B, K] int64, best first, distinct in each row; -1 pads.
+        truth: B rows; row b holds the positives of the query of ``ids[b]``.
         popularity_rank: [N], see `popularity_rank`.
         inverse_propensity: [N], 1/p of each candidate, see `inverse_propensity`.
     """
     if len(ids) != truth.n_queries:
-        raise ValueError(f"{len(ids)} rows of ids, but {truth.n_queries} rows of truth")
+        raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")
     if bool((ids >= truth.n_candidates).any()):
-        raise ValueError(f"ids reach {int(ids.max())}, but N = {truth.n_candidates}")
+        raise ValueError(f"ids must be below N = {truth.n_candidates}, got {int(ids.max())}")
     pair_grades = _pair_grades(truth)
     grades = _find(ids, truth, pair_grades)
     weights = ideal_weights = None
@@ -78,20 +75,20 @@ def _pair_grades(truth: Interactions) -> Tensor:
 def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     """The grade of each returned candidate; [B, K].
 
-    The pair (b, y) has the number b N + y. The pairs of the truth ascend by it, so that one binary
+    The pair (b, y) has the number b N + y. The pairs of the truth ascend by it, so one binary
     search finds them all.
     """
     n = truth.n_candidates
     pairs = truth.query_of_pair().long() * n + truth.candidates
-    # One pair more, above all others and of grade 0, for searches that run past the end.
+    # One more pair, above all others and of grade 0, for searches that run past the end.
     pairs = torch.cat([pairs, pairs.new_full((1,), len(ids) * n)])
     pair_grades = torch.cat([pair_grades, pair_grades.new_zeros(1)])
     rows = torch.arange(len(ids), device=ids.device)
     wanted = (rows[:, None] * n + ids).contiguous()
     places = torch.searchsorted(pairs, wanted)
-    # Padding must be ruled out by itself: b N - 1 is the last candidate of the row before.
-    found = (pairs[places] == wanted) & (ids >= 0)
-    return torch.where(found, pair_grades[places], 0.0)
+    # Padding needs its own check: b N - 1 is the last candidate of the previous row.
+    matched = (pairs[places] == wanted) & (ids >= 0)
+    return torch.where(matched, pair_grades[places], 0.0)
 
 
 def _ideal(width: int, truth: Interactions, gains: Tensor) -> Tensor:
@@ -99,7 +96,7 @@ def _ideal(width: int, truth: Interactions, gains: Tensor) -> Tensor:
     rows = truth.query_of_pair().long()
     by_gain = torch.argsort(gains, descending=True, stable=True)
     by_row = torch.argsort(rows[by_gain], stable=True)
-    gains = gains[by_gain][by_row]  # sorted within each row; ``rows`` still says whose
+    gains = gains[by_gain][by_row]  # sorted within each row; ``rows`` still gives the row
     columns = torch.arange(truth.n_pairs, device=rows.device) - truth.offsets[rows]
     kept = columns < width
     ideal = gains.new_zeros(truth.n_queries, width)

@@ -1,4 +1,4 @@
-"""Normalised discounted cumulative gain: positives count less the later they come."""
+"""Normalised discounted cumulative gain: a positive counts less at a later rank."""
 
 import torch
 from torch import Tensor
@@ -40,10 +40,10 @@ def dcg(gains: Tensor, k: int) -> Tensor:
 
 
 def check_ideal(judged: Judged, k: int) -> None:
-    """Refuse a k for which the ideal list was cut too short."""
+    """A ValueError for a k beyond the ideal list."""
     width = judged.ideal.shape[1]
     if k > width and bool((judged.positives > width).any()):
-        raise ValueError(f"the ideal of {width} results does not tell that of k = {k}")
+        raise ValueError(f"k must be at most {width}, the length of the ideal list, got {k}")
 
 
 def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How many pairs of rows with different grades the scores put in the right order."""
+"""The share of pairs of rows with different grades that the scores put in the right order."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Pairs(NamedTuple):
     Leading dimensions are other sets of rows.
     """
 
-    right: Tensor  # [..., G, G] float64: row of grade b above row of grade a; equal ones half
-    every: Tensor  # [..., G, G] float64
+    right: Tensor  # [..., G, G] float64: grade b scores above grade a; equal scores count half
+    total: Tensor  # [..., G, G] float64
 
 
 def count_pairs(passed: Tensor) -> Pairs:
     """The pairs in ``passed`` [G, ..., J + 1], how many rows of each grade pass each cut.
 
-    A row of grade a at some score has above it the rows of grade b that pass this score, and half
-    of those that pass the next one but not this. O(J G^2), the scores being sorted.
+    Above a row of grade a are the rows of grade b that pass its score, and half of those with an
+    equal score. O(J G^2), since the scores are sorted.
     """
     points = passed.double()
     own = points.diff(dim=-1)
@@ -35,11 +35,11 @@ def count_pairs(passed: Tensor) -> Pairs:
 def auc(pairs: Pairs) -> Tensor:
     """The share of pairs of a positive and a negative in which the positive scores higher.
 
-    Equal scores count half. Returns [G - 1, ...], one per threshold, NaN where a side is empty.
+    Equal scores count half. Returns [G - 1, ...], one per threshold, NaN if a side is empty.
     """
     return torch.stack(
         [
-            _sum(pairs.right[..., : k + 1, k + 1 :]) / _sum(pairs.every[..., : k + 1, k + 1 :])
+            _sum(pairs.right[..., : k + 1, k + 1 :]) / _sum(pairs.total[..., : k + 1, k + 1 :])
             for k in range(pairs.right.shape[-1] - 1)
         ]
     )
@@ -48,10 +48,10 @@ def auc(pairs: Pairs) -> Tensor:
 def order(pairs: Pairs) -> Tensor:
     """The share of pairs of rows with different grades in which the higher grade scores higher.
 
-    Equal scores count half; with two grades it is ``auc``. Returns [1, ...], NaN where all rows
+    Equal scores count half; with two grades it is ``auc``. Returns [1, ...], NaN if all rows
     have the same grade.
     """
-    return (_sum(pairs.right.triu(1)) / _sum(pairs.every.triu(1)))[None]
+    return (_sum(pairs.right.triu(1)) / _sum(pairs.total.triu(1)))[None]
 
 
 def _sum(counts: Tensor) -> Tensor:

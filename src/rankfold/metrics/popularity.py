@@ -1,4 +1,4 @@
-"""Popularity: whether a query gets what everyone gets. Low ranks are popular candidates."""
+"""Popularity: how popular the results of a query are. Popular candidates have low ranks."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,13 @@ from rankfold.metrics.judged import Judged
 
 
 def popularity(judged: Judged, k: int) -> Tensor:
-    """Average popularity rank of the first k results; padding is not counted.
+    """Mean popularity rank of the first k results, without padding.
 
     With L_b the candidates among the first k, without padding::
 
         popularity_b = 1/|L_b| sum_{y in L_b} popularity_rank_y
 
-    It does not look at the truth: a query without a positive has a value like any other.
+    It does not read the truth: a query without a positive has a value like any other.
 
     Returns [B], from 1 to N, and 0 for a query that got nothing.
     """
@@ -29,8 +29,7 @@ def popularity(judged: Judged, k: int) -> Tensor:
 def popularity_rank(counts: Tensor) -> Tensor:
     """Rank of each candidate by its count in train, 1 for the most popular.
 
-    Equally popular candidates share the mean of their places, so that renaming candidates changes
-    nothing::
+    Equally popular candidates share the mean of their ranks, so renaming them changes nothing::
 
         popularity_rank_y = |{z: counts_z > counts_y}| + (|{z: counts_z = counts_y}| + 1) / 2
 

@@ -1,4 +1,4 @@
-"""Precision: how much of what a query got it wanted."""
+"""Precision: the share of positives among the results of a query."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ def precision(judged: Judged, k: int) -> Tensor:
 
         precision_b = 1/k sum_{r <= k} hits_br
 
-    It divides by k even where fewer were returned: a short list is not rewarded.
+    It divides by k even if fewer were returned: a short list gains nothing.
 
     Returns [B], and 0 for a query without a positive.
     """

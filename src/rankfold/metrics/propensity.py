@@ -1,7 +1,7 @@
-"""Propensity-scored precision and nDCG: a positive that is rarely noted down counts for more.
+"""Propensity-scored precision and nDCG: a positive that is rarely recorded counts more.
 
-A candidate that few queries chose in train is likely to be missing from the truth where it belongs.
-So each positive counts 1/p, with p its propensity: the chance that it is noted where it is true.
+A candidate that few queries chose in train is likely to be missing from the truth. So each positive
+counts 1/p, with p its propensity: the probability that a true positive is recorded.
 """
 
 import math
@@ -11,25 +11,18 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.metrics.judged import Judged, Metric
+from rankfold.metrics.judged import Judged
 from rankfold.metrics.ndcg import check_ideal, dcg
 
 
 class Propensity(NamedTuple):
-    """A and B of the propensities; Jain et al. 2016 took .5, .4 for Wikipedia, .6, 2.6 for Amazon.
+    """A and B of the propensities; Jain et al. 2016 use .5, .4 for Wikipedia, .6, 2.6 for Amazon.
 
-    Releases of one data set disagree on them, so they are printed with every value.
+    Releases of one data set differ in them, so they are printed with every value.
     """
 
     A: float = 0.55  # 0: all propensities are equal
     B: float = 1.5
-
-
-class PropensityMetric(NamedTuple):
-    """The mean over queries of ``value``, over that of ``best`` if there is one."""
-
-    value: Metric
-    best: Metric | None  # the largest value that a list of k results could have
 
 
 def inverse_propensity(counts: Tensor, n_queries: int, propensity: Propensity) -> Tensor:
@@ -40,8 +33,8 @@ def inverse_propensity(counts: Tensor, n_queries: int, propensity: Propensity) -
         C = max(0, ln n_queries - 1) (B + 1)^A
         inverse_propensity_y = 1 + C (counts_y + B)^-A
 
-    Departs from the paper: with fewer than e queries its C is negative and a probability above 1;
-    here all are 1 then.
+    Departs from the paper: with fewer than e queries its C is negative and its probabilities exceed
+    1; here they are 1.
 
     Args:
         counts: [N], as from ``train.candidate_counts()``.
@@ -69,7 +62,7 @@ def psp(judged: Judged, k: int) -> Tensor:
 
 
 def psp_best(judged: Judged, k: int) -> Tensor:
-    """The psp of the best list: the query's own positives, largest 1/p first.
+    """The psp of the best list: the query's positives, largest 1/p first.
 
     ::
 
@@ -81,7 +74,7 @@ def psp_best(judged: Judged, k: int) -> Tensor:
 
 
 def psn(judged: Judged, k: int) -> Tensor:
-    """The ndcg in which a positive counts 1/p.
+    """NDCG in which a positive counts 1/p.
 
     ::
 
@@ -94,7 +87,7 @@ def psn(judged: Judged, k: int) -> Tensor:
 
 
 def psn_best(judged: Judged, k: int) -> Tensor:
-    """The psn of the best list: the query's own positives, largest 1/p first.
+    """The psn of the best list: the query's positives, largest 1/p first.
 
     ::
 
@@ -107,12 +100,12 @@ def psn_best(judged: Judged, k: int) -> Tensor:
 
 
 def check_propensity(propensity: tuple[float, float]) -> Propensity:
-    """A and B, if they can be those of propensities."""
+    """A and B; a UserError if they are out of range."""
     a, b = propensity
     if not (0 <= a < math.inf and 0 < b < math.inf):
         raise UserError(
-            f"the propensity's A is {a:g} and B {b:g}",
-            hint="A is 0 or more and B above 0; .55,1.5 unless the data says otherwise",
+            f"propensity needs A of at least 0 and B above 0, got A = {a:g}, B = {b:g}",
+            hint="the default is .55,1.5",
         )
     return Propensity(a, b)
 
@@ -123,7 +116,7 @@ def parse_propensity(text: str) -> Propensity:
         a, b = map(float, text.split(","))
     except ValueError:
         raise UserError(
-            f"the propensity {text!r} is not two numbers", hint="write A,B such as .55,1.5"
+            f"propensity must be two numbers, got {text!r}", hint="write A,B such as .55,1.5"
         ) from None
     return check_propensity((a, b))
 

@@ -1,4 +1,4 @@
-"""Recall: how much of what a query wanted it got."""
+"""Recall: the share of a query's positives that it got."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ def recall(judged: Judged, k: int) -> Tensor:
 
         recall_b = 1/positives_b sum_{r <= k} hits_br
 
-    It divides by all positives, so that a query with more than k of them stays below 1.
+    It divides by all positives, so a query with more than k of them stays below 1.
 
     Returns [B], and 0 for a query without a positive.
     """

@@ -1,4 +1,4 @@
-"""Reciprocal rank: how early the first positive comes. Its mean over queries is MRR."""
+"""Reciprocal rank: the rank of the first positive. Its mean over queries is MRR."""
 
 import torch
 from torch import Tensor

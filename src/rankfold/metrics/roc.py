@@ -1,7 +1,7 @@
-"""How well scores tell positive rows from negative ones, above all where few negatives may pass.
+"""How well scores separate positive from negative rows, above all at low false-positive rates.
 
-A row passes a cut if its score is above it. A metric here takes a curve, how many rows pass each
-cut, and where it needs one a false-positive rate; it gives one value for each curve.
+A row passes a cut if its score is above it. A metric here takes a curve, which holds how many rows
+pass each cut, and a false-positive rate; it gives one value per curve.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 
 
 class Curve(NamedTuple):
-    """How many rows pass each cut: the distinct scores from the highest on, and one below all.
+    """How many rows pass each cut. The cuts are the distinct scores, descending, and one below all.
 
-    Equal scores pass together. J distinct scores give J + 1 points, the first of which is 0 rows,
-    the last of which is all. Leading dimensions are other curves with the same cuts.
+    Equal scores pass together. J distinct scores give J + 1 points, from 0 rows to all of them.
+    Leading dimensions are other curves with the same cuts.
     """
 
     rows: Tensor  # [..., J + 1] int64
-    negatives: Tensor  # [..., J + 1] int64, those of them that should not pass
+    negatives: Tensor  # [..., J + 1] int64, of them, those that should not pass
 
     @property
     def n_negatives(self) -> Tensor:
@@ -35,7 +35,7 @@ class Curve(NamedTuple):
 
 
 def roc(scores: Tensor, positive: Tensor) -> Curve:
-    """The curve of ``scores`` [n], where ``positive`` [n] bool says which rows should pass."""
+    """The curve of ``scores`` [n]; ``positive`` [n] bool marks the rows that should pass."""
     order = scores.argsort(descending=True)
     ends = run_ends(scores[order])
     negative = (~positive[order]).long()
@@ -43,24 +43,24 @@ def roc(scores: Tensor, positive: Tensor) -> Curve:
 
 
 def run_ends(ordered: Tensor) -> Tensor:
-    """Where each run of equal scores ends, of scores [n] in order; [J], the last of them n."""
+    """Where each run of equal scores ends, for sorted scores [n]; [J], the last is n."""
     last = torch.ones(len(ordered), dtype=torch.bool, device=ordered.device)
     last[:-1] = ordered[1:] != ordered[:-1]
     return last.nonzero().flatten() + 1
 
 
 def passing(counts: Tensor, ends: Tensor) -> Tensor:
-    """How many rows pass each cut, row i of the order counted ``counts[..., i]`` times."""
+    """How many rows pass each cut, if sorted row i counts ``counts[..., i]`` times."""
     sums = counts.cumsum(dim=-1)
     sums = sums if len(ends) == counts.shape[-1] else sums.index_select(-1, ends - 1)
     return torch.nn.functional.pad(sums, (1, 0))
 
 
 def tpr(curve: Curve, fpr: float) -> Tensor:
-    """The largest share of positives that pass a cut which at most a share ``fpr`` of negatives do.
+    """The largest true-positive rate of a cut that at most a share ``fpr`` of negatives pass.
 
     That cut is the (floor(fpr n-) + 1)-th largest score of the n- negatives. Returns [...], NaN
-    where there are no positives or no negatives.
+    without positives or without negatives.
     """
     share = exact(fpr)
     allowed = curve.n_negatives[..., None] * share.numerator // share.denominator
@@ -69,22 +69,22 @@ def tpr(curve: Curve, fpr: float) -> Tensor:
 
 
 def tpr_closest(curve: Curve, fpr: float) -> Tensor:
-    """The share of positives above the score with the false-positive rate nearest to ``fpr``.
+    """The true-positive rate at the score with the false-positive rate nearest to ``fpr``.
 
-    The rule of the authors of [cba]: cuts are the observed scores, the highest first, and of
-    equally near ones the first counts. More negatives may pass than ``fpr`` says, and fewer
-    positives than by ``tpr``. Returns [...], NaN as above.
+    The rule of the authors of [cba]: cuts are the observed scores, highest first, and the first of
+    equally near cuts counts. More negatives may pass than ``fpr`` allows, and fewer positives than
+    by ``tpr``. Returns [...], NaN as above.
     """
     share = exact(fpr)
     wanted = curve.n_negatives[..., None] * share.numerator
     distance = (curve.negatives * share.denominator - wanted).abs()
-    below_all = curve.rows == curve.rows[..., -1:]  # a cut that is no row's score
+    below_all = curve.rows == curve.rows[..., -1:]  # a cut that is not the score of a row
     distance.masked_fill_(below_all, torch.iinfo(distance.dtype).max)
     return _share_at(distance.argmin(dim=-1, keepdim=True), curve)
 
 
 def pauc(curve: Curve, fpr: float) -> Tensor:
-    """The area under the curve up to ``fpr``, such that chance has .5 and perfect scores have 1.
+    """The area under the curve up to ``fpr``, scaled: chance has .5, perfect scores have 1.
 
     McClish's standard form::
 
@@ -121,25 +121,25 @@ def cut(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
 
 
 def exact(fpr: float) -> Fraction:
-    """The rate as it is written: .1 is one tenth, and .1 of 30 is 3.
+    """The rate as a decimal fraction: .1 is one tenth, and .1 of 30 is 3.
 
-    The denominator is such that a product with 10^9 rows is an int64.
+    The denominator is small enough that a product with 10^9 rows is an int64.
     """
     return Fraction(repr(float(fpr))).limit_denominator(10**9)
 
 
 def _share_at(point: Tensor, curve: Curve) -> Tensor:
-    """The share of positives that pass the cut ``point`` [..., 1]; [...]."""
+    """The true-positive rate at the cut ``point`` [..., 1]; [...]."""
     passed = curve.rows.gather(-1, point) - curve.negatives.gather(-1, point)
     share = passed.squeeze(-1).double() / curve.n_positives
     return share.masked_fill(curve.n_negatives == 0, torch.nan)
 
 
 def _area(curve: Curve, fpr: float) -> Tensor:
-    """Under the curve, its points joined by straight lines, from rate 0 to ``fpr``; [...]."""
+    """The area from rate 0 to ``fpr``, points joined by straight lines; [...]."""
     limit = curve.n_negatives[..., None].double() * fpr
     beyond = torch.searchsorted(curve.negatives, limit.ceil().long())
-    stop = int(beyond.max()) + 1  # what is right of the limit has no part in it
+    stop = int(beyond.max()) + 1  # points beyond the limit do not count
     x = curve.negatives[..., :stop].double()
     y = curve.rows[..., :stop] - x  # positives
     inside = (torch.minimum(x[..., 1:], limit) - x[..., :-1]).clamp(min=0)

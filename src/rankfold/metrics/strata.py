@@ -1,4 +1,4 @@
-"""Strata: candidates in groups by how often train has them, and a truth of one group alone."""
+"""Strata: candidates grouped by their frequency in train, and the truth of one group."""
 
 import torch
 from torch import Tensor
@@ -9,17 +9,17 @@ GROUPS = ("head", "torso", "tail", "unseen")
 
 
 def frequency_groups(counts: Tensor) -> Tensor:
-    """The group of each candidate: 0 head, 1 torso, 2 tail; 3 for one that train does not have.
+    """The group of each candidate: 0 head, 1 torso, 2 tail; 3 for one that is not in train.
 
-    Candidates line up by count, largest first, and the line of their pairs is cut into three equal
+    The pairs, sorted by the count of their candidate, largest first, are cut into three equal
     parts. Equally frequent candidates stay together, in the part that holds the middle of their
-    pairs, so that renaming candidates changes nothing. With T the number of pairs::
+    pairs, so renaming candidates changes nothing. With T the number of pairs::
 
         before_y = sum_{z: counts_z > counts_y} counts_z
         equal_y  = sum_{z: counts_z = counts_y} counts_z
         group_y  = floor(3 (before_y + equal_y / 2) / T)
 
-    A group differs from a third of the pairs by as much as its ties weigh, and may be empty.
+    With ties a group may hold more or less than a third of the pairs, or none.
 
     Args:
         counts: [N], as from ``train.candidate_counts()``.
@@ -35,9 +35,9 @@ def frequency_groups(counts: Tensor) -> Tensor:
     return torch.where(levels > 0, group, 3)[level]
 
 
-def within(truth: Interactions, kept: Tensor) -> Interactions:
-    """The pairs of ``truth`` whose candidates are ``kept`` [N] bool; the rows stay."""
-    pairs = torch.nonzero(kept[truth.candidates]).flatten()
+def within(truth: Interactions, members: Tensor) -> Interactions:
+    """The pairs of ``truth`` whose candidates are ``members`` [N] bool; all rows stay."""
+    pairs = torch.nonzero(members[truth.candidates]).flatten()
     grades = None if truth.grades is None else truth.grades[pairs]
     queries, candidates = truth.query_of_pair()[pairs], truth.candidates[pairs]
     return from_pairs(queries, candidates, grades, (truth.n_queries, truth.n_candidates))

@@ -12,14 +12,14 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.build.new_rows import NewRows, read_rows
 from rankfold.data.folder import to_table, vocabulary
-from rankfold.errors import UserError, counted
+from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import check_fpr
 from rankfold.metrics.roc import cut, exact
 from rankfold.models.ranker import Ranker, from_folder, kind_of
-from rankfold.storage import folder as store
 from rankfold.types import Columns, Graded, Model, Vocabulary
 
 USUAL_FPR = 0.01
@@ -64,7 +64,7 @@ class Grader:
         found = torch.cat(scores) if scores else torch.zeros(0, dtype=torch.float64)
         if bool(found.isnan().any()):
             raise UserError(
-                f"the model gives {counted(int(found.isnan().sum()), 'row')} no score, but NaN",
+                f"the model gives {pluralize(int(found.isnan().sum()), 'row')} no score, but NaN",
                 hint="did the fit diverge? try a smaller lr",
             )
         return found
@@ -182,11 +182,11 @@ class Grader:
             "sizes": [0, len(self.grades)],
             "columns": None if self.columns is None else self.columns.to_json(),
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "grades": to_table(Vocabulary.numbered(len(self.grades), self.names)),
         }
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
@@ -197,8 +197,8 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
         index: what searches the vectors of a model that ranks, by name; None: the folder's own
             index, or exact search where it has none.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
         if index not in (None, "exact"):
@@ -235,7 +235,7 @@ def names_of(grades: Vocabulary) -> list[str]:
     return (numbers if grades.texts is None else grades.texts.fill_null(numbers)).to_list()
 
 
-def _grader(folder: store.Folder) -> Grader:
+def _grader(folder: storage.Folder) -> Grader:
     meta = folder.manifest
     _, n_grades = meta["sizes"]
     model = Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"])

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index.build import COSINE, NAMES, WANTED, Saved, Served, build
+from rankfold.index.build import (
+    COSINE,
+    DEFAULT_RECALL,
+    NAMES,
+    SIMILAR,
+    MeasuredIndex,
+    SavedIndexes,
+    build,
+)
 from rankfold.models.ranker import Ranker, from_folder, kind_of
 from rankfold.models.search import Searcher, find_index, ranks_itself
-from rankfold.storage import folder as store
 from rankfold.types import Progress, silent
 
 
@@ -17,8 +25,8 @@ def add_index(
     path: str | Path,
     kind: str = "auto",
     *,
-    recall: float = WANTED,
-    likeness: bool = False,
+    recall: float = DEFAULT_RECALL,
+    similar: bool = False,
     seed: int = 0,
     progress: Progress = silent,
 ) -> dict[str, Any]:
@@ -30,19 +38,19 @@ def add_index(
         path: the model's folder.
         kind: a key of ``rankfold.index.INDEXES``; ``exact`` keeps none.
         recall: the share of the best candidates to find.
-        likeness: also one for candidates like others, by cosine.
+        similar: also one for similar candidates, by cosine.
         seed: of whatever is drawn.
         progress: told before each part.
 
     Returns:
         What the manifest says of each, by its name.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         searcher = _ranker(folder).searcher
     find_index(kind, searcher.model)
-    store.check_writable(folder.path, "model")
-    built: dict[str, Served] = {}
+    storage.check_writable(folder.path, "model")
+    built: dict[str, MeasuredIndex] = {}
     progress(f"building the {kind} index", 0.0)
     built["index"] = build(
         kind,
@@ -52,16 +60,16 @@ def add_index(
         target=recall,
         seed=seed,
     )
-    if likeness:
-        progress(f"building the {kind} index of likeness", 0.0)
-        built["likeness"] = _likeness(searcher, kind, recall, seed)
+    if similar:
+        progress(f"building the {kind} index of similar candidates", 0.0)
+        built[SIMILAR] = _similar(searcher, kind, recall, seed)
     progress("writing", 0.0)
     _write(folder, built)
-    saved = Saved(store.read(folder.path, "model"))
+    saved = SavedIndexes(storage.read(folder.path, "model"))
     return {name: saved.about(name) for name in built}
 
 
-def _ranker(folder: store.Folder) -> Ranker:
+def _ranker(folder: storage.Folder) -> Ranker:
     if kind_of(folder) == "graded":
         raise UserError(
             f"{folder.path} grades rows: there are no vectors to search",
@@ -76,21 +84,21 @@ def _ranker(folder: store.Folder) -> Ranker:
     return ranker
 
 
-def _likeness(searcher: Searcher, kind: str, recall: float, seed: int) -> Served:
+def _similar(searcher: Searcher, kind: str, recall: float, seed: int) -> MeasuredIndex:
     """Measured on candidates, which are the queries here."""
-    directions = searcher.likeness.directions
+    directions = searcher.similar.directions
     return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
-def _write(folder: store.Folder, built: dict[str, Served]) -> None:
+def _write(folder: storage.Folder, built: dict[str, MeasuredIndex]) -> None:
     """The folder with these indexes in place of those that it had."""
     meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
-    files: dict[str, store.Content] = {
-        name: folder.kept(name)
+    files: dict[str, storage.Content] = {
+        name: folder.reuse(name)
         for name in folder.manifest["files"]
         if name.split("_")[0] not in NAMES
     }
-    for name, served in built.items():
-        files |= served.index.files(name)
-        meta[name] = served.about
-    store.write(folder.path, "model", meta, files)
+    for name, measured in built.items():
+        files |= measured.index.files(name)
+        meta[name] = measured.about
+    storage.write(folder.path, "model", meta, files)

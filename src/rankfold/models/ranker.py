@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.build.align import (
     arrange,
     arrange_texts,
@@ -39,19 +40,18 @@ from rankfold.data.read.keyed_tables import Keyed, open_table
 from rankfold.data.read.reading import BadRows
 from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
-from rankfold.index.build import Saved
+from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.methods import METHODS
 from rankfold.models.search import (
     Searcher,
     find_index,
     histories,
-    likeness_by_all,
     no_texts,
     ranks_itself,
+    similar_by_all,
     takes_texts,
     to_history,
 )
-from rankfold.storage import folder as store
 from rankfold.types import (
     Columns,
     Dataset,
@@ -67,8 +67,7 @@ from rankfold.types import (
     to_tensors,
 )
 
-PER_QUERY = {"queries", "folded_in"}  # tensors with a row per query
-PER_CANDIDATE = {"candidates", "fold_weights"}  # tensors with a row per candidate
+FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
 class Ranking(NamedTuple):
@@ -92,16 +91,16 @@ class Ranker:
     tokenizer: str | None = field(default=None, repr=False)  # of new texts; None: cannot be read
     n_tokens: int = 0  # every token is below it
     index: str | None = None  # what searches vectors, a key of ``INDEXES``; None: as ``saved``
-    saved: Saved | None = field(default=None, repr=False, compare=False)  # indexes in its folder
+    saved: SavedIndexes | None = field(default=None, repr=False, compare=False)  # in its folder
     searcher: Searcher = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        make, alike = find_index(self.index or "exact", self.model), likeness_by_all
+        make, alike = find_index(self.index or "exact", self.model), similar_by_all
         if self.saved is not None and self.index is None and "index" in self.saved:
             make = partial(self.saved.open, "index")
-        if self.saved is not None and self.index is None and "likeness" in self.saved:
-            alike = partial(self.saved.open, "likeness")
-        searcher = Searcher(self.model, self.seen, texts=self.texts, make=make, make_likeness=alike)
+        if self.saved is not None and self.index is None and SIMILAR in self.saved:
+            alike = partial(self.saved.open, SIMILAR)
+        searcher = Searcher(self.model, self.seen, texts=self.texts, make=make, make_similar=alike)
         object.__setattr__(self, "searcher", searcher)
 
     def search(
@@ -171,7 +170,7 @@ class Ranker:
         """What is known of the index in use, as plain JSON values; it is made if it was not yet."""
         if ranks_itself(self.model):
             return {"kind": "exact", "metric": "its own", "recall": {}}
-        return dict(self.searcher.served.about)
+        return dict(self.searcher.measured.about)
 
     def hidden(self, rows: Tensor, *, include_seen: bool) -> Interactions | None:
         """What may not be returned for known queries, a row each."""
@@ -363,7 +362,7 @@ class Ranker:
         """The same with the rows of ``queries``: new ones are empty, others are gone."""
         rows = self.queries.find(queries.keys)
         tensors = dict(self.model.tensors)
-        for name in PER_QUERY & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_query, FOLDED_IN}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(arrange(histories(self.model, len(self.candidates)), rows))
@@ -380,7 +379,7 @@ class Ranker:
         """The same with the rows of ``candidates``, ours among them; new ones have zeros."""
         rows, places = self.candidates.find(candidates.keys), candidates.find(self.candidates.keys)
         tensors, n = dict(self.model.tensors), len(candidates)
-        for name in PER_CANDIDATE & tensors.keys():
+        for name in tensors.keys() & {*METHODS[self.model.method].per_candidate}:
             tensors[name] = _rows(tensors[name], rows)
         if METHODS[self.model.method].search is not None:
             tensors |= to_history(renumber(histories(self.model, len(places)), places, n))
@@ -406,7 +405,7 @@ class Ranker:
             "sizes": [len(self.queries), len(self.candidates)],
             "shows_texts": self.candidates.texts is not None,
         }
-        files: dict[str, store.Content] = {
+        files: dict[str, storage.Content] = {
             "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
             "seen": to_tensors(self.seen),
             "queries": pl.DataFrame({"key": self.queries.keys}),
@@ -422,7 +421,7 @@ class Ranker:
         if self.saved is not None:
             files |= self.saved.files()
             meta |= self.saved.meta()
-        store.write(Path(path), "model", meta, files)
+        storage.write(Path(path), "model", meta, files)
 
 
 def check_grows(method: str) -> None:
@@ -538,7 +537,7 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
     elif method.fold_in is not None:
         vectors = method.fold_in(model, seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
-    tensors["folded_in"] = tensors.get("folded_in", torch.zeros_like(is_changed)) | is_changed
+    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
 
 
@@ -550,8 +549,8 @@ def load(path: str | Path, index: str | None = None) -> Ranker:
         index: what searches vectors: a key of ``INDEXES``, which is built when it is first needed;
             None: the folder's own index, or exact search where it has none.
     """
-    folder = store.read(Path(path), "model", full=True)
-    with store.understood(folder.path):
+    folder = storage.read(Path(path), "model", full=True)
+    with storage.check_contents(folder.path):
         if kind_of(folder) == "graded":
             raise UserError(
                 f"{path} was fitted with {folder.manifest['method']}, which grades rows and ranks "
@@ -561,7 +560,7 @@ def load(path: str | Path, index: str | None = None) -> Ranker:
         return from_folder(folder, index)
 
 
-def kind_of(folder: store.Folder) -> Kind:
+def kind_of(folder: storage.Folder) -> Kind:
     """What the method of a model folder was fitted on."""
     name = folder.manifest["method"]
     if name not in METHODS:
@@ -572,7 +571,7 @@ def kind_of(folder: store.Folder) -> Kind:
     return METHODS[name].data_kind
 
 
-def from_folder(folder: store.Folder, index: str | None) -> Ranker:
+def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
     """The model that ranks in a folder whose files are good."""
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
@@ -585,11 +584,11 @@ def from_folder(folder: store.Folder, index: str | None) -> Ranker:
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
         **_read_texts(folder, n_queries),
         index=index,
-        saved=Saved(folder),
+        saved=SavedIndexes(folder),
     )
 
 
-def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
+def _read_texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:
     """What a model that ranks by text has besides; nothing for another."""
     meta = folder.manifest
     if kind_of(folder) != "texts":
@@ -597,7 +596,7 @@ def _read_texts(folder: store.Folder, n_queries: int) -> dict[str, Any]:
     texts, n_tokens = texts_of(folder, "texts", n_queries), int(meta["n_tokens"])
     if texts is None or not texts_valid(texts, n_tokens):
         what = "has no texts of its queries" if texts is None else "its texts are no texts"
-        raise store.damaged(folder.path, what)
+        raise storage.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.index.build import COSINE, Make, Served, build, find_kind
+from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
@@ -21,15 +21,15 @@ TEXTS = 4096  # encoded at a time
 TOKEN_BYTES = 128  # allocated for each token of a block of texts, besides its vector, at most
 
 
-by_all: Make = partial(build, "exact")
-likeness_by_all: Make = partial(build, "exact", metric=COSINE)
+by_all: MakeIndex = partial(build, "exact")
+similar_by_all: MakeIndex = partial(build, "exact", metric=COSINE)
 
 
-class Likeness(NamedTuple):
+class SimilarSearch(NamedTuple):
     """What finds candidates like others."""
 
     directions: Tensor  # [N, D], the candidates' vectors with length 1
-    served: Served
+    measured: MeasuredIndex
 
 
 class Searcher:
@@ -45,14 +45,14 @@ class Searcher:
         chosen: Interactions,
         memory_budget: int = 2**30,
         texts: Texts | None = None,
-        make: Make = by_all,
-        make_likeness: Make = likeness_by_all,
+        make: MakeIndex = by_all,
+        make_similar: MakeIndex = similar_by_all,
     ) -> None:
         self.model = model
         self.chosen = chosen  # by whomever; its candidates are the model's
         self.memory_budget = memory_budget  # bytes, for blocks
         self.texts = texts  # of the model's queries, for a method that knows them by these
-        self.make, self.make_likeness = make, make_likeness
+        self.make, self.make_similar = make, make_similar
 
     def of_queries(
         self,
@@ -130,12 +130,12 @@ class Searcher:
         allow: Tensor | None = None,
     ) -> TopK:
         """The k candidates most like each of ``rows`` [B] by cosine, itself left out."""
-        directions, served = self.likeness
+        directions, measured = self.similar
         itself = Interactions(
             torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(directions)
         )
         hidden = itself if exclude is None else itself.union(exclude)
-        return served.index.search(directions[rows], k, hidden, allow)
+        return measured.index.search(directions[rows], k, hidden, allow)
 
     @cached_property
     def popularity(self) -> Tensor:
@@ -211,16 +211,16 @@ class Searcher:
     @property
     def index(self) -> Index:
         """What searches the candidates' vectors."""
-        return self.served.index
+        return self.measured.index
 
     @cached_property
-    def served(self) -> Served:
+    def measured(self) -> MeasuredIndex:
         """The same, with what is known of it."""
         candidates = self.model.tensors["candidates"]
         return self.make(candidates, self.memory_budget, self.some_vectors)
 
     @cached_property
-    def likeness(self) -> Likeness:
+    def similar(self) -> SimilarSearch:
         """What finds candidates like others."""
         candidates = self.model.tensors.get("candidates")
         if candidates is None or candidates.shape[1] == 1:
@@ -229,8 +229,8 @@ class Searcher:
                 hint="fit a method with vectors, say rg2",
             )
         directions = torch.nn.functional.normalize(candidates, dim=1)
-        made = self.make_likeness(directions, self.memory_budget, lambda _n: None)
-        return Likeness(directions, made)
+        made = self.make_similar(directions, self.memory_budget, lambda _n: None)
+        return SimilarSearch(directions, made)
 
     def vectors(self, rows: Tensor) -> Tensor:
         """Of the model's queries ``rows`` [B]; [B, D]."""
@@ -270,7 +270,7 @@ class Searcher:
         return next(iter(self.model.tensors.values())).device
 
 
-def find_index(name: str, model: Model) -> Make:
+def find_index(name: str, model: Model) -> MakeIndex:
     """What builds an index by name; a UserError where the model has no use for it."""
     find_kind(name)
     if name != "exact" and ranks_itself(model):

@@ -1,12 +1,12 @@
-"""Implicit-feedback factorisation: WRMF, iALS, PureSVD. Every pair of no grade counts as a zero."""
+"""Implicit-feedback factorisation: WRMF, iALS, PureSVD. A pair that was not chosen is a zero."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import column_sizes, row_sizes
 from rankfold.types import Comm, Interactions
 

@@ -1,7 +1,7 @@
 """One quadratic objective for RG2, RGx, their sampled forms, WRMF and iALS: plain data.
 
-Its shape decides how it can be solved: with weights that separate and regularisers in proportion to
-them spectrally, without ``extra`` with one Gram matrix for all rows, otherwise row by row.
+Its terms decide how it can be solved. With separable weights and regularisers in proportion to
+them: spectrally. Without ``extra``: with one Gram matrix for all rows. Otherwise: row by row.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.types import Comm, Interactions
 
-ROWS, PAIRS = 8192, 2**22  # whose vectors are worked on at a time
+ROW_BLOCK, PAIR_BLOCK = 8192, 2**22  # rows and pairs of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Objective:
             - centre sum_x a_x (sum_y o_xy)^2  -  2 cross sum_x (sum_{y in I_x} o_xy)(sum_y o_xy)
             + sum_x query_reg_x |P_x|^2  +  sum_y candidate_reg_y |Q_y|^2  +  constant
 
-    ``centre`` and ``cross`` (RGx) go with b_y = 1 and without grades. Of several processes each has
-    the rows of its own queries, and what is known of all candidates.
+    ``centre`` and ``cross`` (RGx) require b_y = 1 and no grades. Each of several processes has the
+    rows of its own queries, and the numbers of all candidates.
     """
 
     rows: Interactions  # D; its grades weigh the pairs, None: all 1
@@ -50,32 +50,35 @@ class Objective:
     comm: Comm = SINGLE_PROCESS  # among which the queries are divided
 
 
-class Divided(Protocol):
-    """Candidates of which this process has some rows; ``solvers.shards`` has one."""
+class DividedCandidates(Protocol):
+    """Candidates whose rows are divided among processes; see ``solvers.shards``."""
 
-    rows: slice  # those that are here
+    rows: slice  # those of this process
     comm: Comm
 
     def pieces(self, own: Tensor, numbers: Tensor) -> Iterator[tuple[Interactions, Tensor, Tensor]]:
-        """The pairs here with some candidates at a time, their vectors, and a number of each."""
+        """Groups of candidates: the pairs with them, their vectors, and a number for each."""
         ...
 
 
 def value(
-    objective: Objective, queries: Tensor, candidates: Tensor, divided: Divided | None = None
+    objective: Objective,
+    queries: Tensor,
+    candidates: Tensor,
+    divided: DividedCandidates | None = None,
 ) -> float:
-    """F at P [M, D] and Q [N, D], without forming the scores; accumulated in float64.
+    """F at P [M, D] and Q [N, D], without forming the scores. Summed in float64.
 
-    Where candidates are divided, Q has the rows that are here.
+    Where candidates are divided, Q has the rows of this process.
     """
     o, b = objective, objective.candidate_weight.double()
     here, comm = (slice(None), SINGLE_PROCESS) if divided is None else (divided.rows, divided.comm)
-    *sums, held = _of_candidates(candidates, b[here], o.candidate_reg[here].double())
+    *sums, penalties = _of_candidates(candidates, b[here], o.candidate_reg[here].double())
     gram, weighted_sum, plain_sum = (comm.sum(one) for one in sums)
-    total = o.constant if o.comm.rank == 0 else 0.0  # what all have in common counts once
+    total = o.constant if o.comm.rank == 0 else 0.0  # shared terms count once
     if o.comm.rank == 0 or divided is not None:
-        total += float(held)
-    for start, stop in blocks(o.rows, ROWS, PAIRS):
+        total += float(penalties)
+    for start, stop in blocks(o.rows, ROW_BLOCK, PAIR_BLOCK):
         p, a = queries[start:stop].double(), o.query_weight[start:stop].double()
         squares = ((p @ gram) * p).sum(dim=1) @ a
         line = (p @ weighted_sum) @ o.background[start:stop].double()
@@ -94,23 +97,18 @@ def _of_candidates(
     """Q^T diag(b) Q, Q^T b, Q^T 1 and the sum of reg_y |Q_y|^2, some rows of Q at a time."""
     width = candidates.shape[1]
     sums, penalty = b.new_zeros(width + 2, width), b.new_zeros(())
-    for start in range(0, len(candidates), ROWS):
-        some = slice(start, start + ROWS)
+    for start in range(0, len(candidates), ROW_BLOCK):
+        some = slice(start, start + ROW_BLOCK)
         q, ones = candidates[some].double(), torch.ones_like(b[some])
         sums += torch.cat([(q * b[some, None]).T, b[None, some], ones[None]]) @ q
         penalty += reg[some] @ (q**2).sum(dim=1)
     return sums[:width], sums[width], sums[width + 1], penalty
 
 
-def sum_over_ranks(number: float | Tensor, comm: Comm) -> float:
-    """The sum of a number over all processes."""
-    return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
-
-
 def _of_pairs(
     o: Objective, rows: Interactions, queries: Tensor, vectors: Tensor, b: Tensor, whole: Tensor
 ) -> float:
-    """The terms that only the pairs with some of the candidates have.
+    """The terms of the pairs with a group of candidates.
 
     Args:
         o: the objective.
@@ -121,7 +119,7 @@ def _of_pairs(
         whole: the sum of the vectors of all candidates, [D].
     """
     total = 0.0
-    for start, stop in blocks(rows, ROWS, PAIRS):
+    for start, stop in blocks(rows, ROW_BLOCK, PAIR_BLOCK):
         part, p = rows.part(start, stop), queries[start:stop].double()
         scores = pair_products(part, p.to(vectors.dtype), vectors).double()
         grades = torch.ones_like(scores) if part.grades is None else part.grades.double()
@@ -160,10 +158,8 @@ class Half:
     offset: float
     centre: float
     cross: float
-    comm: Comm = SINGLE_PROCESS  # among which the rows of the other side are divided
-    pairs: Comm = (
-        SINGLE_PROCESS  # among which the pairs are: by the rows of this side or of the other
-    )
+    comm: Comm = SINGLE_PROCESS  # the processes that divide the rows of the other side
+    pairs: Comm = SINGLE_PROCESS  # the processes that divide the pairs, by either side's rows
 
 
 def query_half(o: Objective) -> Half:
@@ -184,7 +180,7 @@ def candidate_half(o: Objective, columns: Interactions) -> Half:
 
 
 def in_dtype(half: Half, dtype: torch.dtype) -> Half:
-    """The same numbers in another precision, the grades too."""
+    """The half in another precision, its grades included."""
     tensors = {f.name: getattr(half, f.name) for f in fields(half)}
     changed: dict[str, Any] = {
         name: value.to(dtype) for name, value in tensors.items() if isinstance(value, Tensor)

@@ -1,10 +1,13 @@
-"""The steps of the RG authors' released code where these differ from the objective; [rg2].
+"""The steps of the RG authors' released code where they differ from the objective; [rg2].
 
-Off by default: a way to compare with results that were made with that code. It differs from the
-weighted RG2 and RGx in four ways: the background enters the candidate step with the wrong sign;
-RGx is not centred, instead its background Gram matrix is multiplied by 1 - beta; and RG2's query
-step adds lambda once more. Without extra weight its fixed points are RG2's with scores times
-1/(1 - beta), up to that sign.
+Off by default; for comparison with results of that code. It differs from weighted RG2 and RGx:
+
+- the background enters the candidate step with the wrong sign;
+- RGx is not centred; its background Gram matrix is multiplied by 1 - beta;
+- the query step of RG2 adds lambda once more.
+
+Without extra weight its fixed points are those of RG2 with scores times 1/(1 - beta), up to that
+sign.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ def released_query_half(o: Objective, reg: float, beta: float) -> Half:
 
 
 def released_candidate_half(o: Objective, columns: Interactions, beta: float) -> Half:
-    """The sign of the background's right side turned, and RGx's Gram matrix as above."""
+    """The background's right side has the opposite sign. RGx's Gram matrix is as above."""
     half = candidate_half(o, columns)
     half = replace(half, line_other=-half.line_other)
     if o.centre == 0:

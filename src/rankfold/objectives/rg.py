@@ -1,9 +1,9 @@
 """RG2 and RGx: the softmax ranking loss, expanded to second order at zero scores; [rg2].
 
-Throughout |I_x| is the number of a query's pairs, or the sum of their grades where these count,
-c_y likewise for a candidate, and |D| their sum. A query without pairs has weight 0; a candidate
-without pairs counts as one with one wherever c_y is a divisor. Of several processes (``comm``)
-each has the rows of its own queries: what is summed over queries is summed over all of them.
+|I_x| is the number of a query's pairs, or the sum of their grades where grades are weights; c_y is
+the same for a candidate, and |D| is the sum of either. A query without pairs has weight 0. A
+candidate without pairs counts as one with one pair wherever c_y is a divisor. Each of several
+processes (``comm``) has the rows of its own queries; sums over queries are sums over all processes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.types import Comm, Interactions
 
-PAIRS = 2**22  # summed at a time
+PAIR_BLOCK = 2**22  # pairs summed at a time
 
 
 def rg2(
@@ -70,7 +70,7 @@ def rg2_weighted(
     nu: float = 1.0,
     comm: Comm = SINGLE_PROCESS,
 ) -> Objective:
-    """RG2 with extra weight on the pairs: what the authors' experiments optimise; [rg2], Eq. 31.
+    """RG2 with extra weight on the pairs, as in the authors' experiments; [rg2], Eq. 31.
 
     With a_x = |I_x|/2N and S_xy = r_xy N/|I_x| - 1::
 
@@ -169,10 +169,10 @@ def rgx_sampled(
         (n+1)^-2 [ sum_{I_x} o^2 + (2n/N)(sum_{I_x} o)(1^T o) + (|I_x| n/N) |o|^2
                    + (|I_x| n(n-1)/N^2)(1^T o)^2 ]
 
-    As n grows this is RGx over N; docs/decisions say why the factor is 1 and not 2.
+    As n grows this is RGx over N. docs/decisions/0009 explains why the factor is 1 and not 2.
     """
     if rows.grades is not None:
-        raise ValueError("the sampled RGx knows no grades")
+        raise ValueError("the sampled RGx does not support grades")
     o, n, m = rg2_sampled(rows, reg, negatives, comm), rows.n_candidates, negatives + 1
     weight = row_sizes(rows) * negatives**2 / (n * m**2)  # w_neg less |I_x| n/N (n+1)^-2
     return replace(
@@ -204,7 +204,7 @@ def row_totals(rows: Interactions, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of r_xy b_y and that of r_xy^2 b_y over each query's pairs; [M] float64."""
     first = torch.zeros_like(rows.offsets[1:], dtype=torch.float64)
     second = torch.zeros_like(first)
-    for start, stop in blocks(rows, rows.n_queries, PAIRS):
+    for start, stop in blocks(rows, rows.n_queries, PAIR_BLOCK):
         part, own = rows.part(start, stop), slice(start, stop)
         grades = None if part.grades is None else part.grades.double()
         first[own] = row_sums(part, weights[:, None], grades)[:, 0]
@@ -223,7 +223,7 @@ def column_sizes(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
 
 
 def pair_grades(rows: Interactions) -> Tensor:
-    """[nnz] float64."""
+    """The grades of the pairs, or ones; [nnz] float64."""
     if rows.grades is not None:
         return rows.grades.double()
     return torch.ones(rows.n_pairs, dtype=torch.float64, device=rows.offsets.device)

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from rankfold import storage
+from rankfold.metrics import more_is_better
 from rankfold.report import axes, figures, wording
 from rankfold.report.axes import Axis
 from rankfold.report.figures import Point, Series
 from rankfold.report.wording import Entry, mean_of
-from rankfold.storage.folder import put
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 STEPS = 60  # points of a line that are drawn, at most
 WIDE = 8.0  # the ratio of the ends of a swept setting from which its axis is logarithmic
-UNORDERED = "popularity"  # a metric that is neither better high nor low
 Results = Mapping[str, Any]
 
 
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 
 def write(results: Results, path: Path) -> None:
     """Write the report at once: a reader sees all of it, or what was there before."""
-    put(path, render(results))
+    storage.write_text(path, render(results))
 
 
 def render(results: Results) -> str:
@@ -119,7 +119,7 @@ def cells(results: Results, ranking: Sequence[Entry]) -> dict[tuple[str, str], C
 
 def best_by(results: Results, ranking: Sequence[Entry], metric: str) -> str | None:
     """The best method by a metric; None where there is no such thing."""
-    if metric.startswith(UNORDERED) or len(ranking) < 2:
+    if not more_is_better(metric) or len(ranking) < 2:
         return None
     if metric in results["tests"]:
         return str(results["tests"][metric]["best"])
@@ -132,7 +132,7 @@ def tested(results: Results) -> list[str]:
     return [
         metric
         for metric in results["metrics"]
-        if results["tests"].get(metric, {}).get("others") and not metric.startswith(UNORDERED)
+        if results["tests"].get(metric, {}).get("others") and more_is_better(metric)
     ]
 
 

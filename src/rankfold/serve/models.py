@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.grader import Grader, load
@@ -28,7 +29,6 @@ from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.search import Question, answer
-from rankfold.storage import folder as store
 from rankfold.training.history import validated
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -198,14 +198,14 @@ def named(arguments: Sequence[str]) -> dict[str, Path]:
                 f"two models are named {name!r}", hint=f"name one of them: NAME={argument}"
             )
         found[name] = Path(folder)
-        store.read(found[name], "model")  # what it lacks is told before anything long is done
+        storage.read(found[name], "model")  # what it lacks is told before anything long is done
     return found
 
 
 def stamp_of(folder: Path) -> Stamp | None:
     """Differs when the folder was written; None where it is not there."""
     try:
-        found = (folder / store.MANIFEST).stat()
+        found = (folder / storage.MANIFEST).stat()
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -214,9 +214,9 @@ def stamp_of(folder: Path) -> Stamp | None:
 def opened(name: str, folder: Path, limits: Limits) -> Served:
     """A model that has answered once: what is read or made when first needed is there."""
     model = load(folder)
-    manifest = store.read(folder, "model").manifest
+    manifest = storage.read(folder, "model").manifest
     asks = _asks(model)
-    written = datetime.fromtimestamp((folder / store.MANIFEST).stat().st_mtime, UTC)
+    written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
@@ -247,7 +247,7 @@ def _warm(ranker: Ranker) -> None:
                 raise found
     _ = ranker.candidates.texts
     if ranker.saved is not None and "likeness" in ranker.saved:
-        _ = ranker.searcher.likeness  # its file may be gone when somebody asks
+        _ = ranker.searcher.similar  # its file may be gone when somebody asks
 
 
 def _asks(model: Ranker | Grader) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
-"""Alternating least squares: the minimiser over one side's vectors, the other side's held fixed.
+"""Alternating least squares: the minimiser over one side's vectors, with the other side's fixed.
 
-Of several processes each has the vectors of its own queries and of all candidates. The query step
-is local. In the candidate step a candidate's pairs are spread over all of them, and every product
-with its system is a sum over processes: a sweep with s steps of conjugate gradients sums s + 1
-blocks of [N, D], one with Cholesky D + 1. Blocks have the same rows everywhere.
+Each of several processes has the vectors of its own queries and of all candidates. The query step
+is local. In the candidate step the pairs of a candidate are spread over the processes, and every
+product with its system is a sum over them: a sweep with s steps of conjugate gradients sums s + 1
+blocks of [N, D], a sweep with Cholesky D + 1. Blocks have the same rows on all processes.
 
-With ``Shards`` each has some rows of the candidates only. A product of the query step gathers them
-all, some at a time; one of the candidate step does so, too, and scatters its sums.
+With ``Shards`` a process has only some rows of the candidates. A product of the query step gathers
+all of them, some at a time. A product of the candidate step does the same and scatters its sums.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rankfold.objectives.quadratic import (
     query_half,
 )
 from rankfold.solvers.pairs import (
+    PairBlock,
     Pairs,
     Side,
-    Some,
     candidate_side,
-    held_side,
+    local_side,
     query_side,
     runs,
 )
@@ -41,11 +41,11 @@ from rankfold.solvers.systems import (
     System,
     by_division,
     conjugate_gradients,
-    held,
     inverse,
+    materialised,
     pulls_of,
     squares_of,
-    unweighed,
+    unweighted,
 )
 from rankfold.solvers.threads import in_threads
 from rankfold.types import Comm, Interactions
@@ -65,13 +65,13 @@ def candidate_step(
     """
     half = candidate_half(o, columns)
     if is_coupled(half):
-        side, opposite = (held_side(in_dtype(one, queries.dtype)) for one in (half, query_half(o)))
+        side, opposite = (local_side(in_dtype(one, queries.dtype)) for one in (half, query_half(o)))
         return coupled_step(side, opposite.pairs, queries, start)
     return half_step(half, queries, solve, start)
 
 
 def is_coupled(half: Half) -> bool:
-    """True where a candidate's best vector depends on the other candidates'."""
+    """Whether the best vector of a candidate depends on the other candidates."""
     return half.centre != 0 or half.cross != 0
 
 
@@ -82,30 +82,30 @@ def sweep(
     solve: Solve,
     shards: Shards | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """A candidate step, then a query step, from these vectors; new query and candidate vectors.
+    """A candidate step, then a query step; the new query and candidate vectors.
 
-    Scores do not change where both sides are turned alike, so that each step leaves both in the
-    basis it worked in. The second turns the new candidates where they lie: of the largest table
-    there are two, the given one and the new one.
+    Rotating both sides by the same matrix leaves the scores as they are. So each step leaves both
+    sides in the basis it worked in. The second rotates the new candidates in place: the largest
+    table exists twice, as the given one and the new one.
 
     Args:
         halves: of the queries and of the candidates.
         queries: P, [M, D].
-        candidates: Q, [N, D], or those of its rows that are here.
-        solve: how a row's system is solved.
-        shards: where candidates are divided.
+        candidates: Q, [N, D], or this process's rows of it.
+        solve: solves the systems of a block of rows.
+        shards: given if candidates are divided.
     """
     of_queries, of_candidates = (in_dtype(half, candidates.dtype) for half in halves)
     if shards is None:
-        rows, columns = held_side(of_queries), held_side(of_candidates)
+        rows, columns = local_side(of_queries), local_side(of_candidates)
     else:
         rows, columns = query_side(of_queries, shards), candidate_side(of_candidates, shards)
     turn = None
     if is_coupled(of_candidates):
         candidates = coupled_step(columns, rows.pairs, queries, candidates)
     else:
-        candidates, _, turn = _turned_step(columns, queries, solve, candidates)
-    queries, candidates, _ = _turned_step(rows, candidates, solve, queries, turn, candidates)
+        candidates, _, turn = _rotated_step(columns, queries, solve, candidates)
+    queries, candidates, _ = _rotated_step(rows, candidates, solve, queries, turn, candidates)
     return queries, candidates
 
 
@@ -114,16 +114,16 @@ def half_step(
 ) -> Tensor:
     """Solve every row's system for these vectors of the other side; [n, D].
 
-    A row without a determined vector gets the shortest. With ``shards`` the half is that of the
-    queries, and the others are the candidates that are here.
+    A row whose system is singular gets the shortest solution. With ``shards`` the half is that of
+    the queries, and the others are this process's candidates.
     """
     half = in_dtype(half, others.dtype)
-    side = held_side(half) if shards is None else query_side(half, shards)
-    found, _, basis = _turned_step(side, others, solve, start)
-    return found @ basis.T
+    side = local_side(half) if shards is None else query_side(half, shards)
+    solution, _, basis = _rotated_step(side, others, solve, start)
+    return solution @ basis.T
 
 
-def _turned_step(
+def _rotated_step(
     side: Side,
     others: Tensor,
     solve: Solve,
@@ -131,22 +131,22 @@ def _turned_step(
     turn: Tensor | None = None,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Block by block; the rows' vectors and the others' in the basis, and the basis [D, D].
+    """Solve block by block. The vectors of both sides in the basis, and the basis [D, D].
 
-    ``turn`` takes ``start`` to where the others are turned already. The others' vectors in the
-    basis are written to ``out``, which may be ``others``.
+    ``turn`` rotates ``start`` as the others are rotated already. The others' vectors in the basis
+    are written to ``out``, which may be ``others``.
     """
     half, pairs = side
     comm = half.comm
     values, basis = eigenbasis(others, half.gram_other, half.centre, comm)
-    turned, turn = turned_by(basis, others, out), basis if turn is None else turn @ basis
-    whole, square = comm.sum(turned.sum(dim=0)), pairs.mean_square(turned)
-    line = comm.sum(half.line_other @ turned)
+    rotated_others, turn = rotated(basis, others, out), basis if turn is None else turn @ basis
+    whole, square = comm.sum(rotated_others.sum(dim=0)), pairs.mean_square(rotated_others)
+    line = comm.sum(half.line_other @ rotated_others)
 
     def solved(own: slice, block: Pairs) -> Tensor:
         system = System(
             pairs=block,
-            others=turned,
+            others=rotated_others,
             square=square,
             diagonal=_diagonal(half.gram_own[own], values, half.reg[own]),
             line_own=half.line_own[own],
@@ -155,36 +155,36 @@ def _turned_step(
             offset=half.offset,
             cross=half.cross,
             whole=whole,
-            sums=None if half.cross == 0 else block.sums(turned, unweighed),
+            sums=None if half.cross == 0 else block.sums(rotated_others, unweighted),
         )
         if half.extra == 0 and half.cross == 0:
             return by_division(system)
         return solve(system, None if start is None else start[own] @ turn)
 
-    places = list(pairs.blocks(turned))
-    if len(places) == 1:  # a table of its own, and no copy
-        return solved(*places[0]), turned, basis
-    found = others.new_empty(len(half.reg), others.shape[1])
+    places = list(pairs.blocks(rotated_others))
+    if len(places) == 1:  # avoids a copy
+        return solved(*places[0]), rotated_others, basis
+    solution = others.new_empty(len(half.reg), others.shape[1])
 
     def place(own_and_block: tuple[slice, Pairs]) -> None:
-        found[own_and_block[0]] = solved(*own_and_block)
+        solution[own_and_block[0]] = solved(*own_and_block)
 
     if comm.size == pairs.rows_in.size == 1 and others.device.type == "cpu":
         in_threads(place, places)
-    else:  # what a block sends has its order
+    else:  # collective calls must have the same order on all processes
         for own_and_block in places:
             place(own_and_block)
-    return found, turned, basis
+    return solution, rotated_others, basis
 
 
 def _diagonal(own: Tensor, values: Tensor, reg: Tensor) -> Rows:
-    return held(
+    return materialised(
         lambda some: torch.addcmul(reg[some, None], own[some, None], values), len(own), values
     )
 
 
-def turned_by(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
-    """The rows times the basis, written to ``out``; it may be the rows themselves."""
+def rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
+    """The rows times the basis, written to ``out``, which may be the rows themselves."""
     if out is None:
         return vectors @ basis
     for some in runs(vectors):
@@ -202,22 +202,22 @@ def coupled_step(
         A Q_y + reg_y Q_y + extra sum_{x in U_y} P_x (P_x . Q_y) - centre A z
         - cross ( sum_{x in U_y} P_x (P_x . z) + sum_x P_x (P_x . sum_{y' in I_x} Q_y') )
 
-    Conjugate gradients on all candidates at once, preconditioned by the inverse of all but the
-    terms of ``extra`` and ``cross``, which [sherman1950] give in closed form; without these two
-    terms that is the solution.
+    Conjugate gradients run on all candidates at once. The preconditioner is the inverse of all
+    terms but those of ``extra`` and ``cross``, which [sherman1950] give in closed form. Without
+    these two terms it is the solution.
     """
     half, columns = side
     comm, rows_in = half.comm, columns.rows_in
     values, basis = eigenbasis(queries, half.gram_other, comm=comm)
-    turned = queries @ basis
-    line = comm.sum(half.line_other @ turned)
-    right = columns.sums(turned, partial(pulls_of, offset=half.offset)) + line
+    rotated_queries = queries @ basis
+    line = comm.sum(half.line_other @ rotated_queries)
+    right = columns.sums(rotated_queries, partial(pulls_of, offset=half.offset)) + line
     diagonal = values + half.reg[:, None]
     extra, cross = half.extra, half.cross
     sizes = extra * columns.counts().to(right.dtype)[:, None]
-    scale = inverse(torch.addcmul(diagonal, sizes, columns.mean_square(turned)))
+    scale = inverse(torch.addcmul(diagonal, sizes, columns.mean_square(rotated_queries)))
     pulls = half.centre * values
-    room = 1 - pulls * rows_in.sum(scale.sum(dim=0))  # 0 where nothing holds the sum: left out
+    room = 1 - pulls * rows_in.sum(scale.sum(dim=0))  # 0: nothing bounds the sum; left out
     through = torch.where(room > TINY, pulls / room, 0.0)
 
     def precondition(residual: Tensor, out: Tensor) -> Tensor:
@@ -226,17 +226,17 @@ def coupled_step(
 
     def product(x: Tensor) -> Tensor:
         z = rows_in.sum(x.sum(dim=0))
-        across = cross * (turned @ z) if cross != 0 else None
+        across = cross * (rotated_queries @ z) if cross != 0 else None
 
-        def weigh(some: Some) -> Tensor:
+        def weigh(some: PairBlock) -> Tensor:
             weights = squares_of(some, extra)
             return weights if across is None else weights.sub_(across[some.pairs.candidates])
 
-        result = columns.sums(turned, weigh, x)
+        result = columns.sums(rotated_queries, weigh, x)
         result.addcmul_(diagonal, x).sub_(pulls * z)
         if cross != 0:
-            along = torch.linalg.vecdot(turned, of_queries.sums(x, unweighed))
-            result -= cross * comm.sum(along @ turned)
+            along = torch.linalg.vecdot(rotated_queries, of_queries.sums(x, unweighted))
+            result -= cross * comm.sum(along @ rotated_queries)
         return result
 
     def dot(x: Tensor, y: Tensor) -> Tensor:

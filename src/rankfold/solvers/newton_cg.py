@@ -1,21 +1,21 @@
 """Newton's method by conjugate gradients, for RG2 on the vectors of any differentiable encoder.
 
-With P [M, D] and Q [N, D] what the encoder makes of its parameters, the loss is::
+With P [M, D] and Q [N, D] the vectors of the encoder, the loss is::
 
     ( sum_{(x, y) in R} -P_x . Q_y + 1/(2N) sum_x |I_x| sum_y (P_x . Q_y + 1)^2 ) / |R|
     + reg/2 |params|^2
 
-No product needs the M x N scores: Gram matrices stand for them. A step takes the loss to be
-quadratic, with the curvature of one of two matrices. Gauss-Newton's is never negative, but leaves
-out that the scores themselves are curved, so that steps near the minimum converge only linearly.
-The Hessian may be negative far away; near the minimum steps with it converge ever faster. On tables
-of 200 and 150 rows it took 17 steps where Gauss-Newton's matrix had not converged after 80; on a
-small MLP it was the slower one. Both go on from the same state: a run may change between them.
+No product needs the M x N scores: Gram matrices replace them. A step models the loss as quadratic,
+with one of two curvature matrices. The Gauss-Newton matrix is positive semi-definite but ignores
+the curvature of the scores themselves, so convergence near the minimum is only linear. The Hessian
+may be indefinite far from the minimum, but converges faster near it. On tables of 200 and 150 rows
+it took 17 steps, where the Gauss-Newton matrix had not converged after 80. On a small MLP it was
+slower. Both use the same state: a run may switch between them.
 
-The regulariser is plain: the loss is a mean over pairs, so that one row of a table weighs about
-1/M or 1/N of it, and ``reg`` is to be chosen on that scale.
+The regulariser is plain. The loss is a mean over pairs, so a row of a table has about 1/M or 1/N of
+its weight; choose ``reg`` on that scale.
 
-Where both factors are 0 the gradient is 0, though that is a saddle: start elsewhere.
+Where both factors are 0 the gradient is 0, but that is a saddle point: do not start there.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from rankfold.types import Interactions
 Params = dict[str, Tensor]
 Vectors = tuple[Tensor, Tensor]  # of all queries [M, D], of all candidates [N, D]
 State = dict[str, Tensor]
-"""``params``, ``gradient`` and last ``direction`` [n], ``loss``, ``damping``: all that goes on."""
+"""``params``, ``gradient`` and last ``direction`` [n], ``loss``, ``damping``: enough to resume."""
 
-ROWS = 2**14  # of the block that is summed in float64 at a time
-ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken (Armijo)
-HALVINGS = 30  # of a step, before it is rounding that hides a decrease
-POOR, GOOD = 0.25, 0.75  # actual by predicted decrease: below, damp more; above, less
-FACTOR = 3.0
+ROW_BLOCK = 2**14  # rows summed in float64 at a time
+ARMIJO = 1e-4  # share of the decrease predicted by the slope that a step must reach
+MAX_HALVINGS = 30  # of a step; beyond, rounding hides any decrease
+POOR_RATIO, GOOD_RATIO = 0.25, 0.75  # actual / predicted decrease: damp more below, less above
+DAMPING_FACTOR = 3.0
 
 
-class Problem(NamedTuple):
-    """What is minimised."""
+class RankingLoss(NamedTuple):
+    """The loss to minimise."""
 
     encode: Callable[[Tensor], Vectors]  # of all parameters as one vector
     rows: Interactions  # its grades are not used
-    columns: Interactions  # the same transposed
+    columns: Interactions  # ``rows`` transposed
     reg: float
 
 
 Product = Callable[[Tensor], Tensor]
-Curvature = Callable[[Problem, Tensor], Product]
-"""The product of a matrix at some parameters, less the regulariser's part, with a vector."""
+Curvature = Callable[[RankingLoss, Tensor], Product]
+"""The product of the curvature at some parameters, without the regulariser, with a vector."""
 
 
 class Limits(NamedTuple):
     """When conjugate gradients stop."""
 
     steps: int = 100
-    residual: float = 1e-4  # beside the gradient
-    progress: float = 5e-4  # per step, beside all so far; Martens (2010), section 4.4
+    residual: float = 1e-4  # relative to the gradient
+    progress: float = 5e-4  # per step, relative to all so far; Martens (2010), section 4.4
 
 
 class Iterate(NamedTuple):
-    """Where a step led to."""
+    """The result of a step."""
 
     params: Params
     loss: float
@@ -87,26 +87,26 @@ def newton_cg(
     limits: Limits | None = None,
     state: State | None = None,
 ) -> Iterator[Iterate]:
-    """Steps down the loss, until the gradient's norm is ``tolerance`` or rounding hides progress.
+    """Descend until the norm of the gradient is ``tolerance`` or rounding hides progress.
 
-    There is none where the gradient is that small at the start.
+    Yields nothing if the gradient is that small at the start.
 
     Args:
         encode: the vectors of all queries and of all candidates, for torch.func.
         params: where to start, all of one dtype; they are not written to.
         rows: R, [M, N].
         reg: of the plain regulariser.
-        steps: at most so many.
-        tolerance: at which norm of the gradient to stop.
+        steps: the largest number of steps.
+        tolerance: the norm of the gradient at which to stop.
         curvature: ``hessian_product``; None: ``gauss_newton_product``.
         limits: of the conjugate gradients in a step.
-        state: of an iterate, to go on after it as if never stopped.
+        state: that of an iterate, to resume after it.
     """
 
     def flat(vector: Tensor) -> Vectors:
         return encode(unflatten(vector, params))
 
-    problem = Problem(flat, rows, rows.transpose(), reg)
+    problem = RankingLoss(flat, rows, rows.transpose(), reg)
     state = start(problem, flatten(params)) if state is None else state
     curvature, limits = curvature or gauss_newton_product, limits or Limits()
     for _ in range(steps):
@@ -125,23 +125,22 @@ def flatten(params: Params) -> Tensor:
 
 
 def unflatten(vector: Tensor, like: Params) -> Params:
-    """The parameters that are views of one vector, with the names and shapes of ``like``."""
+    """The parameters as views of one vector, with the names and shapes of ``like``."""
     parts = vector.split([p.numel() for p in like.values()])
     return {name: part.view(p.shape) for (name, p), part in zip(like.items(), parts, strict=True)}
 
 
 @torch.no_grad()
-def start(problem: Problem, params: Tensor, damping: float | None = None) -> State:
+def start(problem: RankingLoss, params: Tensor, damping: float | None = None) -> State:
     """The state before the first step.
 
-    ``damping`` is by default the curvature along the gradient. Steps only ever multiply it: where
-    it is 0 at the start there is none.
+    Default of ``damping``: the curvature along the gradient. Steps multiply it, so 0 stays 0.
     """
     loss, gradient = loss_and_gradient(problem, params)
     if not bool(loss.isfinite()):
         raise UserError(
-            f"the loss at the start is {float(loss)}, expected a finite number",
-            hint="look for values in the starting parameters that are huge or not numbers",
+            f"the loss at the start must be a finite number, got {float(loss)}",
+            hint="check the starting parameters for huge values and NaN",
         )
     if damping is None:
         curved = gauss_newton_product(problem, params)(gradient)
@@ -156,11 +155,11 @@ def start(problem: Problem, params: Tensor, damping: float | None = None) -> Sta
 
 
 @torch.no_grad()
-def newton_step(problem: Problem, state: State, curvature: Curvature, limits: Limits) -> State:
-    """A damped Newton step, halved until the loss falls; nowhere where no length makes it fall.
+def newton_step(problem: RankingLoss, state: State, curvature: Curvature, limits: Limits) -> State:
+    """A damped Newton step, halved until the loss falls. Stays if no length makes it fall.
 
-    The direction d solves (B + (reg + damping) I) d = -gradient, B the curvature. How well the
-    quadratic, less damping, foretells the loss of the whole step decides on the next damping.
+    The direction d solves (B + (reg + damping) I) d = -gradient, B the curvature. The next damping
+    depends on how well the quadratic without damping predicts the loss of the full step.
     """
     params, gradient, loss = state["params"], state["gradient"], float(state["loss"])
     if not bool(gradient.any()):
@@ -171,22 +170,24 @@ def newton_step(problem: Problem, state: State, curvature: Curvature, limits: Li
     bend = -slope - _dot(residual, direction) - damping * _dot(direction, direction)
     length, value = 1.0, loss_at(problem, params + direction)
     ratio = (value - loss) / (slope + bend / 2)
-    while not value <= loss + ENOUGH * length * slope:
+    while not value <= loss + ARMIJO * length * slope:
         length /= 2
-        if length < 0.5**HALVINGS:
-            return {**state, "damping": state["damping"] * FACTOR}
+        if length < 0.5**MAX_HALVINGS:
+            return {**state, "damping": state["damping"] * DAMPING_FACTOR}
         value = loss_at(problem, params + length * direction)
     moved = params + length * direction
     after, gradient = loss_and_gradient(problem, moved)
-    factor = 1 / FACTOR if ratio > GOOD else 1.0 if ratio >= POOR else FACTOR
+    factor = (
+        1 / DAMPING_FACTOR if ratio > GOOD_RATIO else 1.0 if ratio >= POOR_RATIO else DAMPING_FACTOR
+    )
     scalars = {"loss": after, "damping": state["damping"] * factor}
     return {"params": moved, "gradient": gradient, "direction": direction, **scalars}
 
 
 def _direction(
-    problem: Problem, state: State, curved: Product, limits: Limits
+    problem: RankingLoss, state: State, curved: Product, limits: Limits
 ) -> tuple[Tensor, Tensor]:
-    """A direction of descent, and the residual it leaves."""
+    """A descent direction and its residual."""
     gradient, shift = state["gradient"], problem.reg + float(state["damping"])
 
     def product(vector: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ def _direction(
     direction, residual = _solve(product, gradient, state["direction"], limits)
     if _dot(gradient, direction) < 0:
         return direction, residual
-    return _solve(product, gradient, torch.zeros_like(gradient), limits)  # this descends always
+    return _solve(product, gradient, torch.zeros_like(gradient), limits)  # this always descends
 
 
 def _solve(
@@ -203,8 +204,8 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     """Conjugate gradients for B x = -gradient from ``guess``, or from 0 where that is better.
 
-    A direction of no or negative curvature ends them; it is taken only where it is the first, the
-    gradient's own. Returns x and the residual -gradient - B x.
+    They end at a direction of zero or negative curvature. It is taken only if it is the first, the
+    gradient itself. Returns x and the residual -gradient - B x.
     """
     x, residual = guess.clone(), -gradient - product(guess)
     values = [_dot(gradient - residual, x) / 2]  # of the quadratic gradient . x + x . B x / 2
@@ -232,7 +233,7 @@ def _solve(
     return x, residual
 
 
-def gauss_newton_product(problem: Problem, params: Tensor) -> Product:
+def gauss_newton_product(problem: RankingLoss, params: Tensor) -> Product:
     """The product with J^T H J, J the Jacobian of the scores and H = diag(a) their Hessian.
 
     For directions P', Q' of the vectors the scores move by P' Q^T + P Q'^T; with
@@ -256,11 +257,11 @@ def gauss_newton_product(problem: Problem, params: Tensor) -> Product:
     return product
 
 
-def hessian_product(problem: Problem, params: Tensor) -> Product:
+def hessian_product(problem: RankingLoss, params: Tensor) -> Product:
     """The product with the Hessian of RG2 on the encoder's vectors.
 
-    That is how the gradient moves: through the gradients by P and Q, whose formulas are
-    differentiated here by hand, and through the encoder's Jacobian, forward over reverse.
+    It is the derivative of the gradient: through the gradients by P and Q, differentiated here by
+    hand, and through the encoder's Jacobian, forward over reverse.
     """
     (queries, candidates), pull = _encoded(problem, params)
     rows, columns, n = problem.rows, problem.columns, problem.rows.n_candidates
@@ -285,7 +286,7 @@ def hessian_product(problem: Problem, params: Tensor) -> Product:
     return product
 
 
-def loss_and_gradient(problem: Problem, params: Tensor) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(problem: RankingLoss, params: Tensor) -> tuple[Tensor, Tensor]:
     """The loss [] and its gradient [n]."""
     vectors, pull = _encoded(problem, params)
     value, *slopes = rg2_value_and_gradient(problem.rows, *vectors, problem.columns)
@@ -293,20 +294,20 @@ def loss_and_gradient(problem: Problem, params: Tensor) -> tuple[Tensor, Tensor]
     return value + problem.reg / 2 * _dot(params, params), gradient
 
 
-def _encoded(problem: Problem, params: Tensor) -> tuple[Vectors, Callable[[Vectors], Tensor]]:
-    """The vectors, and what takes gradients with respect to them to that by the parameters."""
-    made = vjp(problem.encode, params)
-    return made[0], lambda slopes: made[1](slopes)[0]
+def _encoded(problem: RankingLoss, params: Tensor) -> tuple[Vectors, Callable[[Vectors], Tensor]]:
+    """The vectors, and a function from gradients by them to the gradient by the parameters."""
+    encoded = vjp(problem.encode, params)
+    return encoded[0], lambda slopes: encoded[1](slopes)[0]
 
 
 def _pushed(function: Callable[[Tensor], Any], at: Tensor, direction: Tensor) -> Any:
-    """How what the function makes moves as its argument moves along the direction."""
+    """The derivative of the function along the direction."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*torch.jit")  # torch's own, on first use
+        warnings.filterwarnings("ignore", message=".*torch.jit")  # raised by torch on first use
         return jvp(function, (at,), (direction,))[1]
 
 
-def loss_at(problem: Problem, params: Tensor) -> float:
+def loss_at(problem: RankingLoss, params: Tensor) -> float:
     """The loss alone."""
     value = _value(problem.rows, *problem.encode(params))[0]
     return float(value + problem.reg / 2 * _dot(params, params))
@@ -323,10 +324,10 @@ def rg2_value_and_gradient(
         by Q_y: -sum_{x in U_y} P_x + 1/N (P^T W P Q_y + h)
 
     Args:
-        rows: R, [M, N]; without a pair all is 0.
+        rows: R, [M, N]; without pairs all results are 0.
         queries: P, [M, D].
         candidates: Q, [N, D].
-        columns: R transposed, where it is at hand.
+        columns: R transposed; None: computed here.
 
     Returns:
         the value [] in float64, and gradients [M, D] and [N, D].
@@ -357,7 +358,7 @@ def _value(
 
 def _gram(left: Tensor, right: Tensor) -> Tensor:
     """left^T right in float64; [D, D]."""
-    parts = zip(left.split(ROWS), right.split(ROWS), strict=True)
+    parts = zip(left.split(ROW_BLOCK), right.split(ROW_BLOCK), strict=True)
     return torch.stack([a.double().T @ b.double() for a, b in parts]).sum(dim=0)
 
 

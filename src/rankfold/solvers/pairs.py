@@ -1,9 +1,9 @@
-"""The pairs of one side's rows and sums over them, wherever the other side's vectors are.
+"""Weighted sums over the pairs of one side's rows, wherever the other side's vectors are.
 
-A sum over a row's pairs, each weighed by what is known of both ends, is all that a system of least
-squares asks of them. ``Held`` has the vectors of the other side. Where candidates are divided by
-row, ``Gathered`` are the pairs of queries, which bring some candidates here at a time, and
-``Scattered`` those of candidates, whose sums go back to where each candidate is.
+A least-squares system needs its pairs only through such sums. ``LocalPairs`` has the vectors of the
+other side. Where candidates are divided by row, ``GatheredPairs`` are the pairs of queries, which
+gather some candidates at a time, and ``ScatteredPairs`` the pairs of candidates, whose sums go back
+to the owner of each candidate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rankfold.objectives.quadratic import Half
 from rankfold.solvers.shards import Group, Shards
 from rankfold.types import Comm, Interactions
 
-ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few of them stay in a CPU's cache
-PAIRS = {"cpu": 2**16}  # of a block, likewise
-LARGEST = 2**26  # of either, elsewhere
+BLOCK_ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few blocks fit a CPU's cache
+BLOCK_PAIRS = {"cpu": 2**16}  # of a block, for the same reason
+MAX_BLOCK = 2**26  # of either, on other devices
 
 
-class Some(NamedTuple):
-    """Pairs of some rows with some of the other side, and what is known of both."""
+class PairBlock(NamedTuple):
+    """Pairs of some rows with some of the other side, and the numbers and vectors of both."""
 
     pairs: Interactions  # [B, m]
     pull_own: Tensor  # [B]
@@ -36,27 +36,27 @@ class Some(NamedTuple):
     others: Tensor  # Y [m, D]
 
 
-Weigh = Callable[[Some], Tensor | None]
+Weigh = Callable[[PairBlock], Tensor | None]
 """A weight for each pair; None: all 1."""
 
 
 class Pairs(Protocol):
-    """The pairs of the rows that are here."""
+    """The pairs of this process's rows."""
 
     @property
     def rows_in(self) -> Comm:
-        """Among whom the rows of this side are divided, where a sum over them needs all."""
+        """The processes that divide the rows of this side: a sum over rows needs all of them."""
         ...
 
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
-        """The sum of each row's Y_j, weighed by pair; [n, D].
+        """The sum of each row's Y_j, weighted by pair; [n, D].
 
-        ``others`` and ``x`` are the rows that are here; ``weigh`` is given some of all.
+        ``others`` and ``x`` are the rows of this process. ``weigh`` gets any block of pairs.
         """
         ...
 
     def counts(self) -> Tensor:
-        """How many pairs each row has; [n]."""
+        """The number of pairs of each row; [n]."""
         ...
 
     def mean_square(self, others: Tensor) -> Tensor:
@@ -64,22 +64,22 @@ class Pairs(Protocol):
         ...
 
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:
-        """Runs of rows to be solved at a time, the same everywhere."""
+        """Runs of rows to solve at a time, the same on all processes."""
         ...
 
 
-class Held(NamedTuple):
-    """All others that the pairs are with are here."""
+class LocalPairs(NamedTuple):
+    """Pairs whose other side is on this process."""
 
     rows: Interactions  # [n, m]
     pull_own: Tensor
     pull_other: Tensor
-    comm: Comm  # among which the others are divided, and so the pairs of a row
-    counted: Comm  # among which all pairs are
+    comm: Comm  # the processes that divide the others, and so the pairs of a row
+    counted: Comm  # the processes that divide all pairs
     rows_in: Comm = SINGLE_PROCESS
 
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
-        some = Some(self.rows, self.pull_own, self.pull_other, x, others)
+        some = PairBlock(self.rows, self.pull_own, self.pull_other, x, others)
         return self.comm.sum(row_sums(self.rows, others, weigh(some)))
 
     def counts(self) -> Tensor:
@@ -89,17 +89,17 @@ class Held(NamedTuple):
         return _mean_square(self.rows.candidate_counts(), others, self.counted)
 
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:
-        """As many as a CPU's cache holds, by the pairs that all processes have together."""
+        """Blocks that fit a CPU's cache, by the pairs of all processes together."""
         counts = self.counts()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        most = rows_at_once(others), PAIRS.get(others.device.type, LARGEST)
+        most = rows_at_once(others), BLOCK_PAIRS.get(others.device.type, MAX_BLOCK)
         for first, last in blocks(replace(self.rows, offsets=offsets), *most):
             part, pulls = self.rows.part(first, last), self.pull_own[first:last]
             yield slice(first, last), self._replace(rows=part, pull_own=pulls)
 
 
-class Gathered(NamedTuple):
-    """Pairs of this process's queries with candidates that are divided by row."""
+class GatheredPairs(NamedTuple):
+    """Pairs of this process's queries, with candidates that are divided by row."""
 
     shards: Shards
     pull_own: Tensor
@@ -112,7 +112,7 @@ class Gathered(NamedTuple):
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         def weights(group: Group, gathered: Tensor) -> Tensor | None:
             pulls = self.pull_own, self.shards.numbers(self.pull_other, group)
-            return weigh(Some(group.rows, *pulls, x, gathered))
+            return weigh(PairBlock(group.rows, *pulls, x, gathered))
 
         return self.shards.sums(others, weights)
 
@@ -123,15 +123,15 @@ class Gathered(NamedTuple):
         return _mean_square(self.shards.counts, others, self.shards.comm)
 
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:  # noqa: ARG002
-        """All at once: each block would bring all candidates here again."""
+        """One block: each block would gather all candidates again."""
         yield slice(None), self
 
 
-class Scattered(NamedTuple):
-    """Pairs of the candidates that are here, some of them, with the queries of all processes."""
+class ScatteredPairs(NamedTuple):
+    """Pairs of some of this process's candidates, with the queries of all processes."""
 
     shards: Shards
-    groups: Sequence[Group]  # in which these candidates are
+    groups: Sequence[Group]  # of these candidates
     pull_own: Tensor  # of all candidates
     pull_other: Tensor
 
@@ -141,9 +141,9 @@ class Scattered(NamedTuple):
 
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         def weights(group: Group) -> Tensor | None:
-            its = None if x is None else self.shards.gathered(x, group, self.groups[0].first)
+            vectors = None if x is None else self.shards.gathered(x, group, self.groups[0].first)
             pulls = self.shards.numbers(self.pull_own, group), self.pull_other
-            return weigh(Some(group.columns, *pulls, its, others))
+            return weigh(PairBlock(group.columns, *pulls, vectors, others))
 
         return self.shards.spread(others, weights, self.groups)
 
@@ -154,39 +154,39 @@ class Scattered(NamedTuple):
         return _mean_square(self.shards.pairs.counts(), others, self.shards.comm)
 
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:  # noqa: ARG002
-        """The groups."""
+        """A block per group."""
         for group in self.groups:
             yield self.shards.places([group]), self._replace(groups=[group])
 
 
 class Side(NamedTuple):
-    """A half, whose numbers but for pulls are those of the rows here, and the pairs of these."""
+    """A half with its pairs. Its numbers, but for the pulls, are those of this process's rows."""
 
     half: Half
     pairs: Pairs
 
 
-def held_side(half: Half) -> Side:
-    return Side(half, Held(half.rows, half.pull_own, half.pull_other, half.comm, half.pairs))
+def local_side(half: Half) -> Side:
+    return Side(half, LocalPairs(half.rows, half.pull_own, half.pull_other, half.comm, half.pairs))
 
 
 def query_side(half: Half, shards: Shards) -> Side:
-    """Of the query half, where candidates are divided."""
-    here, pairs = shards.rows, Gathered(shards, half.pull_own, half.pull_other)
+    """The query side where candidates are divided."""
+    here, pairs = shards.rows, GatheredPairs(shards, half.pull_own, half.pull_other)
     gram, line = half.gram_other[here], half.line_other[here]
     return Side(replace(half, gram_other=gram, line_other=line, comm=shards.comm), pairs)
 
 
 def candidate_side(half: Half, shards: Shards) -> Side:
-    """Of the candidate half, where candidates are divided."""
+    """The candidate side where candidates are divided."""
     here = shards.rows
-    pairs = Scattered(shards, shards.groups, half.pull_own, half.pull_other)
+    pairs = ScatteredPairs(shards, shards.groups, half.pull_own, half.pull_other)
     gram, line, reg = half.gram_own[here], half.line_own[here], half.reg[here]
     return Side(replace(half, gram_own=gram, line_own=line, reg=reg), pairs)
 
 
 def _mean_square(counts: Tensor, others: Tensor, comm: Comm) -> Tensor:
-    """By how many pairs each of the others that are here has."""
+    """The mean over pairs, given the number of pairs of each of the others."""
     counts = counts.to(others.dtype)
     total = others.new_zeros(others.shape[1])
     for some in runs(others):
@@ -195,11 +195,11 @@ def _mean_square(counts: Tensor, others: Tensor, comm: Comm) -> Tensor:
 
 
 def runs(vectors: Tensor) -> Iterator[slice]:
-    """Rows that are worked on at a time."""
+    """The rows of a table in blocks."""
     step = rows_at_once(vectors)
     return (slice(first, first + step) for first in range(0, len(vectors), step))
 
 
 def rows_at_once(vectors: Tensor) -> int:
-    """How many are worked on at a time, of vectors [..., D] like these."""
-    return max(64, ENTRIES.get(vectors.device.type, LARGEST) // max(1, vectors.shape[-1]))
+    """The number of rows in a block of vectors [..., D] like these."""
+    return max(64, BLOCK_ENTRIES.get(vectors.device.type, MAX_BLOCK) // max(1, vectors.shape[-1]))

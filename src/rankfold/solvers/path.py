@@ -17,11 +17,13 @@ from torch import Tensor
 from rankfold.kernels.topk import LARGEST_BLOCK
 from rankfold.types import Interactions
 
-QUERIES = 256  # scored at a time, fewer where memory is short
+MAX_QUERIES = 256  # scored at a time; fewer where memory is short
 
 
 class Point(NamedTuple):
-    place: int  # of its decomposition, where there are several
+    """A solution on a path."""
+
+    place: int  # of its decomposition, if there are several
     rank: int
     threshold: float  # of the singular value at that rank
     discount: float  # exponent of the candidates' counts
@@ -36,9 +38,9 @@ def path_scores(
     seen: Interactions,
     most: int,
 ) -> Iterator[tuple[Point, Tensor]]:
-    """The scores at each point, of some queries after the others; [B, whole blocks of candidates].
+    """The scores at each point, for a block of queries at a time; [B, aligned(N)].
 
-    The tensor is used again. What was seen has -inf, and so has what is beyond the last candidate.
+    The tensor is reused. Seen candidates have -inf, and so have the columns beyond the last one.
 
     Args:
         products: T' V for the queries, up to a factor per query; [M, K].
@@ -47,32 +49,32 @@ def path_scores(
         points: of one decomposition.
         scales: a factor per candidate for each discount, [N].
         seen: candidates not to be returned, [M, N].
-        most: queries that are scored at a time.
+        most: queries to score at a time.
     """
     n, length = len(vectors), aligned(len(vectors))
     space = vectors.new_empty(3 * most, length)[:, :n]
     scores = vectors.new_full((most, length), -torch.inf)
     by_solution = groupby(sorted(points), key=lambda point: (point.rank, point.threshold))
-    solutions = {solution: list(its_own) for solution, its_own in by_solution}
+    solutions = {solution: list(same) for solution, same in by_solution}
     for start in range(0, len(products), most):
         own = products[start : start + most]
         part, now = seen.part(start, start + len(own)), scores[: len(own)]
         hidden = part.query_of_pair().long(), part.candidates.long()
         blocks = _undiscounted(own, values, vectors, list(solutions), space)
-        for its_own, block in zip(solutions.values(), blocks, strict=True):
-            for point in its_own:
+        for same, block in zip(solutions.values(), blocks, strict=True):
+            for point in same:
                 torch.mul(block, scales[point.discount], out=now[:, :n])
                 now[hidden] = -torch.inf
                 yield point, now
 
 
 def queries_at_once(n_candidates: int, memory_budget: int) -> int:
-    """How many are scored within so many bytes."""
-    return max(1, min(QUERIES, memory_budget // (16 * aligned(n_candidates))))
+    """The number of queries that can be scored at a time within the memory budget."""
+    return max(1, min(MAX_QUERIES, memory_budget // (16 * aligned(n_candidates))))
 
 
 def aligned(n_candidates: int) -> int:
-    """Up to whole blocks: rows of such a length are multiplied twice as fast."""
+    """N rounded up to whole blocks: rows of such a length are multiplied twice as fast."""
     return -(-n_candidates // LARGEST_BLOCK) * LARGEST_BLOCK
 
 
@@ -83,7 +85,7 @@ def _undiscounted(
     solutions: list[tuple[int, float]],
     space: Tensor,
 ) -> Iterator[Tensor]:
-    """A_sigma - tau A_1 at each rank and threshold: by the two blocks or, of few, one by one."""
+    """A_sigma - tau A_1 at each rank and threshold: from the two blocks, or directly if few."""
     count, ranks = len(products), [rank for rank, _ in solutions]
     both, result, done = space[: 2 * count], space[-count:], 0
     lefts = torch.cat([products, products / values])

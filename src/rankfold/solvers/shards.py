@@ -1,9 +1,9 @@
-"""Candidates divided by row among processes, for tables that one of them could not hold.
+"""Candidates divided by row among processes, for tables that one process cannot hold.
 
-Each process has the rows of its ``share``. What its queries need of the others is gathered some
-candidates at a time, and what its queries add to them is summed to their owners likewise, so that a
-product moves each row twice and nobody ever holds all of them. One number per candidate is not
-divided.
+Each process has the rows of its ``share``. The vectors that its queries need are gathered some
+candidates at a time, and the sums over its queries are scattered to the owners in the same way. So
+a product moves each row twice, and no process ever holds all of them. Tensors with one number per
+candidate are not divided.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import give_back_memory
+from rankfold.distributed.memory import return_freed_memory
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
-COPIES = 2  # of what is gathered at a time: torch has one of its own on the way
-AT_ONCE = {"cpu": 2**12}  # queries whose sums are added at a time; elsewhere all
-MOST_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
-CHUNK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
+COPIES = 2  # of the gathered vectors: torch makes one more on the way
+QUERY_BLOCK = {"cpu": 2**12}  # queries whose sums are added at a time; on other devices all
+MAX_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
+DRAW_BLOCK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
 
 
 class Group(NamedTuple):
-    """Candidates that are gathered at a time, as many of each process."""
+    """Candidates that are gathered at a time, equally many of each process."""
 
-    first: int  # where they begin among the candidates of each
+    first: int  # their first place among the candidates of each process
     rows: Interactions  # the pairs of this process's queries with them
-    columns: Interactions  # the same by candidate
+    columns: Interactions  # the same pairs by candidate
 
 
 def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
-    """How candidates are divided, if a table of them is more than a process should hold."""
+    """The division of the candidates, or None if a process can hold a table of them."""
     n, most = rows.n_candidates, run.candidate_memory
     if run.comm.size == 1 or n < run.comm.size or 4 * n * width <= most:
         return None
@@ -43,8 +43,8 @@ def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
 
 
 def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
-    """Candidates divided by row; what is gathered at a time keeps within the memory of the run."""
-    give_back_memory()
+    """Candidates divided by row, with groups that fit the memory of the run."""
+    return_freed_memory()
     most = min(run.memory_budget, run.candidate_memory)
     return Shards(rows, run.comm, most // (4 * width * COPIES))
 
@@ -52,17 +52,17 @@ def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
 class Shards:
     """The pairs of this process's queries, in groups of candidates that are gathered at a time.
 
-    A group has as many rows of each process; those of the last may be zeros. The pairs are held
-    twice, by query and by candidate, and each group has offsets of its own.
+    A group has equally many rows of each process; the last group is padded with zeros. The pairs
+    are stored twice, by query and by candidate, and each group has its own offsets.
     """
 
     def __init__(self, rows: Interactions, comm: Comm, most: int) -> None:
-        """``most``: how many candidates are gathered at a time."""
+        """``most``: the largest number of candidates to gather at a time."""
         n, size = rows.n_candidates, comm.size
         self.comm, self.n, self.pairs = comm, n, rows
         self.rows = slice(*comm.share(n))
         longest = -(-n // size)
-        self._step = max(1, -(-longest // MOST_GROUPS), min(longest, most // size))
+        self._step = max(1, -(-longest // MAX_GROUPS), min(longest, most // size))
         device = rows.offsets.device
         self._starts = torch.tensor([n * rank // size for rank in range(size)], device=device)
         owner = torch.searchsorted(self._starts, rows.candidates.long(), right=True) - 1
@@ -78,20 +78,20 @@ class Shards:
 
     @property
     def size(self) -> int:
-        """How many candidates are here."""
+        """The number of candidates of this process."""
         return self.rows.stop - self.rows.start
 
     @cached_property
     def counts(self) -> Tensor:
-        """How many pairs the candidates that are here have with the queries of all processes."""
+        """The number of pairs of this process's candidates with the queries of all processes."""
         return self.comm.sum(self.pairs.candidate_counts())[self.rows].clone()
 
     def sums(
         self, own: Tensor, weigh: Callable[[Group, Tensor], Tensor | None] | None = None
     ) -> Tensor:
-        """R Q for the queries of this process, given the rows of Q that are here; [M, K].
+        """R Q for the queries of this process, given its rows of Q; [M, K].
 
-        ``weigh`` gives the weights of a group's pairs, for its gathered vectors; None: the grades.
+        ``weigh`` gives the weights of a group's pairs from its gathered vectors; None: the grades.
         """
         total = own.new_zeros(self.pairs.n_queries, own.shape[1])
         for group in self.groups:
@@ -106,10 +106,10 @@ class Shards:
         weigh: Callable[[Group], Tensor | None] | None = None,
         groups: Sequence[Group] | None = None,
     ) -> Tensor:
-        """R^T P over the queries of all processes: the rows of the candidates that are here.
+        """R^T P over the queries of all processes: the rows of this process's candidates.
 
-        ``weigh`` gives the weights of a group's pairs by candidate; None: the grades. Of some
-        ``groups``, one after the other, the rows are those of their candidates.
+        ``weigh`` gives the weights of a group's pairs by candidate; None: the grades. With
+        ``groups``, which are adjacent, the rows are those of their candidates.
         """
         groups = self.groups if groups is None else groups
         parts = []
@@ -121,12 +121,12 @@ class Shards:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def places(self, groups: Sequence[Group]) -> slice:
-        """Where the candidates of groups that follow each other stand among those that are here."""
+        """The places of the candidates of adjacent groups among this process's candidates."""
         ends = groups[0].first, groups[-1].first + self._step
         return slice(*(min(end, self.size) for end in ends))
 
     def gathered(self, own: Tensor, group: Group, first: int = 0) -> Tensor:
-        """The vectors of a group, from the rows that each process has, beginning with ``first``."""
+        """The vectors of a group. ``own`` has this process's rows from ``first`` on."""
         part = own[group.first - first : group.first - first + self._step]
         lack = self._step - len(part)
         if lack > 0:
@@ -134,34 +134,33 @@ class Shards:
         return self.comm.gather(part)
 
     def numbers(self, numbers: Tensor, group: Group) -> Tensor:
-        """Those of a group, of a number per candidate; of rows that are none, any."""
+        """The entries of a group, from a number per candidate. Padding gets any."""
         places = torch.arange(self._step, device=self._starts.device) + group.first
         ids = (self._starts[:, None] + places).flatten().clamp(max=self.n - 1)
         return numbers[ids]
 
     def pieces(self, own: Tensor, numbers: Tensor) -> Iterator[tuple[Interactions, Tensor, Tensor]]:
-        """The pairs of this process's queries, a group after the other, with its vectors.
-
-        And of a number per candidate, those of the group.
-        """
+        """For each group: its pairs, its vectors, and its entries of a number per candidate."""
         for group in self.groups:
             yield group.rows, self.gathered(own, group), self.numbers(numbers, group)
 
     def start(self, width: int, rng: torch.Generator, device: torch.device) -> Tensor:
-        """The rows that are here of ``torch.randn(n, width)``, of which a part at a time is drawn.
+        """The rows of ``torch.randn(n, width)`` of this process, drawn a block at a time.
 
-        A part of a whole number of sixteens is what torch draws there at once.
+        Blocks of a multiple of 16 rows give the same numbers as one call.
         """
-        found, place = torch.empty(self.size, width), 0
-        for first, last in pairwise([*range(0, max(1, self.n - CHUNK + 1), CHUNK), self.n]):
+        rows, place = torch.empty(self.size, width), 0
+        for first, last in pairwise(
+            [*range(0, max(1, self.n - DRAW_BLOCK + 1), DRAW_BLOCK), self.n]
+        ):
             drawn = torch.randn(last - first, width, generator=rng)
             mine = drawn[max(0, self.rows.start - first) : max(0, self.rows.stop - first)]
-            found[place : place + len(mine)] = mine
+            rows[place : place + len(mine)] = mine
             place += len(mine)
-        return found.to(device)
+        return rows.to(device)
 
     def seen(self, rows: Interactions) -> Interactions:
-        """Of pairs of some queries of each process, those of all with the candidates here."""
+        """The pairs of all processes, restricted to this process's candidates."""
         counts = self.comm.gather(rows.counts())
         candidates = self.comm.gather(rows.candidates)
         queries = torch.repeat_interleave(torch.arange(len(counts)), counts)
@@ -169,20 +168,20 @@ class Shards:
         here, shape = candidates[mine] - self.rows.start, (len(counts), self.size)
         return from_pairs(queries[mine], here, None, shape)
 
-    def merge(self, found: TopK, k: int) -> TopK:
-        """The k best of all, from the best of the candidates that are here; ids become global."""
-        ids = torch.where(found.ids >= 0, found.ids + self.rows.start, -1)
+    def merge(self, local: TopK, k: int) -> TopK:
+        """The k best of all candidates, from the best of each process. Ids become global."""
+        ids = torch.where(local.ids >= 0, local.ids + self.rows.start, -1)
         lack = k - ids.shape[1]
         ids = torch.nn.functional.pad(ids, (0, lack), value=-1)
-        scores = torch.nn.functional.pad(found.scores, (0, lack), value=-torch.inf)
+        scores = torch.nn.functional.pad(local.scores, (0, lack), value=-torch.inf)
         every = [self.comm.gather(one[None]).permute(1, 0, 2).flatten(1) for one in (ids, scores)]
         order = torch.sort(every[1], dim=1, descending=True, stable=True).indices[:, :k]
         return TopK(every[0].gather(1, order), every[1].gather(1, order))
 
 
 def _add_sums(total: Tensor, rows: Interactions, vectors: Tensor, weights: Tensor | None) -> None:
-    """Add R Q, weighted by pair, to a table; some rows at a time, lest there be another like it."""
-    step = AT_ONCE.get(vectors.device.type, max(1, len(total)))
+    """Add R Q, weighted by pair, to a table; in blocks, to avoid a second table of its size."""
+    step = QUERY_BLOCK.get(vectors.device.type, max(1, len(total)))
     for first in range(0, len(total), step):
         last = min(first + step, len(total))
         part, pairs = rows.part(first, last), slice(*rows.offsets[[first, last]].tolist())

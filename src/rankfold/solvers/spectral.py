@@ -1,13 +1,13 @@
 """The global optimum of a separable quadratic objective: a truncated singular value decomposition.
 
 With weights W_xy = a_x b_y and regularisers in proportion to them, the minimiser of every rank and
-every regularisation is the soft-thresholded SVD of one matrix that is sparse plus rank one. It is
-found by block Krylov iteration, which only multiplies.
+every regularisation is the soft-thresholded SVD of one matrix that is sparse plus rank one. Block
+Krylov iteration computes it by products with the matrix alone.
 
-Of several processes each multiplies the rows of its own queries, and a pass ends with one sum of
-its block of columns over all of them. What follows from that sum each computes for itself; small
-decompositions, whose signs may differ between machines, come from the first. With ``Shards`` each
-has some rows of the candidates only, and inner products of columns are sums over processes, too.
+Each of several processes multiplies the rows of its own queries, and a pass ends with one sum of
+its block of columns over all processes. Each computes the rest from that sum by itself; small
+decompositions, whose signs may differ between machines, are broadcast by the first. With ``Shards``
+a process has only some rows of the candidates, and inner products of columns are summed as well.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import Blocks, row_sums
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
 
-LARGEST_SPACE = 6  # times the width: where an unconverged iteration ends
+MAX_SPACE = 6  # times the width: the size at which an unconverged iteration ends
 
 
 class Target:
     """T' = diag(1/sqrt a) (l 1^T + diag(pull) R) diag(sqrt b): the matrix to decompose; [M, N].
 
-    Its best approximation of rank D gives the objective's minimiser; never formed.
+    Its best approximation of rank D gives the objective's minimiser. It is never formed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def is_zero(self) -> bool:
-        """True where every query chose all or nothing: its pull and its line cancel."""
+        """Whether every query chose all or nothing, so that its pull and its line cancel."""
         counts = self._rows.counts()
         whole = counts == self._rows.n_candidates
         rest = (self.pull + self.line).abs()[:, 0] <= 1e-6 * self.pull.abs()[:, 0]
@@ -109,21 +109,21 @@ class Target:
         return self.comm.broadcast(product) if self.shards is None else self.comm.sum(product)
 
     def norm(self, columns: Tensor) -> Tensor:
-        """The Frobenius norm over all candidates, likewise."""
+        """The Frobenius norm over all candidates, the same on all processes."""
         length = columns.norm()
         if self.shards is None:
             return self.comm.broadcast(length)
         return self.comm.sum(length**2).sqrt()
 
     def start(self, width: int, rng: torch.Generator) -> Tensor:
-        """Random columns: the rows of this process."""
+        """Random columns, the rows of this process."""
         device = self.root.device
         if self.shards is not None:
             return self.shards.start(width, rng, device)
         return torch.randn(len(self.root), width, generator=rng).to(device)
 
     def own(self, table: Tensor) -> Tensor:
-        """The rows of this process, of a table that may have been divided in another way."""
+        """The rows of this process, from a table that may have been divided in another way."""
         if len(table) == len(self.root):
             return table
         whole = table if len(table) == self._rows.n_candidates else self.comm.gather(table)
@@ -131,18 +131,18 @@ class Target:
 
 
 def expected_share(columns: int, width: int) -> float:
-    """About how far a decomposition is whose space has so many columns."""
+    """The approximate progress of a decomposition whose space has so many columns."""
     return min(0.95, columns / (2.5 * width))
 
 
 class Decomposition(NamedTuple):
-    """The largest singular values and right singular vectors, as far as they are found."""
+    """The largest singular values and right singular vectors, as far as they are known."""
 
     values: Tensor  # sigma [K], descending
     vectors: Tensor | None  # V [N, K]; None before the last pass
     residual: float  # |T'^T T' V - V sigma^2| / |sigma^2|, Frobenius norms; 1 where not measured
     columns: int  # of the Krylov space
-    state: dict[str, Tensor]  # from which ``decompose`` goes on
+    state: dict[str, Tensor]  # ``decompose`` resumes from it
 
 
 def decompose(
@@ -155,18 +155,18 @@ def decompose(
 ) -> Iterator[Decomposition]:
     """Block Krylov iteration on T'^T T', a decomposition per pass, until the residual is small.
 
-    Every pass multiplies a block of columns, adds to the space what the product has outside of it,
-    and, once the space is twice as wide as asked for, takes the best vectors in it (Rayleigh-Ritz
-    on the candidates' side); [musco2015]. Their residual is the part of the last product that lies
-    outside. The iteration ends when this is at most ``tolerance``, when the space is exhausted, or
-    at ``LARGEST_SPACE`` times the width, whatever comes first.
+    Every pass multiplies a block of columns and adds the part of the product that lies outside the
+    space to it. Once the space is twice as wide as requested, it takes the best vectors in the
+    space (Rayleigh-Ritz on the candidates' side); [musco2015]. Their residual is the part of the
+    last product that lies outside. The iteration ends when the residual is at most ``tolerance``,
+    when the space is exhausted, or at ``MAX_SPACE`` times the width.
 
-    Fewer than ``width`` columns come back where the matrix has a smaller rank.
+    A matrix of smaller rank gives fewer than ``width`` columns.
     """
     shape = target.shape
     n, width = shape[1], min(width, *shape)
     block = min(max(16, width // 4), n)
-    largest = max(LARGEST_SPACE * width // block, 4) * block
+    largest = max(MAX_SPACE * width // block, 4) * block
     space = _Space(target, min(n, largest))
     if target.is_zero:
         yield space.decomposition(width, outside=None)
@@ -182,15 +182,15 @@ def decompose(
             nothing = outside.new_empty(0)
             yield Decomposition(nothing, None, 1.0, space.size, space.state(outside))
             continue
-        found = space.decomposition(width, outside)
-        if found.residual <= tolerance or space.room == 0:
-            yield found._replace(state={})  # the space can go
+        result = space.decomposition(width, outside)
+        if result.residual <= tolerance or space.room == 0:
+            yield result._replace(state={})  # the space is no longer needed
             return
-        yield found._replace(vectors=None)
+        yield result._replace(vectors=None)
 
 
 class _Space:
-    """An orthonormal basis that grows, and T'^T T' projected on it."""
+    """A growing orthonormal basis, and T'^T T' projected on it."""
 
     def __init__(self, target: Target, largest: int) -> None:
         self.largest, self.size, self.last, self.target = largest, 0, 0, target
@@ -204,7 +204,7 @@ class _Space:
 
     @property
     def floor(self) -> float:
-        """The length below which what lies outside is rounding."""
+        """The length below which a part outside the space is rounding."""
         return 1e-5 * float(self._projected.diagonal().max())
 
     @property
@@ -212,7 +212,7 @@ class _Space:
         return self._basis[:, : self.size]
 
     def add(self, fresh: Tensor, product: Tensor) -> Tensor:
-        """Take in ``fresh`` and its product; returns what of the product lies outside."""
+        """Add ``fresh`` and its product. Returns the part of the product outside the space."""
         new = slice(self.size, self.size + fresh.shape[1])
         self._basis[:, new] = fresh
         self.last, self.size = fresh.shape[1], new.stop
@@ -222,7 +222,7 @@ class _Space:
         return product.addmm_(self.columns, inner, alpha=-1)
 
     def decomposition(self, width: int, outside: Tensor | None) -> Decomposition:
-        """The best vectors in the space; their residual is what lies outside of it."""
+        """The best vectors in the space. Their residual is the part outside of it."""
         values, basis = _ritz(self._projected[: self.size, : self.size], width, self.target.comm)
         residual = 0.0
         if outside is not None:
@@ -259,10 +259,10 @@ def eigh(matrix: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
 def orthonormal(
     columns: Tensor, space: Tensor, floor: float = 0.0, target: Target | None = None
 ) -> Tensor:
-    """Orthonormal columns that span what the given ones have outside of the space.
+    """Orthonormal columns that span the part of the given ones outside the space.
 
     Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
-    columns is made orthogonal to the space again, as dividing by little magnifies the rounding.
+    columns is orthogonalised again, because dividing by small numbers magnifies the rounding.
     """
     inner = _inner if target is None else target.inner
     comm = SINGLE_PROCESS if target is None else target.comm

@@ -1,12 +1,12 @@
-"""The systems of a block of rows in least squares, and the ways to solve them.
+"""The least-squares systems of a block of rows, and the ways to solve them.
 
-In the basis in which the Gram matrix that all rows share is diagonal, a row's system is a diagonal
-plus the Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division.
-With it, conjugate gradients preconditioned by the diagonal need a few steps, each of them two
-sparse products for a whole block of rows. Cholesky's factorisation per row is the reference.
+In the basis that makes the shared Gram matrix diagonal, the system of a row is a diagonal plus the
+Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division. With it,
+conjugate gradients preconditioned by the diagonal need a few steps, each of them two sparse
+products for a whole block of rows. A Cholesky factorisation per row is the reference.
 
-Where a block is all queries of a process, of which a product gathers all candidates, what follows
-from a number of each row and one of each column is made some rows at a time, and never held.
+A block may be all queries of a process. Tables that follow from one number per row and one per
+column are then computed some rows at a time and never stored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import pair_products
-from rankfold.solvers.pairs import Pairs, Some, rows_at_once, runs
+from rankfold.solvers.pairs import PairBlock, Pairs, rows_at_once, runs
 
-TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones are taken as 0
+TINY = 1e-7  # relative to a row's largest eigenvalue: smaller ones count as 0
 
 Rows = Callable[[slice], Tensor]
-"""Some rows of a table, which need not be held."""
+"""Returns some rows of a table that need not be stored."""
 
 
 class System(NamedTuple):
@@ -36,8 +36,8 @@ class System(NamedTuple):
     """
 
     pairs: Pairs  # rows, [B, m]
-    others: Tensor  # Y [m, D], or those of its rows that are here
-    square: Tensor  # a pair's mean square of each entry of Y, [D]
+    others: Tensor  # Y [m, D], or this process's rows of it
+    square: Tensor  # mean square of each entry of Y over the pairs, [D]
     diagonal: Rows  # [B, D]
     line_own: Tensor  # [B]; times ``line`` it is line_i
     line: Tensor  # [D]
@@ -70,13 +70,13 @@ class System(NamedTuple):
             sums[some].addcmul_(self.diagonal(some), x[some], value=sign)
         return sums
 
-    def _pulls(self, some: Some) -> Tensor:
+    def _pulls(self, some: PairBlock) -> Tensor:
         return pulls_of(some, self.offset)
 
-    def _weights(self, some: Some) -> Tensor:
+    def _weights(self, some: PairBlock) -> Tensor:
         return squares_of(some, self.extra)
 
-    def _lacking(self, some: Some) -> Tensor:
+    def _lacking(self, some: PairBlock) -> Tensor:
         return self._pulls(some) - self._weights(some)
 
     def _crossed(self, x: Tensor, sums: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class System(NamedTuple):
         return (sums * (x @ self.whole)[:, None] + along * self.whole) * self.cross
 
 
-def pulls_of(some: Some, offset: float) -> Tensor:
+def pulls_of(some: PairBlock, offset: float) -> Tensor:
     """The weight own_i (g_ij + offset) other_j of each pair."""
     rows = some.pairs
     pulls = torch.repeat_interleave(some.pull_own, rows.counts(), output_size=rows.n_pairs)
@@ -92,30 +92,30 @@ def pulls_of(some: Some, offset: float) -> Tensor:
     return pulls if rows.grades is None else pulls * (rows.grades + offset)
 
 
-def squares_of(some: Some, extra: float) -> Tensor:
+def squares_of(some: PairBlock, extra: float) -> Tensor:
     """The weight extra g_ij X_i . Y_j of each pair."""
     assert some.x is not None
     weights = pair_products(some.pairs, some.x, some.others).mul_(extra)
     return weights if some.pairs.grades is None else weights.mul_(some.pairs.grades)
 
 
-def unweighed(_some: Some) -> None:
-    """Each pair counts 1."""
+def unweighted(_some: PairBlock) -> None:
+    """Every pair has weight 1."""
 
 
 Solve = Callable[[System, Tensor | None], Tensor]
-"""Solves a block's systems; given vectors to start from, it may."""
+"""Solves the systems of a block; may start from given vectors."""
 
 
 def by_division(system: System) -> Tensor:
-    """Where a row's matrix is diagonal."""
+    """Solve systems whose matrices are diagonal."""
     return scaled(system.right(), lambda some: inverse(system.diagonal(some)))
 
 
 def by_conjugate_gradients(steps: int) -> Solve:
-    """So many steps for every row at once, preconditioned by about the diagonal of its system.
+    """Solve every row at once, preconditioned by an approximate diagonal of its system.
 
-    What a row's own pairs add to the diagonal is taken as their number times the mean.
+    The pairs of a row are taken to add their number times the mean square to the diagonal.
     """
 
     def solve(system: System, start: Tensor | None) -> Tensor:
@@ -125,11 +125,11 @@ def by_conjugate_gradients(steps: int) -> Solve:
             diagonal = system.diagonal(some)
             return inverse(torch.addcmul(diagonal, sizes[some], system.square))
 
-        scale = held(inverted, len(sizes), system.square)
+        scale = materialised(inverted, len(sizes), system.square)
         if start is None:
             residual = system.right()
             x = torch.zeros_like(residual)
-        else:  # what nothing holds is left at 0
+        else:  # unbounded components stay at 0
             x = start
             for some in runs(x):
                 if not all_positive(scale(some)):
@@ -148,7 +148,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
 
 
 def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
-    """Form and factor the matrix of every row; the pseudo-inverse where that is singular."""
+    """Form and factor the matrix of every row. Singular ones use the pseudo-inverse."""
     others = system.others
     matrices = torch.diag_embed(system.diagonal(slice(None))).double()
     for column in range(others.shape[1]):
@@ -167,7 +167,7 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     return solution[:, :, 0].to(others.dtype)
 
 
-def _entries_of(some: Some, column: int, extra: float) -> Tensor:
+def _entries_of(some: PairBlock, column: int, extra: float) -> Tensor:
     """The entry of extra g_ij Y_j in this column, for each pair."""
     grades = 1.0 if some.pairs.grades is None else some.pairs.grades
     return (some.others[:, column][some.pairs.candidates] * extra * grades).contiguous()
@@ -183,10 +183,10 @@ def conjugate_gradients(
 ) -> Tensor:
     """Steps from ``x`` towards the solution, for a positive definite product.
 
-    With ``dot`` row by row, every row is a system of its own. A direction along which the product
-    vanishes is not taken, nor any once what is left is rounding. ``x`` and ``residual``, which is
-    what the product of x lacks, are overwritten. ``precondition`` writes to its second argument:
-    four tables of the size of x are held.
+    If ``dot`` works row by row, every row is a separate system. A direction along which the product
+    vanishes is not taken, and none is once the residual is rounding. ``x`` and ``residual`` (the
+    right side less the product of x) are overwritten. ``precondition`` writes to its second
+    argument, so that four tables of the size of x are in memory.
     """
     direction = precondition(residual, torch.empty_like(residual))
     size = dot(residual, direction)
@@ -206,7 +206,7 @@ def conjugate_gradients(
 
 
 def inverse(diagonal: Tensor) -> Tensor:
-    """1 / d, and 0 where that is tiny beside the largest of its row."""
+    """1 / d, and 0 where d is tiny relative to the largest of its row."""
     least = TINY * diagonal.amax(dim=1, keepdim=True)
     if diagonal.numel() > 0 and bool(diagonal.amin() > least.amax()):
         return 1 / diagonal
@@ -214,12 +214,12 @@ def inverse(diagonal: Tensor) -> Tensor:
 
 
 def all_positive(table: Tensor) -> bool:
-    """True where there is nothing to look for, as nearly always: it costs a look at each entry."""
+    """Whether every entry is above 0, as nearly always: saves a search for those that are not."""
     return table.numel() > 0 and float(table.amin()) > 0
 
 
-def held(rows: Rows, n: int, like: Tensor) -> Rows:
-    """Made once where all n rows are worked on at a time, and otherwise whenever they are."""
+def materialised(rows: Rows, n: int, like: Tensor) -> Rows:
+    """The rows computed once if all n fit a block, and otherwise whenever they are needed."""
     if n > rows_at_once(like):
         return rows
     table = rows(slice(None))
@@ -227,7 +227,7 @@ def held(rows: Rows, n: int, like: Tensor) -> Rows:
 
 
 def scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
-    """The table times another, entry by entry; written to ``out``, or where it lies."""
+    """The table times another, entry by entry; written to ``out``, by default in place."""
     out = table if out is None else out
     for some in runs(table):
         torch.mul(table[some], scale(some), out=out[some])

@@ -1,4 +1,4 @@
-"""Work on blocks, as many at once as torch has threads."""
+"""Process blocks in parallel, one torch thread each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ T = TypeVar("T")
 def in_threads(work: Callable[[T], None], blocks: Sequence[T]) -> None:
     """Do the work for every block, several blocks at once, each with one thread.
 
-    Threads that share an operation wait for each other at its end, and a block that stays in a
-    cache has short ones. While this works, a thread that somebody else starts has one of torch's.
+    Threads that share an operation wait for each other at its end, which costs most for the short
+    operations on a block that fits a cache. Meanwhile a thread started elsewhere also has one torch
+    thread.
     """
     n, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
 
     def one(block: T) -> None:
-        with torch.inference_mode(inference):  # a thread starts without
+        with torch.inference_mode(inference):  # new threads do not inherit it
             work(block)
 
     if n == 1 or len(blocks) < 2:

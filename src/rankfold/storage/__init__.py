@@ -1,1 +1,35 @@
-"""A folder on disk: manifest, checksums, atomic replace, JSON text."""
+"""Folders on disk: models, prepared data and checkpoints.
+
+``manifest.json`` names every other file with its size and sha256. It is replaced last and
+atomically, so a reader sees the old folder or the new one, never a mixture. The name of a data file
+contains its hash, and the file never changes. Files that the manifest no longer names stay until
+the next write, for readers that still hold the old manifest.
+"""
+
+from rankfold.storage.content import Content, ForeignFile, ReusedFile
+from rankfold.storage.destination import check_destination, check_writable, sweep
+from rankfold.storage.lock import locked
+from rankfold.storage.manifest import MANIFEST, damaged, versions
+from rankfold.storage.reader import Folder, check_contents, read
+from rankfold.storage.strict_json import to_json
+from rankfold.storage.writer import write, write_distributed, write_text
+
+__all__ = [
+    "MANIFEST",
+    "Content",
+    "Folder",
+    "ForeignFile",
+    "ReusedFile",
+    "check_contents",
+    "check_destination",
+    "check_writable",
+    "damaged",
+    "locked",
+    "read",
+    "sweep",
+    "to_json",
+    "versions",
+    "write",
+    "write_distributed",
+    "write_text",
+]

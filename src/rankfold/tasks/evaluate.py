@@ -22,18 +22,17 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import load as load_data
 from rankfold.data.folder import part
 from rankfold.data.integrity import check_content
-from rankfold.distributed.collectives import SINGLE_PROCESS, connect
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.metrics import (
+    CATALOG_METRICS,
     METRICS,
-    PROPENSITY_METRICS,
-    SHOWN_METRICS,
     MetricSpec,
     Propensity,
-    PropensityMetric,
     check_propensity,
-    count_shown,
+    count_returned,
     frequency_groups,
     inverse_propensity,
     judge,
@@ -326,8 +325,8 @@ class _Tally:
         weights: Tensor | None = None,
         comm: Comm = SINGLE_PROCESS,
     ) -> None:
-        each = [spec for spec in specs if spec.name not in SHOWN_METRICS]
-        all_ = [spec for spec in specs if spec.name in SHOWN_METRICS]
+        each = [spec for spec in specs if spec.name not in CATALOG_METRICS]
+        all_ = [spec for spec in specs if spec.name in CATALOG_METRICS]
         self.ranks, self.weights, self.comm = ranks, weights, comm
         self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.best: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
@@ -336,18 +335,18 @@ class _Tally:
     def add(self, ids: Tensor, truth: Interactions) -> None:
         judged = judge(ids, truth, self.ranks, self.weights)
         for spec, parts in self.values.items():
-            value, best = _measures(spec)
-            parts.append(value(judged, spec.k))
-            if best is not None:
-                self.best[spec].append(best(judged, spec.k))
+            metric = METRICS[spec.name]
+            parts.append(metric.value(judged, spec.k))
+            if metric.best is not None:
+                self.best[spec].append(metric.best(judged, spec.k))
         for spec, counts in self.shown.items():
-            counts += count_shown(ids, spec.k, len(counts))
+            counts += count_returned(ids, spec.k, len(counts))
 
     def per_query(self) -> dict[str, NDArray[np.float32]]:
         """One value per query of all processes, of which the mean is the metric."""
         found = {}
         for spec, parts in self.values.items():
-            scaled = _measures(spec).best is not None
+            scaled = METRICS[spec.name].best is not None
             scale = float(self._gather(self.best[spec]).double().mean()) if scaled else 1.0
             found[str(spec)] = (self._gather(parts) / scale).numpy()
         return found
@@ -355,7 +354,7 @@ class _Tally:
     def of_all(self) -> dict[str, float]:
         """One value for all queries."""
         shown = {spec: self.comm.sum(counts) for spec, counts in self.shown.items()}
-        return {str(spec): float(SHOWN_METRICS[spec.name](n)) for spec, n in shown.items()}
+        return {str(spec): float(CATALOG_METRICS[spec.name].value(n)) for spec, n in shown.items()}
 
     def _gather(self, parts: Sequence[Tensor]) -> Tensor:
         return self.comm.gather(torch.cat([*parts]) if parts else torch.zeros(0))
@@ -367,8 +366,8 @@ class _Part:
     def __init__(
         self, specs: Sequence[MetricSpec], members: Tensor, weights: Tensor | None, comm: Comm
     ) -> None:
-        whole = [spec for spec in specs if spec.name not in {*SHOWN_METRICS, "popularity"}]
-        self.tally = _Tally(whole, 0, weights=weights, comm=comm)  # of what looks at the truth
+        own = [spec for spec in specs if _reads(spec) in ("truth", "propensity")]
+        self.tally = _Tally(own, 0, weights=weights, comm=comm)
         self.members = members
         self._queries = 0
 
@@ -384,10 +383,8 @@ class _Part:
         return queries, _means(self.tally.per_query()) if queries > 0 else {}
 
 
-def _measures(spec: MetricSpec) -> PropensityMetric:
-    if spec.name in PROPENSITY_METRICS:
-        return PROPENSITY_METRICS[spec.name]
-    return PropensityMetric(METRICS[spec.name], None)
+def _reads(spec: MetricSpec) -> str:
+    return METRICS[spec.name].reads if spec.name in METRICS else "catalog"
 
 
 def _means(per_query: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
@@ -465,7 +462,7 @@ def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:
 
 def _ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
     """Popularity ranks, if a metric asks for them."""
-    asked = any(spec.name == "popularity" for spec in specs)
+    asked = any(_reads(spec) == "popularity" for spec in specs)
     return popularity_rank(searcher.popularity) if asked else None
 
 
@@ -487,7 +484,7 @@ def _weights(
     specs: Sequence[MetricSpec], train: _Counts, matched: _Matched, propensity: Propensity
 ) -> Tensor | None:
     """1/p by the truth's columns, if a metric asks for it; counted in all of the data's train."""
-    if not any(spec.name in PROPENSITY_METRICS for spec in specs):
+    if not any(_reads(spec) == "propensity" for spec in specs):
         return None
     return matched.spread(inverse_propensity(train.candidates(), train.queries(), propensity))
 

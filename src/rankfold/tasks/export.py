@@ -19,12 +19,12 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
-from rankfold.index.plain import ASKED, write_plain
+from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.storage.json_text import as_json
 from rankfold.types import Progress, Side, Vocabulary, silent
 
 BLOCK_BYTES = 2**26  # of vectors at a time
@@ -74,9 +74,9 @@ def export(
         if index:
             progress("writing index.faiss", 0.0)
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
-            some = ranker.searcher.some_vectors(ASKED)
-            about["index"] = write_plain(ranker.searcher.index, candidates, path, some)
-        (folder / "about.json").write_text(as_json(about, indent=2), encoding="utf-8")
+            some = ranker.searcher.some_vectors(SAMPLE_QUERIES)
+            about["index"] = export_faiss(ranker.searcher.index, candidates, path, some)
+        (folder / "about.json").write_text(storage.to_json(about, indent=2), encoding="utf-8")
     return about
 
 

@@ -16,21 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.build.graded import hashes, train_and_validation
 from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
-from rankfold.distributed.collectives import connect, device_of, standing
-from rankfold.errors import UserError, enough_memory
-from rankfold.index.ann import build_index
+from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.connection import connect, device_of
+from rankfold.errors import UserError, memory_errors
+from rankfold.index.inverted import build_index
 from rankfold.interrupts import interrupt
 from rankfold.kernels.sparse import in_file
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import check_two_grades, graded_mean, parse_graded
 from rankfold.models.grader import FITTED, Grader, load
-from rankfold.models.ranker import PER_CANDIDATE, PER_QUERY, Ranker
-from rankfold.storage import folder
+from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import Among, score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
@@ -127,14 +127,16 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or pairs to train on as they are: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: the method's own settings and the fields of ``Fitting``.
+        options: settings of the method and fields of ``Fitting``. ``rankfold methods NAME`` lists
+            the settings with defaults, bounds and help; ``describe_settings(METHODS[name].config)``
+            of ``rankfold.config`` does in Python.
 
     Under torchrun all processes fit one model together. Rank 0 writes it and gets all of it, the
     others get the rows of their own queries; a model of graded rows is whole on all.
     """
     job = plan(method, data, options)
     hint = "try a smaller width, or where there is one a smaller batch_size or negatives"
-    with enough_memory(f"fit {method} with these settings", hint):
+    with memory_errors(f"fit {method} with these settings", hint):
         return _fit(job)
 
 
@@ -174,7 +176,7 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     names = ("device", "resume", "metric", "memory_budget", "candidate_memory")
     alike = {name: getattr(how, name) for name in names}
     alike["out"] = None if job.out is None else str(job.out.absolute())
-    comm.agree({**folder.versions(), **job.identity(), **alike})
+    comm.agree({**storage.versions(), **job.identity(), **alike})
     if "graded" in (job.data.kind, method.data_kind) and job.data.kind != method.data_kind:
         raise UserError(
             f"{name} takes {method.data_kind}, but the data is {job.data.kind}",
@@ -189,8 +191,8 @@ def plan(name: str, data: Any, options: dict[str, Any]) -> Job:
     _check_metric(job)
     job = replace(job, how=replace(how, metric=_metric(job)), is_chosen=_is_telling(job))
     if job.out is not None and comm.rank == 0:
-        folder.check_writable(job.out, "model")
-        folder.check_writable(checkpoint.path_of(job.out), "checkpoint")
+        storage.check_writable(job.out, "model")
+        storage.check_writable(checkpoint.path_of(job.out), "checkpoint")
     elif job.out is None and how.resume:
         raise UserError("there is nothing to resume without an output folder", hint="give out=")
     return job
@@ -242,7 +244,7 @@ def _is_telling(job: Job) -> bool:
     if job.data.kind != "graded" or job.data.validation is None or job.how.patience is not None:
         return True
     grades = job.data.graded("validation").grades
-    return standing(int((grades >= 0).sum()), job.comm)[1] >= TELLING
+    return row_offset(int((grades >= 0).sum()), job.comm)[1] >= TELLING
 
 
 def _check_metric(job: Job) -> None:
@@ -252,7 +254,7 @@ def _check_metric(job: Job) -> None:
             hint = "prepare the data with another --split; 0.9,0,0.1 is without validation"
             grades = job.comm.gather(job.data.graded("validation").grades)
             check_two_grades(grades, "rows of the validation split", hint)
-    elif parse(job.metric).name not in METRICS.keys() - {"popularity"}:
+    elif (metric := METRICS.get(parse(job.metric).name)) is None or metric.reads != "truth":
         raise UserError(f"cannot validate by {job.metric}", hint="use ndcg@10 or the like")
 
 
@@ -327,7 +329,8 @@ def _run(
             if job.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
                 extra["over"] = torch.tensor(over)  # a refit is all that follows
-                now = Checkpoint(identity, history, {**step.state(), **extra}, step.divided)
+                state, per_query = {**step.state(), **extra}, job.method.per_query
+                now = Checkpoint(identity, history, state, step.divided, per_query)
                 checkpoint.save(checkpoint.path_of(job.out), now, job.comm)
                 saved = monotonic()
             if stop:
@@ -425,7 +428,7 @@ class _Judge:
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         judged = judge(ids.cpu(), self.truth.select(queries))
-        return METRICS[self.metric.name](judged, self.metric.k)
+        return METRICS[self.metric.name].value(judged, self.metric.k)
 
 
 def _judge(job: Job, data: Dataset) -> _Judge | None:
@@ -433,7 +436,7 @@ def _judge(job: Job, data: Dataset) -> _Judge | None:
         return None
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
-    before, n = standing(len(rows), job.comm)
+    before, n = row_offset(len(rows), job.comm)
     if n > job.how.validation_queries:
         rng = torch.Generator().manual_seed(job.how.seed)
         sample = torch.randperm(n, generator=rng)[: job.how.validation_queries]
@@ -512,7 +515,7 @@ def _with_candidates(model: Model, job: Job) -> Model:
     whole = {
         name: _all_rows(tensor, job, on_all=True)
         for name, tensor in model.tensors.items()  # in an order that all ranks have
-        if name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
+        if name in job.method.per_candidate and len(tensor) < len(job.data.candidates)
     }
     tensors = {**model.tensors, **whole}
     if any(table.device != model.tensors[name].device for name, table in whole.items()):
@@ -527,8 +530,9 @@ def _collected(model: Model, job: Job) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        per_candidate = name in PER_CANDIDATE and len(tensor) < len(job.data.candidates)
-        if name in PER_QUERY or per_candidate:
+        divided = len(tensor) < len(job.data.candidates)
+        per_candidate = name in job.method.per_candidate and divided
+        if name in job.method.per_query or per_candidate:
             whole = _all_rows(tensor, job, on_all=per_candidate)
             tensors[name] = whole if per_candidate or job.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)

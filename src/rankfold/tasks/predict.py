@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 import torch
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
 from rankfold.data.read.reading import BadRows, Reading, spool_frames
@@ -22,7 +22,6 @@ from rankfold.metrics.graded import check_fpr
 from rankfold.models.grader import USUAL_FPR, Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import takes_texts
-from rankfold.storage import folder
 from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")
@@ -174,7 +173,7 @@ def _told(bad: BadRows) -> dict[str, Any]:
 def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"cannot write {out}, a folder", hint="name a file")
-    folder.check_home(out)
+    storage.check_destination(out)
     if out.suffix != ".parquet":
         raise UserError(f"cannot write {out}", hint=f"lists are Parquet: {out.stem}.parquet")
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rankfold import storage
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.models.ranker import Ranker, check_grows, load
-from rankfold.storage import folder
 from rankfold.tasks.fit import find_method, fit
 from rankfold.types import Key
 
@@ -48,7 +48,7 @@ def fit_and_add(
 
 def exists(out: str | Path) -> bool:
     """Whether there is a folder of ours that could be opened."""
-    return (Path(out) / folder.MANIFEST).exists()
+    return (Path(out) / storage.MANIFEST).exists()
 
 
 def _check_same(ranker: Ranker, method: str, data: Any, out: str | Path) -> None:
@@ -64,7 +64,7 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
     """Remove queries from the model at ``path``, and the files that still hold them."""
     ranker = load(path).remove(queries)
     ranker.save(path)
-    folder.sweep(Path(path))
+    storage.sweep(Path(path))
     return ranker
 
 

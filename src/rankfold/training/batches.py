@@ -1,7 +1,7 @@
-"""What an epoch consists of: shuffled pairs, shuffled queries with all that they chose, rows.
+"""The batches of an epoch: shuffled pairs, shuffled queries with all their choices, or rows.
 
-Several processes draw the same order of what they all have, numbered one process after the other,
-and each takes from a batch what is its own: the batch is that of one process.
+Several processes draw the same order over the examples of all of them, numbered process by process.
+Each takes its own from a batch. So a batch is the same as with one process.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, standing
+from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.types import Batch, Comm, Interactions, Own
 
 
 class Batches(Protocol):
-    """The batches of an epoch. Order is drawn once per epoch; no Python runs per row."""
+    """The batches of an epoch. The order is drawn once per epoch; no Python runs per row."""
 
     def __len__(self) -> int: ...
 
     def order(self, rng: torch.Generator) -> Tensor:
-        """What comes when, for one epoch."""
+        """The order of one epoch."""
         ...
 
     def take(self, order: Tensor, number: int) -> Batch | Rows | Tensor:
-        """The batch at a place of that order."""
+        """The batch with a given number in that order."""
         ...
 
 
 class Rows(NamedTuple):
-    """Queries to learn from, each with all candidates that it chose."""
+    """Queries to learn from, each with all its choices."""
 
-    queries: Tensor  # [B] int64; of several processes, of the own rows, [b]
+    queries: Tensor  # [B] int64; of several processes, those of this one, [b]
     positives: Interactions  # a row per query
-    own: Own | None = None  # None: all are
-    numbers: Tensor | None = None  # [B], of all rows among those that all processes have, likewise
+    own: Own | None = None  # the places of this process's rows in the batch; None: all
+    numbers: Tensor | None = None  # [B], of the batch's rows among those of all processes
 
     @property
     def size(self) -> int:
-        """B, the rows of all processes."""
+        """B, the batch's rows on all processes."""
         return len(self.queries) if self.own is None else self.own.of
 
     @property
     def weights(self) -> Tensor:
-        """A query counts as its pairs do: a mean over queries is one over pairs."""
+        """The pairs of each query, so that a mean over queries is one over pairs."""
         rows = self.positives
         if rows.grades is None:
             return rows.counts()
@@ -53,28 +53,28 @@ class Rows(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Which of the things that all processes have are this one's."""
+    """The range of examples of this process among those of all processes."""
 
     first: int
     stop: int
     total: int  # of all processes
 
     def find(self, numbers: Tensor) -> Own:
-        """Where in a batch of them its own are."""
+        """The places of its own examples in a batch."""
         mine = (numbers >= self.first) & (numbers < self.stop)
         return Own(mine.nonzero()[:, 0], len(numbers))
 
 
 def share_of(count: int, comm: Comm) -> Share:
-    """The share of a process that has so many, one process after the other."""
-    first, total = standing(count, comm)
+    """The share of a process with so many examples, numbered process by process."""
+    first, total = row_offset(count, comm)
     return Share(first, first + count, total)
 
 
 class PairBatches:
-    """Every pair once per epoch; with weights, as many pairs, drawn by them.
+    """Every pair once per epoch; with weights, equally many pairs, drawn by weight.
 
-    Of several processes each knows the queries of its own pairs and the candidates of all.
+    Each of several processes has the queries of its own pairs and the candidates of all pairs.
     """
 
     def __init__(
@@ -101,12 +101,14 @@ class PairBatches:
         return self._marked(marks, self.summed)
 
     def _marked(self, marks: Tensor, summed: Tensor) -> Tensor:
-        """The pairs on which marks between 0 and 1 fall; -1 where they are not this process's."""
+        """The pairs at marks between 0 and 1 of the summed weights; -1 for other processes'."""
         last = summed[-1:] if len(summed) else summed.new_zeros(1)
         ends = self.comm.gather(last).cumsum(0)
         marks = marks * ends[-1]
         who = torch.searchsorted(ends, marks, right=True)
-        who = who.clamp_(max=int(torch.searchsorted(ends, ends[-1:])))  # what rounding made 1
+        who = who.clamp_(
+            max=int(torch.searchsorted(ends, ends[-1:]))
+        )  # a mark that was rounded to 1
         before = ends[self.comm.rank] - last
         places = torch.searchsorted(summed, marks - before, right=True)
         places = places.clamp_(max=len(summed) - 1) + self.share.first
@@ -124,31 +126,31 @@ class PairBatches:
 
 
 class QueryBatches:
-    """Every query that chose something, once per epoch; of several processes each has its own."""
+    """Every query with choices once per epoch. Each of several processes has its own."""
 
     def __init__(self, rows: Interactions, batch_size: int, comm: Comm = SINGLE_PROCESS) -> None:
         self.rows, self.batch_size = rows, batch_size
-        self.asking = rows.counts().nonzero().flatten()
-        self.comm, self.share = comm, share_of(len(self.asking), comm)
+        self.active = rows.counts().nonzero().flatten()
+        self.comm, self.share = comm, share_of(len(self.active), comm)
 
     def __len__(self) -> int:
         return -(-self.share.total // self.batch_size)
 
     def order(self, rng: torch.Generator) -> Tensor:
         order = torch.randperm(self.share.total, generator=rng, device=rng.device)
-        return self.asking[order] if self.comm.size == 1 else order
+        return self.active[order] if self.comm.size == 1 else order
 
     def take(self, order: Tensor, number: int) -> Rows:
         queries = order[number * self.batch_size : (number + 1) * self.batch_size]
         if self.comm.size == 1:
             return Rows(queries, self.rows.select(queries))
         own = self.share.find(queries)
-        mine = self.asking[queries[own.places] - self.share.first]
+        mine = self.active[queries[own.places] - self.share.first]
         return Rows(mine, self.rows.select(mine), own, queries)
 
 
 class RowBatches:
-    """Every graded row once per epoch; a last row that would be alone goes with those before."""
+    """Every graded row once per epoch. A single last row joins the batch before."""
 
     def __init__(self, n_rows: int, batch_size: int) -> None:
         self.n_rows, self.batch_size = n_rows, batch_size

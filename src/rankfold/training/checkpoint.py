@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.training.history import History
 from rankfold.types import Comm, Model
-
-PER_QUERY = ("queries", "folded_in")  # tensors of a model with a row per query
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,7 @@ class Checkpoint:
     history: History
     state: Mapping[str, Tensor]  # of the step, with its number and the generator's state
     divided: Collection[str] = ()  # names in it of tables that are divided among processes
+    per_query: Collection[str] = ("queries",)  # names of the model's tensors with a row per query
 
 
 def path_of(model: Path) -> Path:
@@ -59,17 +58,17 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
     divided = {"state": in_state, "model": in_model}
     meta["divided"] = {name: sorted(names) for name, names in divided.items()}
     meta["ranks"] = comm.size
-    store.write_together(path, "checkpoint", meta, files, comm)
+    storage.write_distributed(path, "checkpoint", meta, files, comm)
 
 
 def _files(
     name: str, tensors: Mapping[str, Tensor], divided: Collection[str], comm: Comm
-) -> dict[str, store.Content]:
+) -> dict[str, storage.Content]:
     """What this process writes: its shares, and as the first what all have in common."""
     if comm.size == 1:
         return {name: dict(tensors)}
     shares = {key: tensor for key, tensor in tensors.items() if key in divided}
-    files: dict[str, store.Content] = {_share(name, comm.rank): shares}
+    files: dict[str, storage.Content] = {_share(name, comm.rank): shares}
     if comm.rank == 0:
         files[name] = {key: tensor for key, tensor in tensors.items() if key not in divided}
     return files
@@ -80,13 +79,13 @@ def _of_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[str]:
 
     One of an earlier checkpoint may be whole, though the state has a share of it now.
     """
-    names = [name for name in (*PER_QUERY, *checkpoint.divided) if name in model.tensors]
+    names = [name for name in (*checkpoint.per_query, *checkpoint.divided) if name in model.tensors]
     return [name for name in dict.fromkeys(names) if not _is_whole(name, checkpoint, model, comm)]
 
 
 def _is_whole(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
     """Whether all processes have all rows of a table that is divided in the state."""
-    if comm.size == 1 or name in PER_QUERY or name not in checkpoint.state:
+    if comm.size == 1 or name in checkpoint.per_query or name not in checkpoint.state:
         return False
     lengths = [len(model.tensors[name]), len(checkpoint.state[name])]
     kept, divided = comm.sum(torch.tensor(lengths)).tolist()
@@ -99,12 +98,12 @@ def _share(name: str, rank: int) -> str:
 
 def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
     """A checkpoint; of tables that are divided among processes the rows of this one."""
-    folder = store.read(path, "checkpoint", full=True)
-    with store.understood(path):
+    folder = storage.read(path, "checkpoint", full=True)
+    with storage.check_contents(path):
         return _checkpoint(folder, comm)
 
 
-def _checkpoint(folder: store.Folder, comm: Comm) -> Checkpoint:
+def _checkpoint(folder: storage.Folder, comm: Comm) -> Checkpoint:
     meta = folder.manifest
     model = None
     if meta["model"] is not None:
@@ -115,7 +114,7 @@ def _checkpoint(folder: store.Folder, comm: Comm) -> Checkpoint:
     return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 
 
-def _tensors(folder: store.Folder, name: str, comm: Comm) -> dict[str, Tensor]:
+def _tensors(folder: storage.Folder, name: str, comm: Comm) -> dict[str, Tensor]:
     """Tensors in memory: the files are replaced while the fit goes on."""
     common, ranks = folder.tensors(name), folder.manifest.get("ranks", 1)
     shares = [common] if ranks == 1 else [folder.tensors(_share(name, r)) for r in range(ranks)]

@@ -1,9 +1,9 @@
-"""The one gradient loop: an iterator of epochs, which can stop and go on anywhere.
+"""The one gradient loop: an iterator of epochs that can stop and resume anywhere.
 
-Everything random follows from the seed: the parameters, an epoch's order from its number, the draws
-from a generator whose state is kept; and what a module of one's own draws where torch does, from
-the number of the step. So a run that goes on from a kept state is the same run, to
-the bit, on a CPU with the same number of threads.
+All randomness follows from the seed: the parameters; the order of an epoch, by its number; the
+draws, by a generator whose state is saved; and the draws of a custom module from torch's global
+generator, by the number of the step. So a resumed run equals an uninterrupted one to the bit, on a
+CPU with the same number of threads.
 """
 
 from __future__ import annotations
@@ -18,58 +18,54 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.training import optimisers
 from rankfold.training.batches import Batches
+from rankfold.training.optimisers import OPTIMISERS
 from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 
 TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
-WATCHED = 64  # batches between two looks at the losses: on a GPU a look waits for it
+LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What all gradient-trained methods have."""
+class Training(Settings):
+    """Settings of every method that is trained by gradients."""
 
-    width: int = 64
-    epochs: int = 50  # at most; validation stops earlier
-    lr: float = 0.01
-    optimiser: Literal["auto", "adam", "adamw", "sparse-adam", "row-adam", "sgd"] = "auto"
-    weight_decay: float = 1e-5
-    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "constant"
-    warmup: float = 0.0  # epochs over which the learning rate rises
-    clip: float | None = None  # the largest norm of a gradient
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on CUDA alone
-    weights: Literal["none", "grade"] = "none"  # grade: positives are drawn by their grades
-
-    def __post_init__(self) -> None:
-        for name in ("width", "epochs", "batch_size", "negatives"):
-            given = getattr(self, name, None)
-            if given is not None and given < 1:
-                raise UserError(f"{name} is {given}", hint="it is at least 1")
-        for name in ("lr", "clip", "temperature"):
-            given = getattr(self, name, None)
-            if given is not None and not 0 < given < float("inf"):
-                raise UserError(f"{name} is {given}", hint="it is more than 0")
-        for name in ("weight_decay", "warmup", "candidate_weight", "margin_weight"):
-            if not 0 <= getattr(self, name, 0.0) < float("inf"):
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
-        if not 0 <= getattr(self, "cache_share", 0.0) <= 1:
-            found = getattr(self, "cache_share", 0.0)
-            raise UserError(f"cache_share is {found}", hint="it lies between 0 and 1")
+    width: int = setting(64, at_least=1, help="length of the vectors")
+    epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
+    lr: float = setting(0.01, above=0, help="learning rate")
+    optimiser: str = setting(
+        "auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam for very large tables"
+    )
+    weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
+    schedule: str = setting(
+        "constant", choices=SCHEDULES, help="how the learning rate changes over the epochs"
+    )
+    warmup: float = setting(
+        0.0, at_least=0, help="epochs over which the learning rate rises linearly"
+    )
+    clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", help="number format of a training step; bfloat16 needs CUDA"
+    )
+    weights: Literal["none", "grade"] = setting(
+        "none", help="grade: positives are drawn in proportion to their grades"
+    )
 
 
 class Memory(Protocol):
-    """State that outlives a step beside the parameters: a sampler's."""
+    """State beside the parameters that outlives a step, such as a sampler's."""
 
     def state(self) -> dict[str, Tensor]: ...
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 class Nothing:
-    """No such state."""
+    """A ``Memory`` without state."""
 
     def state(self) -> dict[str, Tensor]:
         return {}
@@ -78,29 +74,31 @@ class Nothing:
         assert not state
 
 
-def everything() -> None:
-    """Any candidate may have a gradient."""
+def any_candidate() -> None:
+    """Every candidate may have a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is trained, on what."""
+    """A module, its batches and its losses."""
 
     module: nn.Module
     batches: Batches
-    losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, by a generator; [B]
+    losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, with a generator for draws; [B]
     export: Callable[[], Model | None]
     memory: Memory = field(default_factory=Nothing)
-    weights: Callable[[Any], Tensor] | None = None  # of a batch's values in its mean; None: alike
-    count: float = 1.0  # what each weighs then: less, where several processes have the same values
+    weights: Callable[[Any], Tensor] | None = None  # of the losses in a batch's mean; None: equal
+    count: float = 1.0  # the equal weight; less if several processes have the same losses
     sides: Sides = UNDIVIDED  # of the module's tables
-    met: Callable[[], Tensor | None] = everything  # candidates in the last batch, on all processes
-    divided: tuple[str, ...] = ()  # names in the memory's state of tables of which each has a share
-    draws_elsewhere: bool = False  # the module is not ours: it may draw from torch's own generator
+    met: Callable[[], Tensor | None] = (
+        any_candidate  # candidates in the last batch, on all processes
+    )
+    divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
+    draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
 
 def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
-    """Epoch after epoch; within a long one, steps that are only places to stop at."""
+    """Train epoch after epoch. Steps inside a long epoch are only places to stop at."""
     loop = Loop(task, config, run)
     if run.resume is not None:
         loop.load(run.resume)
@@ -109,29 +107,29 @@ def train(task: Task, config: Training, run: Run) -> Iterator[Step]:
 
 
 class Loop:
-    """Where training stands."""
+    """The state of training."""
 
     def __init__(self, task: Task, config: Training, run: Run) -> None:
         self.task, self.config, self.run = task, config, run
         self.half = config.precision == "bfloat16"
         if self.half and run.device.type != "cuda":
-            there = torch.cuda.is_available()
+            available = torch.cuda.is_available()
             raise UserError(
-                f"precision=bfloat16 is for a CUDA device, not for the {run.device.type}",
+                f"precision=bfloat16 needs a CUDA device, got {run.device.type}",
                 hint="set precision=float32, or fit with --device cuda"
-                if there
-                else "set precision=float32, the default: there is no CUDA device here",
+                if available
+                else "set precision=float32, the default: this machine has no CUDA device",
             )
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
         decay = config.weight_decay
         self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
-        self.epoch, self.place = 0, 0  # epochs done, batches of the next one done
+        self.epoch, self.place = 0, 0  # epochs done, batches done of the next epoch
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
-        self.votes = torch.zeros(())  # of the processes, for a pause after this batch
-        self.unseen: list[tuple[Tensor, Tensor]] = []  # losses and weights not looked at yet
+        self.votes = torch.zeros(())  # number of processes that want a pause after this batch
+        self.unchecked: list[tuple[Tensor, Tensor]] = []  # losses and weights not checked yet
 
     def finish_epoch(self) -> Iterator[Step]:
-        """Train to the end of the epoch, which is the last step yielded."""
+        """Train to the end of the epoch. The last step yielded is the epoch's."""
         seed = seed_of(self.run, f"order of epoch {self.epoch}")
         rng = torch.Generator(self.run.device).manual_seed(seed)
         order, count = self.task.batches.order(rng), len(self.task.batches)
@@ -140,10 +138,10 @@ class Loop:
             batch = self.task.batches.take(order, self.place)
             self.learn(batch, is_long=perf_counter() - began > TICK)
             self.place += 1
-            if len(self.unseen) == WATCHED or self.place == count:
-                self.look()
+            if len(self.unchecked) == LOSS_CHECK_BATCHES or self.place == count:
+                self.check_losses()
             if self.is_long(perf_counter() - began) and self.place < count:
-                self.look()
+                self.check_losses()
                 self.seconds += perf_counter() - began
                 yield self.pause()
                 began = perf_counter()
@@ -153,11 +151,11 @@ class Loop:
         loss, seconds = self.total / max(self.weight, 1.0), self.seconds
         self.total = self.weight = self.seconds = 0.0
         final = self.epoch == self.config.epochs
-        how: dict[str, Any] = {"share": self.share, "divided": self.divided}
-        yield Step(self.epoch, loss, seconds, model, self.state, final, **how)
+        progress: dict[str, Any] = {"share": self.share, "divided": self.divided}
+        yield Step(self.epoch, loss, seconds, model, self.state, final, **progress)
 
     def learn(self, batch: Any, *, is_long: bool = False) -> None:
-        """One batch, one mean, one step of the optimisers."""
+        """Train on one batch: one mean, one step of the optimisers."""
         done = self.epoch + self.place / len(self.task.batches)
         schedule, config = SCHEDULES[self.config.schedule], self.config
         factor = rate(schedule, done, config.epochs, config.warmup)
@@ -168,7 +166,7 @@ class Loop:
         count = self.task.count
         weights = torch.full_like(values, count) if weigh is None else weigh(batch).to(values)
         total, weight = (values * weights).sum(), weights.sum()
-        whole, weight = self.sum_over_ranks(total, weight, is_long=is_long)
+        batch_total, weight = self.sum_over_ranks(total, weight, is_long=is_long)
         (total / weight).backward()
         module, sides, comm = self.task.module, self.task.sides, self.run.comm
         optimisers.coalesce(module)
@@ -179,10 +177,10 @@ class Loop:
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        self.unseen.append((whole.detach() / weight, weight.detach()))
+        self.unchecked.append((batch_total.detach() / weight, weight.detach()))
 
     def losses(self, batch: Any) -> Tensor:
-        """Of a batch, [B]; what torch's own generators are asked for follows from the seed, too."""
+        """The losses of a batch, [B]. Draws from torch's global generators follow the seed."""
         if not self.task.draws_elsewhere:
             return self.task.losses(batch, self.draws)
         place = f"step {self.place} of epoch {self.epoch}, rank {self.run.comm.rank}"
@@ -192,24 +190,23 @@ class Loop:
     def sum_over_ranks(
         self, total: Tensor, weight: Tensor, *, is_long: bool
     ) -> tuple[Tensor, Tensor]:
-        """The batch's sum of losses and its weight over all processes, which vote when to pause."""
+        """The sums of losses and weights over all processes, which also vote on a pause."""
         if self.run.comm.size == 1:
             return total, weight
         vote = torch.full_like(total, is_long)
         sums = torch.stack([total, weight, vote]).detach().double()
-        whole, weight, votes = self.run.comm.sum(sums)
-        self.votes = votes
-        return whole.to(total), weight.to(total)
+        total_of_all, weight, self.votes = self.run.comm.sum(sums)
+        return total_of_all.to(total), weight.to(total)
 
     def is_long(self, seconds: float) -> bool:
-        """Whether a step inside the epoch is due, on all processes alike."""
+        """Whether a step inside the epoch is due. The same on all processes."""
         return seconds > TICK if self.run.comm.size == 1 else bool(self.votes > 0)
 
-    def look(self) -> None:
-        """Add up the losses since the last look; a loss that is no number ends the fit."""
-        if not self.unseen:
+    def check_losses(self) -> None:
+        """Add up the losses since the last check. A loss that is not finite ends the fit."""
+        if not self.unchecked:
             return
-        columns = zip(*self.unseen, strict=True)
+        columns = zip(*self.unchecked, strict=True)
         losses, weights = (torch.stack(column).double().cpu() for column in columns)
         if not bool(losses.isfinite().all()):
             first = int((~losses.isfinite()).nonzero()[0])
@@ -217,17 +214,17 @@ class Loop:
             raise UserError(
                 f"the loss became {float(losses[first])} at batch {number} of epoch "
                 f"{self.epoch + 1}",
-                hint=f"lower lr (it is {self.config.lr:g}), or set clip=1",
+                hint=f"lower lr, now {self.config.lr:g}, or set clip=1",
             )
         self.total += float(losses @ weights)
         self.weight += float(weights.sum())
-        self.unseen.clear()
+        self.unchecked.clear()
 
     def pause(self) -> Step:
         """A place to stop at, inside an epoch."""
         loss, number = self.total / max(self.weight, 1.0), self.epoch + 1
-        how: dict[str, Any] = {"share": self.share, "whole": False, "divided": self.divided}
-        return Step(number, loss, self.seconds, None, self.state, final=False, **how)
+        progress: dict[str, Any] = {"share": self.share, "whole": False, "divided": self.divided}
+        return Step(number, loss, self.seconds, None, self.state, final=False, **progress)
 
     @property
     def share(self) -> float:
@@ -236,7 +233,7 @@ class Loop:
 
     @property
     def divided(self) -> list[str]:
-        """Names in the state of what each process has some rows of."""
+        """Names in the state of tables that are divided among processes."""
         sides, named = self.task.sides, self.task.module.named_parameters()
         names = [f"module.{name}" for name, one in named if sides.divides(one)]
         kept = optimisers.names_of(self.optimisers, sides.divided)
@@ -244,7 +241,7 @@ class Loop:
         return names + [f"optimiser.{name}" for name in kept]
 
     def state(self) -> dict[str, Tensor]:
-        """Everything, as plain tensors."""
+        """The whole state, as plain tensors."""
         sums = [self.total, self.weight, self.seconds]
         return {
             "epoch": torch.tensor(self.epoch),
@@ -257,31 +254,31 @@ class Loop:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where ``state`` was taken."""
+        """Resume from ``state``."""
         self.epoch, self.place = int(state["epoch"]), int(state["place"])
         self.total, self.weight, self.seconds = state["sums"].tolist()
         if len(state["draws"]) != len(self.draws.get_state()):
             raise UserError(
                 "the checkpoint was made on another kind of device",
-                hint="go on where it began: --device cpu or cuda",
+                hint="resume on the same kind: --device cpu or cuda",
             )
         self.draws.set_state(state["draws"].cpu())
-        module, comm, found = self.task.module, self.run.comm, _below("module", state)
-        if found.keys() != module.state_dict().keys():
+        module, comm, saved = self.task.module, self.run.comm, _below("module", state)
+        if saved.keys() != module.state_dict().keys():
             raise UserError(
                 "the checkpoint has other parameters: it was made by another version",
-                hint="start anew without --resume",
+                hint="start again without --resume",
             )
         for name, tensor in module.state_dict().items():
-            found[name] = own_rows(found[name], tensor, comm)
-        module.load_state_dict(found)
+            saved[name] = own_rows(saved[name], tensor, comm)
+        module.load_state_dict(saved)
         optimisers.load(self.optimisers, _below("optimiser", state), comm)
         self.task.memory.load(_below("memory", state))
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own generators by a seed, of the processor and a device; afterwards as before."""
+    """Seed torch's global generators, of the CPU and a device; restore them afterwards."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
@@ -292,7 +289,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def seed_of(run: Run, purpose: str) -> int:
-    """A seed of its own for each purpose, whatever the run's: no two runs share an order."""
+    """A separate seed for each purpose and each run's seed."""
     text = f"{run.rng.initial_seed()}: {purpose}"
     return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 

@@ -1,8 +1,10 @@
-"""Optimisers by name, as ``torch.optim`` has them, and their state as plain tensors."""
+"""Optimisers by name, and their state as plain tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,49 +15,72 @@ from rankfold.training.replicas import UNDIVIDED, Sides, norm, own_rows
 from rankfold.training.row_adam import RowAdam
 from rankfold.types import Comm
 
-LARGE = 2**27  # numbers in the tables beyond which gradients are sparse
+MAX_DENSE_NUMBERS = 2**27  # numbers in the tables beyond which ``auto`` has sparse gradients
 MOMENTUM = 0.9
 
 
+class Optimiser(NamedTuple):
+    """What trains dense parameters, and what trains tables with sparse gradients."""
+
+    dense: Callable[[list[nn.Parameter], float, float], Optimizer]  # (parameters, lr, decay)
+    sparse: type[SparseAdam | RowAdam] = SparseAdam
+    sparse_beyond: float = inf  # numbers in the tables beyond which their gradients are sparse
+
+
+def adam(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
+    return Adam(parameters, lr=lr, weight_decay=decay, fused=True)
+
+
+def adamw(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
+    return AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
+
+
+def sgd(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
+    return SGD(parameters, lr=lr, weight_decay=decay, momentum=MOMENTUM)
+
+
+OPTIMISERS: dict[str, Optimiser] = {
+    "auto": Optimiser(adam, sparse_beyond=MAX_DENSE_NUMBERS),
+    "adam": Optimiser(adam),
+    "adamw": Optimiser(adamw),
+    "sparse-adam": Optimiser(adam, sparse_beyond=-1),
+    "row-adam": Optimiser(adam, RowAdam, sparse_beyond=-1),
+    "sgd": Optimiser(sgd),
+}
+
+
 def is_sparse(name: str, numbers: int) -> bool:
-    """True if a table's gradient should hold the batch's rows alone."""
-    return name in ("sparse-adam", "row-adam") or (name == "auto" and numbers > LARGE)
+    """Whether the gradient of a table should hold only the rows of the batch."""
+    return numbers > OPTIMISERS[name].sparse_beyond
 
 
 def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[Optimizer]:
-    """What trains a module; tables with sparse gradients get an optimiser of their own."""
+    """The optimisers of a module. Tables with sparse gradients get their own."""
     kinds = nn.Embedding | nn.EmbeddingBag
     tables = [m.weight for m in module.modules() if isinstance(m, kinds) and m.sparse]
     rest = [p for p in module.parameters() if all(p is not table for table in tables)]
-    kind = RowAdam if name == "row-adam" else SparseAdam
-    found: list[Optimizer] = [kind(tables, lr=lr)] if tables else []
+    kind = OPTIMISERS[name]
+    optimisers: list[Optimizer] = [kind.sparse(tables, lr=lr)] if tables else []
     if rest:
-        found.append(_dense(name, rest, lr, weight_decay))
-    return found
-
-
-def _dense(name: str, parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
-    if name == "sgd":
-        return SGD(parameters, lr=lr, weight_decay=decay, momentum=MOMENTUM)
-    kind = AdamW if name == "adamw" else Adam
-    return kind(parameters, lr=lr, weight_decay=decay, fused=True)
+        optimisers.append(kind.dense(rest, lr, weight_decay))
+    return optimisers
 
 
 def coalesce(module: nn.Module) -> None:
-    """Each row once in sparse gradients."""
+    """Merge repeated rows in sparse gradients."""
     for parameter in module.parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = _coalesced(parameter.grad)
 
 
 def _coalesced(grad: Tensor) -> Tensor:
-    """The same, without a copy where rows ascend already, as those of one look-up of each do."""
+    """The coalesced gradient, without a copy where its rows ascend already."""
     ascend = bool((grad._indices().diff() > 0).all())
     return grad._coalesced_(True) if ascend else grad.coalesce()
 
 
 def decay_rows(module: nn.Module, weight_decay: float) -> None:
-    """Weight decay where ``SparseAdam`` has none: of the rows in the batch alone."""
+    """Weight decay for sparse gradients: only the rows in the batch decay."""
     if weight_decay == 0:
         return
     for table in module.parameters():
@@ -67,7 +92,7 @@ def decay_rows(module: nn.Module, weight_decay: float) -> None:
 def clip(
     module: nn.Module, largest: float, sides: Sides = UNDIVIDED, comm: Comm = SINGLE_PROCESS
 ) -> None:
-    """Gradients no longer than that, all as one; torch's own does not know sparse ones."""
+    """Scale all gradients to a joint norm of at most ``largest``; sparse ones included."""
     both = [(one, one.grad) for one in module.parameters() if one.grad is not None]
     values = [(one, grad.values() if grad.is_sparse else grad) for one, grad in both]
     length = norm(values, sides, comm)
@@ -82,7 +107,7 @@ def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
 
 
 def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:
-    """The state of all, as tensors by name."""
+    """The state of all optimisers, as tensors by name."""
     return {
         f"{number}.{place}.{key}": torch.as_tensor(value)
         for number, optimiser in enumerate(optimisers)
@@ -93,30 +118,30 @@ def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:
 
 
 def names_of(optimisers: Iterable[Optimizer], tables: Collection[nn.Embedding]) -> list[str]:
-    """Names in ``state`` of what has a row for each row of one of the tables."""
-    found = []
+    """Names in ``state`` of tensors with a row for each row of one of the tables."""
+    names = []
     for number, optimiser in enumerate(optimisers):
         parameters = [one for group in optimiser.param_groups for one in group["params"]]
         for place, parameter in enumerate(parameters):
             if any(parameter is table.weight for table in tables):
                 kept = optimiser.state[parameter].items()
                 keys = [key for key, value in kept if isinstance(value, Tensor) and value.dim()]
-                found += [f"{number}.{place}.{key}" for key in keys]
-    return found
+                names += [f"{number}.{place}.{key}" for key in keys]
+    return names
 
 
 def load(
-    optimisers: Iterable[Optimizer], found: Mapping[str, Tensor], comm: Comm = SINGLE_PROCESS
+    optimisers: Iterable[Optimizer], saved: Mapping[str, Tensor], comm: Comm = SINGLE_PROCESS
 ) -> None:
-    """Put back what ``state`` gave."""
+    """Restore the state that ``state`` returned."""
     for number, optimiser in enumerate(optimisers):
         parameters = [one for group in optimiser.param_groups for one in group["params"]]
         kept: dict[int, dict[str, Tensor | int]] = {}
-        for name, value in found.items():
+        for name, value in saved.items():
             owner, place, key = name.split(".", 2)
             if int(owner) == number:
                 value = own_rows(value, parameters[int(place)], comm)
-                counted = isinstance(optimiser, SparseAdam) and key == "step"  # there, not a tensor
+                counted = isinstance(optimiser, SparseAdam) and key == "step"  # not a tensor there
                 kept.setdefault(int(place), {})[key] = int(value) if counted else value.clone()
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": kept, "param_groups": groups})

@@ -1,11 +1,11 @@
-"""What several processes train together.
+"""Sums of gradients over processes.
 
-Tables with a row per query are divided: each process has the rows of its own queries, and nobody
-else has gradients for them; so may be a large table with a row per candidate. All other parameters
-are the same on all processes, and so are their gradients, once they are summed. Of a table with a
-row per candidate only the rows that a batch meets are sent: all processes know which these are. Of
-another table whose gradients are sparse, as of tokens, each knows the rows that it has itself met:
-first they tell each other.
+Tables with a row per query are divided: each process has the rows of its own queries, and no other
+process has gradients for them. A large table with a row per candidate may be divided, too. All
+other parameters are the same on all processes, and so are their gradients once summed. Of a table
+with a row per candidate only the rows in the batch are sent; all processes know which these are. Of
+another table with sparse gradients, such as tokens, each process knows only its own rows, so the
+processes exchange the row numbers first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rankfold.types import Comm
 
 
 class Sides(NamedTuple):
-    """Tables in a module of which a process has some rows, or has all and a batch meets some."""
+    """The tables of a module that are divided, and those with a row per candidate."""
 
     divided: tuple[nn.Embedding, ...] = ()
     per_candidate: tuple[nn.Embedding, ...] = ()
@@ -37,13 +37,13 @@ UNDIVIDED = Sides()
 
 
 def sum_gradients(module: nn.Module, sides: Sides, met: Tensor | None, comm: Comm) -> None:
-    """Give all processes the same gradients of all that they share; sparse ones are coalesced.
+    """Sum the gradients of shared parameters over all processes; sparse ones are coalesced.
 
     Args:
-        module: has the gradients of a process's own part of the batch's mean.
-        sides: which of its tables are divided or have a row per candidate.
-        met: candidates that the batch is compared with, ascending, the same on all; None: all.
-        comm: of one process, nothing is done.
+        module: with the gradients of this process's part of the batch's mean.
+        sides: the tables that are divided or have a row per candidate.
+        met: candidates in the batch, ascending, the same on all processes; None: all.
+        comm: with one process, nothing is done.
     """
     if comm.size == 1:
         return
@@ -51,40 +51,40 @@ def sum_gradients(module: nn.Module, sides: Sides, met: Tensor | None, comm: Com
     if not shared:
         return
     rows = [_rows(one, sides, met, comm) for one in shared]
-    blocks = [_block(one, its) for one, its in zip(shared, rows, strict=True)]
+    blocks = [_block(one, some) for one, some in zip(shared, rows, strict=True)]
     flat = torch.cat([block.flatten() for block in blocks]) if len(blocks) > 1 else blocks[0]
     summed = comm.sum(flat).flatten().split([block.numel() for block in blocks])
-    for one, its, block, values in zip(shared, rows, blocks, summed, strict=True):
-        _put(one, its, values.view(block.shape).to(block.dtype))
+    for one, some, block, values in zip(shared, rows, blocks, summed, strict=True):
+        _put(one, some, values.view(block.shape).to(block.dtype))
 
 
 def norm(values: Iterable[tuple[Tensor, Tensor]], sides: Sides, comm: Comm) -> Tensor:
-    """The length of all gradients as one vector, given parameters with the numbers of theirs."""
+    """The norm of all gradients as one vector, given parameters with their gradients' values."""
     lengths = []
     for parameter, value in values:
         length = value.norm()
         if comm.size > 1 and sides.divides(parameter):
             length = comm.sum(length.square()).sqrt()
         lengths.append(length)
-    found: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
-    return found
+    total: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
+    return total
 
 
-def own_rows(kept: Tensor, like: Tensor, comm: Comm) -> Tensor:
-    """What was kept for a parameter; of a table that was whole and is now divided, its own rows."""
-    if kept.dim() == 0 or like.dim() == 0 or len(kept) == len(like):
-        return kept
-    if len(kept) < len(like):
+def own_rows(saved: Tensor, like: Tensor, comm: Comm) -> Tensor:
+    """The saved state of a parameter; if its table is now divided, this process's rows."""
+    if saved.dim() == 0 or like.dim() == 0 or len(saved) == len(like):
+        return saved
+    if len(saved) < len(like):
         raise UserError(
             "the checkpoint was made with the candidates divided among processes",
-            hint="give the --candidate-memory that it was made with",
+            hint="use the --candidate-memory that it was made with",
         )
-    start, stop = comm.share(len(kept))
-    return kept[start:stop]
+    start, stop = comm.share(len(saved))
+    return saved[start:stop]
 
 
 def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
-    """All parameters but the divided ones; a process without own rows has gradients of 0."""
+    """All parameters but the divided ones. Missing gradients become 0."""
     for parameter in module.parameters():
         if not parameter.requires_grad:
             continue
@@ -95,7 +95,7 @@ def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
 
 
 def _rows(parameter: Tensor, sides: Sides, met: Tensor | None, comm: Comm) -> Tensor | None:
-    """The rows, ascending, that some process has a gradient of; None: any may have one."""
+    """The rows with a gradient on some process, ascending; None: all rows."""
     if sides.has_candidate_rows(parameter):
         return met
     assert parameter.grad is not None
@@ -107,7 +107,7 @@ def _rows(parameter: Tensor, sides: Sides, met: Tensor | None, comm: Comm) -> Te
 
 
 def _block(parameter: Tensor, rows: Tensor | None) -> Tensor:
-    """What is sent of a gradient."""
+    """The part of a gradient that is sent."""
     grad = parameter.grad
     assert grad is not None
     if rows is None:
@@ -120,7 +120,7 @@ def _block(parameter: Tensor, rows: Tensor | None) -> Tensor:
 
 
 def _put(parameter: Tensor, rows: Tensor | None, values: Tensor) -> None:
-    """The sum in the gradient's place."""
+    """Replace the gradient by the sum."""
     grad = parameter.grad
     assert grad is not None
     if rows is None:

@@ -1,4 +1,4 @@
-"""Adam for large tables: one second moment per row, and work for the batch's rows alone."""
+"""Adam for large tables: one second moment per row, and work only for the rows of the batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 BETAS = (0.9, 0.99)
-SMALLEST = 1e-8
-ROUND = 2**30  # what turns and columns are counted by
-TURN, COLUMN = 663608941, 561705629  # ROUND / golden ratio; another odd number
-CUT = 13  # bits
-AT_ONCE = 2**11  # rows, on a CPU: what is made for them stays in its cache
+EPSILON = 1e-8
+DITHER_PERIOD = 2**30  # modulus of the sequence that rounds up or down
+TURN_STEP, COLUMN_STEP = 663608941, 561705629  # period / golden ratio; another odd number
+DROPPED_BITS = 13  # that float32 has more than float16
+ROW_BLOCK = 2**11  # rows, on a CPU: their intermediate results fit its cache
 
 
 class RowAdam(Optimizer):
@@ -25,12 +25,12 @@ class RowAdam(Optimizer):
         m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) |g|^2 / D
         row -= lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + 1e-8)
 
-    Half the memory of Adam and no worse on tables: the coordinates of a vector mean nothing each by
-    itself. A row without a gradient stays as it is, as with SparseAdam.
+    Half the memory of Adam and no worse on tables, where single coordinates have no meaning. A row
+    without a gradient stays as it is, as with SparseAdam.
 
-    A table in half precision has its m in the same, v and t in float32: there v would vanish, and t
-    end at 2048. Its sums are rounded up or down by turns (``halves``): rounded to the nearest, what
-    is less than half a step would never be learnt, however often it comes.
+    A table in half precision has m in half precision, v and t in float32: as halves v would
+    underflow and t would end at 2048. Sums are rounded up or down in alternation (``halves``).
+    Rounded to the nearest, an update below half a step would be lost however often it comes.
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float) -> None:
@@ -38,7 +38,7 @@ class RowAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Closures are for others: the gradients are there."""
+        """Update the rows that have a gradient. Closures are not supported."""
         assert closure is None
         for group in self.param_groups:
             for table in group["params"]:
@@ -56,7 +56,7 @@ class RowAdam(Optimizer):
         return kept
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch does, which turns all state into the table's type; but v and t as they are."""
+        """Load as torch does, which casts all state to the table's type, but keep v and t."""
         super().load_state_dict(state_dict)
         tables = [table for group in self.param_groups for table in group["params"]]
         for place, given in state_dict["state"].items():
@@ -66,7 +66,7 @@ class RowAdam(Optimizer):
 
 
 def _exact(table: Tensor) -> torch.dtype:
-    """What is computed with: float32 at least."""
+    """The type to compute in: at least float32."""
     return torch.promote_types(table.dtype, torch.float32)
 
 
@@ -77,9 +77,9 @@ def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], 
     times = kept["times"][rows] + 1
     kept["second"].index_copy_(0, rows, squares)
     kept["times"].index_copy_(0, rows, times)
-    sizes = -lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + SMALLEST)
+    sizes = -lr / (1 - first**times) / ((squares / (1 - second**times)).sqrt() + EPSILON)
 
-    moments, count = kept["momentum"], AT_ONCE if table.device.type == "cpu" else len(rows) or 1
+    moments, count = kept["momentum"], ROW_BLOCK if table.device.type == "cpu" else len(rows) or 1
     every = (of.split(count) for of in (rows, grad, sizes, times))
     for some, given, size, turn in zip(*every, strict=True):
         moment = moments.index_select(0, some).to(exact).lerp_(given.to(exact), 1 - first)
@@ -94,14 +94,16 @@ def _update(table: Tensor, rows: Tensor, grad: Tensor, kept: dict[str, Tensor], 
 
 
 def halves(values: Tensor, turns: Tensor) -> Tensor:
-    """Values [n, D] in half precision, rounded away from 0 in as many turns as is right on average.
+    """Values [n, D] in half precision, rounded up or down so that the mean over turns is right.
 
-    A half has 13 bits fewer than a float32. To these is added a number below 2^13, then they are
-    cut off. The numbers of a place are spread evenly over the turns [n, 1] of its row, by steps of
-    the golden ratio, and the places of a row differ: nothing is drawn, nothing has to be kept.
+    A half has 13 bits fewer than a float32. A number below 2^13 is added to these bits, then they
+    are dropped. The numbers of an entry are spread evenly over the turns [n, 1] of its row, by
+    steps of the golden ratio, and differ between columns. Nothing is drawn and nothing is stored.
     """
-    columns = torch.arange(values.shape[1], device=values.device) * COLUMN % ROUND
-    added = (turns.long() * TURN % ROUND).int() + columns.int()
-    added.bitwise_and_(ROUND - 1).bitwise_right_shift_(ROUND.bit_length() - 1 - CUT)
-    bits = added.add_(values.view(torch.int32)).bitwise_and_(-(2**CUT))
+    columns = torch.arange(values.shape[1], device=values.device) * COLUMN_STEP % DITHER_PERIOD
+    added = (turns.long() * TURN_STEP % DITHER_PERIOD).int() + columns.int()
+    added.bitwise_and_(DITHER_PERIOD - 1).bitwise_right_shift_(
+        DITHER_PERIOD.bit_length() - 1 - DROPPED_BITS
+    )
+    bits = added.add_(values.view(torch.int32)).bitwise_and_(-(2**DROPPED_BITS))
     return bits.view(torch.float32).half()

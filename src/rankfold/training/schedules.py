@@ -1,4 +1,4 @@
-"""How the learning rate goes over the epochs: pure functions, so that nothing needs saving."""
+"""Schedules of the learning rate over the epochs: pure functions, without state to save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def linear(done: float, epochs: float) -> float:
 
 
 def milestones(done: float, epochs: float) -> float:
-    """Times .75 after 30, 45 and 49 of 50 epochs, and likewise of any other number."""
+    """Times .75 after 60%, 90% and 98% of the epochs: 30, 45 and 49 of 50."""
     return MILESTONE_FACTOR ** sum(done >= share * epochs for share in MILESTONES)
 
 

@@ -49,6 +49,11 @@ from rankfold.types.parts import (
     Sampler,
     TopK,
 )
+from rankfold.types.spaces import (
+    Choices,
+    Range,
+    Space,
+)
 from rankfold.types.vocabulary import (
     Key,
     Vocabulary,
@@ -60,6 +65,7 @@ __all__ = [
     "TRAIN",
     "VALIDATION",
     "Batch",
+    "Choices",
     "Columns",
     "Comm",
     "Dataset",
@@ -80,9 +86,11 @@ __all__ = [
     "Picks",
     "Pool",
     "Progress",
+    "Range",
     "Run",
     "Sampler",
     "Side",
+    "Space",
     "SplitName",
     "Step",
     "Texts",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankfold.types.data import Dataset, Features, Graded, Interactions, Kind, Side, Texts
 from rankfold.types.parts import Comm, Index, Judge, TopK
+from rankfold.types.spaces import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,11 @@ class Step(NamedTuple):
     stage: str | None = None  # what it belongs to, where a method has several
 
 
+def no_choice(_model: Model) -> str | None:
+    """The description of a method that selects no settings by itself."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """A named recipe that a person picks."""
@@ -85,3 +91,9 @@ class Method:
     finalize: Callable[[Model, Interactions, Run], Model] | None = None
     """Done to the model that is kept, for the pairs that it was fitted on."""
     distributed: bool = False  # several processes can fit it, each with the rows of its own queries
+    space: Space = field(default_factory=dict)  # the settings that ``rankfold tune`` tries
+    paper_space: Space | None = None  # the grid that its paper states, if it states one
+    per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
+    per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
+    describe: Callable[[Model], str | None] = no_choice
+    """The settings it selected on validation, in words. None: it selected none."""

@@ -12,7 +12,7 @@ from rankfold.types.data import Interactions
 
 
 class Loss(Protocol):
-    """Pure, and never reduced over queries. ``weights`` [B, C] weighs the candidates' terms."""
+    """A pure function with one value per query. ``weights`` [B, C] weigh the candidates' terms."""
 
     def __call__(
         self, scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -22,9 +22,9 @@ class Loss(Protocol):
 class FullLoss(Protocol):
     """A loss over all candidates that never holds B x N scores.
 
-    ``queries`` [B, D] and ``candidates`` [N, D] are vectors, row b of ``positives`` holds the
-    candidates that query b chose. One value per query: the mean over its positives, weighed by
-    their grades if they have some; 0 without any.
+    ``queries`` [B, D] and ``candidates`` [N, D] are vectors; row b of ``positives`` holds the
+    positives of query b. One value per query: the mean over its positives, weighted by their
+    grades if there are any; 0 without positives.
     """
 
     def __call__(self, queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor: ...
@@ -34,48 +34,48 @@ class Encoder(Protocol):
     """A module that turns rows of both sides into vectors whose inner products are scores."""
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
-        """[...] int64 -> [..., D]; None: of all, [M, D]."""
+        """[...] int64 -> [..., D]; None: of all queries, [M, D]."""
         ...
 
     def of_candidates(self, rows: Tensor | None) -> Tensor:
-        """Likewise."""
+        """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
         ...
 
 
 class Own(NamedTuple):
-    """The rows of a batch that are this process's own; what is drawn by row is drawn for all."""
+    """The rows of a batch that this process holds. Random draws per row are made for all rows."""
 
     places: Tensor  # [b] int64, ascending
-    of: int  # B, the rows of all processes
+    of: int  # B, the number of rows of all processes
 
 
 class Batch(NamedTuple):
-    """Pairs to learn from: row b is a query and one candidate that it chose.
+    """Training pairs: row b is a query and one of its positives.
 
-    Of several processes each knows the candidates of all rows, and the queries of its own.
+    With several processes, each holds the candidates of all rows, and the queries of its own rows.
     """
 
-    queries: Tensor  # [B] int64; of the own rows, [b]
+    queries: Tensor  # [B] int64; with several processes those of the own rows, [b]
     candidates: Tensor  # [B] int64
-    own: Own | None = None  # None: all are
+    own: Own | None = None  # None: all rows
 
     @property
     def chosen(self) -> Tensor:
-        """The candidate of each query."""
+        """The positive of each query."""
         return self.candidates if self.own is None else self.candidates[self.own.places]
 
 
 class Pool(NamedTuple):
-    """The candidates that a batch is compared with, and how likely one draw proposes each."""
+    """The candidates that a batch is compared with, and their log-probabilities of a draw."""
 
     ids: Tensor  # [C], the same for every query, or [B, C]; int64
     log_q: Tensor  # like ids
-    positive_log_q: Tensor  # [B], of the batch's own candidates
-    holds_batch: bool = False  # the first B ids are these candidates: not to be encoded twice
-    own: Own | None = None  # what has a row per query has only these
+    positive_log_q: Tensor  # [B], of the batch's positives
+    holds_batch: bool = False  # the first B ids are the positives, which need no second encoding
+    own: Own | None = None  # the rows that tensors with a row per query hold; None: all rows
 
     def cut(self, own: Own) -> Pool:
-        """For these rows of the batch alone; a pool that all share stays."""
+        """The pool of these rows; ids that all queries share stay as they are."""
         ids, log_q = self.ids, self.log_q
         if ids.dim() == 2:
             ids, log_q = ids[own.places], log_q[own.places]
@@ -83,56 +83,57 @@ class Pool(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """What a resampler picked from some columns of a pool, with replacement."""
+    """The columns that a resampler picked from a part of a pool, with replacement."""
 
-    times: Tensor  # [B, C'] float, how often each; all 0 for a query without a valid column
-    weights: Tensor  # [B, C'], the probability with which a pick takes the column
-    share: float  # of the loss on these picks in the query's loss
+    times: Tensor  # [B, C'] float, how often each was picked; 0 for a query without valid columns
+    weights: Tensor  # [B, C'], the probability of each column in a pick
+    share: float  # weight of these picks in the query's loss
 
 
 class Drawn(NamedTuple):
-    """All picks: one group of columns after the other, together the whole pool."""
+    """All picks, by consecutive groups of columns that make up the pool."""
 
     groups: tuple[Picks, ...]  # their shares sum to 1
-    draws: int  # picks of a query in each group
+    draws: int  # picks per query in each group
 
 
 class Sampler(Protocol):
-    """Where negatives come from. All state that outlives a step lives here."""
+    """The source of negatives. It holds all state that outlives a step."""
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
-        """``rng`` is on the device of the batch."""
+        """The pool of a batch; ``rng`` is on the device of the batch."""
         ...
 
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
     ) -> Drawn | None:
-        """Pick from the pool by detached ``scores`` [B, C] where ``valid``; None: take it all.
+        """Pick from the valid columns of the pool by detached ``scores`` [B, C].
 
-        Without ``valid``, everywhere. Where the pool has some rows alone, of these.
+        None: use the whole pool. ``valid`` None: all columns are valid. B are the rows that the
+        pool holds.
         """
         ...
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
-        """Told once after each step."""
+        """Called once after each step."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """All that ``load`` needs to go on as if nothing had happened."""
+        """All that ``load`` needs to continue identically."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 class TopK(NamedTuple):
-    """Results of a search, best first; equal scores by ascending id."""
+    """Results of a search, best first; equal scores are ordered by id."""
 
-    ids: Tensor  # [B, K] int64, -1 where there are fewer than K
-    scores: Tensor  # [B, K], -inf where there are fewer than K
+    ids: Tensor  # [B, K] int64, -1 pads
+    scores: Tensor  # [B, K], -inf pads
 
 
 class Index(Protocol):
-    """The best candidates by inner product; searched by one thread at a time."""
+    """Finds the best candidates by inner product; used by one thread at a time."""
 
     def search(
         self,
@@ -141,10 +142,10 @@ class Index(Protocol):
         exclude: Interactions | None = None,
         allow: Tensor | None = None,
     ) -> TopK:
-        """The k best of what may be returned: k of them, wherever so many may be.
+        """The k best candidates after filters: k of them whenever so many are left.
 
-        Row b of ``exclude`` holds what may not be returned for ``vectors[b]``. ``allow`` [n] int64,
-        ascending and distinct, holds all that may be returned for any of them; None: everything.
+        Row b of ``exclude`` holds the candidates that are hidden from ``vectors[b]``. ``allow`` [n]
+        int64, ascending and distinct, holds the only candidates that may be returned; None: all.
         """
         ...
 
@@ -159,22 +160,22 @@ class Judge(Protocol):
 
     @property
     def depth(self) -> int:
-        """How many candidates of a query are looked at."""
+        """How many results of a query count."""
         ...
 
     def hidden(self, queries: Tensor) -> Interactions:
-        """What may not be returned for some of the queries."""
+        """The candidates that are hidden from some of the queries."""
         ...
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
-        """The metric for some of the queries, given what they got [B, K], -1 pads; [B]."""
+        """The metric of some of the queries, given their results [B, K], -1 pads; [B]."""
         ...
 
 
 class Comm(Protocol):
     """The processes of a run, each with its rank. One by default.
 
-    All of them call the same functions in the same order. What they are given may be overwritten.
+    All processes call the same functions in the same order. Arguments may be overwritten.
     """
 
     @property
@@ -183,41 +184,41 @@ class Comm(Protocol):
     def size(self) -> int: ...
     @property
     def sent(self) -> int:
-        """Bytes that this rank has sent, by the formulas of ``comm.py``."""
+        """Bytes that this rank has sent, by the formulas of ``distributed/collectives.py``."""
         ...
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, on each of them the same to the bit."""
+        """The sum over all ranks, bit-identical on each."""
         ...
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """The rows of all ranks, one rank's after the other's; there may be more of one."""
+        """The rows of all ranks, in the order of ranks; their numbers of rows may differ."""
         ...
 
     def collect(self, tensor: Tensor) -> Tensor:
-        """The same on rank 0 alone; the others get no rows."""
+        """``gather`` on rank 0; the others get no rows."""
         ...
 
     def texts(self, text: str) -> list[str]:
-        """The text of each rank, on all."""
+        """The texts of all ranks, on each."""
         ...
 
     def scatter_sum(self, tensor: Tensor) -> Tensor:
-        """Of the sum over all ranks [n, ...], the rows that this rank owns: ``share(n)``."""
+        """The rows ``share(n)`` of the sum over all ranks [n, ...]."""
         ...
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
-        """The tensor of one rank, on all; they hold one of its shape."""
+        """The tensor of rank ``source``, on all; the others pass one of the same shape."""
         ...
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait for all ranks."""
         ...
 
     def share(self, n: int) -> tuple[int, int]:
-        """Start and stop of the rows of n that this rank owns."""
+        """Start and stop of the rows, out of n, that this rank owns."""
         ...
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """A UserError, on every rank, where the facts of one are not those of the others."""
+        """A UserError on every rank unless all ranks have the same facts."""
         ...

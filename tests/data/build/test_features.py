@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data import folder
+from rankfold.data import folder, integrity
 from rankfold.data.build.features import doubt, read
 from rankfold.data.prepare import prepare
 from rankfold.data.read.keyed_tables import open_table
@@ -142,13 +142,13 @@ def test_a_column_of_text_without_a_value_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        (["1.5"] * 19 + ["n. d."], "'n. d.' is no number"),
-        (["1"] * 10 + ["x", "", "NA"], "'x' is no number"),
+        (["1.5"] * 19 + ["n. d."], "'n. d.' is not a number"),
+        (["1"] * 10 + ["x", "", "NA"], "'x' is not a number"),
         (["1"] * 9 + ["x"], None),  # a tenth is a level
         (["1", "2.5", "inf"], "its numbers are text"),
         (["1", "2", "nan"], None),  # codes
-        (["22,5", "3", "-,5"], "'22,5' is no number: decimals have a point, thousands no mark"),
-        (["1"] * 10 + ["x", "2,5"], "'2,5' is no number: decimals have a point, thousands no mark"),
+        (["22,5", "3", "-,5"], "'22,5' is not a number: write decimals with a point"),
+        (["1"] * 10 + ["x", "2,5"], "'2,5' is not a number: write decimals with a point"),
         (["2,5"] * 9 + ["x"], None),
         (["a,5", "1,2,3", "4,5"], None),  # words, and lists
         (["x", None], None),
@@ -204,8 +204,8 @@ def test_rows_follow_the_keys_whatever_their_order(
     ("columns", "key", "message", "hint"),
     [
         ({"k": ["a", "b", "a"], "x": [1, 2, 3]}, "k", "has the key 'a' more than once", "one row"),
-        ({"k": [7, 8], "x": ["1", "2"]}, "item", "has no column 'item' of keys", "it has k, x"),
-        ({"k": ["a", "b"]}, "k", "no column of features", "the keys alone"),
+        ({"k": [7, 8], "x": ["1", "2"]}, "item", "has no column 'item'", "it has k, x"),
+        ({"k": ["a", "b"]}, "k", "no column of features", "a column of keys only"),
         ({"k": ["x", "y"], "x": [1, 2]}, None, "no key in common", "'x', 'y', ..., those of"),
         ({"k": [None, ""], "x": [1, 2]}, None, "no usable rows", "2 rows with a missing key"),
         ({"k": [["a"]], "x": [1]}, "k", "holds List", "numbers or text"),
@@ -226,9 +226,9 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         ([[1, 2]], "cannot read features from list"),
         (pl.scan_parquet(tmp_path / "none.parquet"), "cannot read the table of features"),
         (tmp_path, "is a folder"),
-        (tmp_path / "*.csv", "names 2 files"),
+        (tmp_path / "*.csv", "matches 2 files"),
         (tmp_path / "none.csv", "there is no file"),
-        (tmp_path / "1.csv", "has no names: 1,2"),
+        (tmp_path / "1.csv", "has no column names: 1,2"),
     ):
         with pytest.raises(UserError, match=message) as caught:
             read(table, None, vocabulary(1, 3))
@@ -297,7 +297,7 @@ def test_like_refuses_missing_and_mistyped_columns(change: dict[str, Any], messa
 
 def test_like_leaves_the_key_column_to_be_named() -> None:
     table = pl.DataFrame({"price": [1], "stock": [2], "kind": ["food"]})
-    with pytest.raises(UserError, match="has no column of keys"):
+    with pytest.raises(UserError, match="has no key column"):
         read(table, None, vocabulary("a"), LIKE)
 
 
@@ -486,7 +486,7 @@ def test_features_come_back_from_disk(
     assert same(again.candidate_features, data.candidate_features)
     assert same(again.query_features, data.query_features)
     assert (again.summary, again.fingerprint) == (data.summary, data.fingerprint)
-    folder.check_pairs(again)
+    integrity.check_content(again)
     prepare(ratings, out=tmp_path / "data")  # without any, the folder names none
     plain = folder.load(tmp_path / "data")
     assert plain.query_features is plain.candidate_features is None
@@ -520,7 +520,7 @@ def test_damaged_features_are_refused(
     how: Any = {"kind": "interactions", "validation": None, "test": None, **kept}
     beyond = Features(known.numbers, bad, known.columns)
     with pytest.raises(UserError, match="candidate features are damaged"):
-        folder.check_pairs(Dataset(candidate_features=beyond, **how))
+        integrity.check_content(Dataset(candidate_features=beyond, **how))
     short = Features(known.numbers[1:], known.categories, known.columns)
     folder.save(Dataset(candidate_features=short, **how), tmp_path / "data")
     with pytest.raises(UserError, match="is damaged"):

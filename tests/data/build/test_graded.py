@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold import fit
-from rankfold.data import folder
+from rankfold.data import folder, integrity
 from rankfold.data.build import graded
 from rankfold.data.build.graded import SplitOptions, assign
 from rankfold.data.build.grades import GradedRows, as_words
@@ -29,7 +29,7 @@ from rankfold.types import Columns, Dataset, Graded, SplitName
 
 GRADES = ["low", "middle", "high"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
-FEATURES: dict[str, Any] = {"format": "features", "grade": "severity", "grades": GRADES}
+FEATURES: dict[str, Any] = {"format": "features", "grade_column": "severity", "grades": GRADES}
 
 
 @pytest.fixture
@@ -172,15 +172,18 @@ def test_columns_that_tell_nothing_are_left_out(patients: pl.DataFrame) -> None:
     assert why.keys() == {"same", "empty", "name", "days", "code"}
     assert "same value" in why["same"]
     assert "no value" in why["empty"]
-    assert "different values" in why["name"]
+    assert "distinct values" in why["name"]
     assert "Date" in why["days"]
-    assert why["code"] == "as asked"
+    assert why["code"] == "named by --drop-columns"
 
 
 def test_numbers_that_are_too_large_are_told(patients: pl.DataFrame) -> None:
     data = prepared(patients.with_columns(far=pl.Series([None, *[1e300] * 29])))
     (entry,) = data.summary["left_out"]
-    assert entry == {"column": "far", "why": "its numbers are too large: Float32 ends at 3.4e38"}
+    assert entry == {
+        "column": "far",
+        "why": "its numbers are too large: the largest Float32 is 3.4e38",
+    }
 
 
 @pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["1", "2", "3"])])
@@ -213,7 +216,7 @@ def test_a_stray_word_among_numbers_is_told(tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("\n".join(["dose,mixed,y", *lines[:n]]))
         data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
         why = {entry["column"]: entry["why"] for entry in data.summary[place]}
-        assert why["dose"].endswith("'n. d.' (t.csv:42) is no number")
+        assert why["dose"].endswith("'n. d.' (t.csv:42) is not a number")
         assert "no number" not in why.get("mixed", "")
         assert place == "left_out" or why.keys() == {"dose"}
 
@@ -222,7 +225,7 @@ def test_decimal_commas_are_told(tmp_path: Path) -> None:
     lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
     (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
     data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
-    why = "'0,0' (t.csv:2) is no number: decimals have a point, thousands no mark"
+    why = "'0,0' (t.csv:2) is not a number: write decimals with a point"
     assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
 
 
@@ -392,9 +395,9 @@ def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
 )
 def test_damaged_rows_are_found(damage: Any, patients: pl.DataFrame) -> None:
     data = prepared(patients)
-    folder.check_pairs(data)
+    integrity.check_content(data)
     with pytest.raises(UserError, match="the test rows are damaged"):
-        folder.check_pairs(replace(data, test=damage(data.test)))
+        integrity.check_content(replace(data, test=damage(data.test)))
 
 
 def test_columns_that_do_not_fit_are_refused(patients: pl.DataFrame, tmp_path: Path) -> None:
@@ -472,7 +475,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert data.summary["images"] == [4, 4, 3]
     assert data.summary["grade_names"] == ["0", "1", "2"]
     assert data.summary["dropped"] == [
-        {"why": "a file that is no image", "rows": 1, "first": ["eyes/0/notes.txt"]}
+        {"why": "a file that is not an image", "rows": 1, "first": ["eyes/0/notes.txt"]}
     ]
     seen = []
     for name in SPLITS:
@@ -536,9 +539,9 @@ def test_images_of_32_bits_are_left_out_and_not_clipped(dtype: type, tmp_path: P
     Image.fromarray(np.full((4, 4), 1000, dtype=dtype)).save(home / "0" / "deep.tif")
     data = prepare(home, format="features")
     [gone] = data.summary["dropped"]
-    assert gone["why"].startswith("an image of 32 bits a pixel")
+    assert gone["why"].startswith("an image of 32 bits per pixel")
     assert gone["first"] == ["eyes/0/deep.tif"]
-    with pytest.raises(UserError, match="32 bits a pixel: convert it"):
+    with pytest.raises(UserError, match="32 bits per pixel: convert it"):
         prepare(home, format="features", strict=True)
 
 
@@ -564,8 +567,8 @@ def test_new_rows_are_read_by_the_columns_of_a_model(patients: pl.DataFrame) -> 
     assert rows.grades.tolist() == [-1, -1, -1]
     assert rows.images is None
     assert keys.to_list() == [0, 1, 2]
-    assert read_rows(new, columns, key="id").keys.to_list() == [7, 8, 9]
-    same = read_rows(patients, columns, grade="severity", grades=["low", "high"]).rows
+    assert read_rows(new, columns, key_column="id").keys.to_list() == [7, 8, 9]
+    same = read_rows(patients, columns, grade_column="severity", grades=["low", "high"]).rows
     assert same.grades.tolist() == [(0, -1, 1)[i % 3] for i in range(30)]
 
 
@@ -609,8 +612,8 @@ def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
     ("ages", "found", "hint"),
     [
         (["1", "NA", "n. d.", "4"], r"'n\. d\.' \(new\.csv:4\)", "correct this row, or leave"),
-        (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 rows like it, or leave"),
-        (["x", "y"], r"'x' \(new\.csv:2\)", "those that the model was fitted on"),
+        (["1", "x", "y", "z"], r"'x' \(new\.csv:3\)", "correct it and 2 similar rows, or leave"),
+        (["x", "y"], r"'x' \(new\.csv:2\)", "the types that the model was fitted with"),
     ],
 )
 def test_a_word_among_the_numbers_of_new_rows_is_told_with_its_place(
@@ -695,7 +698,7 @@ def test_one_new_image(tmp_path: Path) -> None:
     (home / "0" / "1.png").write_text("none")
     with pytest.raises(UserError, match=r"1\.png has no images") as caught:
         read_rows(home / "0" / "1.png", None, image_shape=(5, 6, 1))
-    assert caught.value.hint == "1 row with a file that is no image (0/1.png)"
+    assert caught.value.hint == "1 row with a file that is not an image (0/1.png)"
 
 
 def test_images_by_a_glob_have_the_keys_of_their_folder(
@@ -746,7 +749,7 @@ def test_a_bad_image_of_a_glob_is_a_bad_row(tmp_path: Path, reading: Reading) ->
     (home / "0" / "1.png").write_text("none")
     found = read_rows(f"{home}/*/*.png", None, image_shape=(5, 6, 1), reading=reading)
     assert len(found.rows) == 29
-    assert reading.bad.places == {"a file that is no image": ["eyes/0/1.png"]}
+    assert reading.bad.places == {"a file that is not an image": ["eyes/0/1.png"]}
 
 
 # ---------------------------------------------------------------------------------- bad input
@@ -758,78 +761,108 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
 @pytest.mark.parametrize(
     ("table", "options", "message", "hint"),
     [
-        (ROWS, {"grade": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
+        (ROWS, {"grade_column": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
         (ROWS, {}, "cannot tell where the grades", "--grade-column"),
-        (ROWS, {"grade": "y"}, "text, which has no order of its own: a,b,c", "--grades LOWEST"),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,q"},
+            {"grade_column": "y"},
+            "text, which has no order of its own: a,b,c",
+            "--grades LOWEST",
+        ),
+        (
+            ROWS,
+            {"grade_column": "y", "grades": "a,b,q"},
             "no row of the table has the grade 'q'",
             "a, b, c",
         ),
-        (ROWS, {"grade": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
-        (ROWS, {"grade": "y", "grades": "a"}, "one grade only: 'a'", "two or more"),
-        (ROWS.with_columns(y=1), {"grade": "y"}, "one grade only: '1'", "two or more"),
-        (ROWS.with_columns(y=None), {"grade": "y"}, "no grade in any row", "two or more"),
-        (ROWS[:0], {"grade": "y"}, "no usable rows", "right file"),
+        (ROWS, {"grade_column": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
+        (ROWS, {"grade_column": "y", "grades": "a"}, "one grade only: 'a'", "at least two"),
+        (ROWS.with_columns(y=1), {"grade_column": "y"}, "one grade only: '1'", "at least two"),
+        (ROWS.with_columns(y=None), {"grade_column": "y"}, "no grade in any row", "at least two"),
+        (ROWS[:0], {"grade_column": "y"}, "no usable rows", "right file"),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "drop_columns": "q"},
+            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "q"},
             "no column 'q' to drop",
             "x",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "drop_columns": "x"},
+            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "x"},
             "no column of features",
-            "x: as",
+            "x: named by",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "split": "last"},
+            {"grade_column": "y", "grades": "a,b,c", "split": "last"},
             "cannot be split by 'last'",
             "0.8",
         ),
         (
             ROWS,
-            {"grade": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
+            {"grade_column": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
             "not three shares that add up to 1",
             "write --split 0.8,0.1,0.1: shares of the rows of each grade",
         ),
-        (ROWS, {"grade": "y", "grades": "a,b,c", "kcore": 3}, "take no --kcore", "leave it out"),
-        (ROWS, {"grade": "y", "header": False}, "take no --no-header", "leave it out"),
-        (ROWS, {"grade": "y", "image_size": 0}, "the image size is 0", "pixels"),
         (
             ROWS,
-            {"grade": "y", "format": "table", "grades": "a"},
+            {"grade_column": "y", "grades": "a,b,c", "kcore": 3},
+            "take no --kcore",
+            "leave it out",
+        ),
+        (ROWS, {"grade_column": "y", "header": False}, "take no --no-header", "leave it out"),
+        (
+            ROWS,
+            {"grade_column": "y", "image_size": 0},
+            "`image_size` must be at least 1 and at most 4096, got 0",
+            "pixels",
+        ),
+        (
+            ROWS,
+            {"grade_column": "y", "format": "table", "grades": "a"},
             "pairs take no --grades",
             "features",
         ),
         (
             pl.DataFrame({"x": range(200), "y": np.arange(200) / 7}),
-            {"grade": "y"},
+            {"grade_column": "y"},
             "200 different values",
             "right column",
         ),
-        (np.zeros((3, 2)), {"grade": "y"}, "cannot read rows from ndarray", ".npz"),
+        (np.zeros((3, 2)), {"grade_column": "y"}, "cannot read rows from ndarray", ".npz"),
         ({"a": [1]}, {}, "no array of rows: it has a", "numbers"),
-        ({"X": [[1.0]], "y": [1, 2]}, {}, "unlike numbers of rows", "numbers"),
-        ({"X": [1.0], "y": [1]}, {}, r"of shape \(1,\), not \[n, F\]", "numbers"),
-        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict are", "numbers"),
+        ({"X": [[1.0]], "y": [1, 2]}, {}, "different row counts", "numbers"),
+        ({"X": [1.0], "y": [1]}, {}, r"has shape \(1,\), not \[n, F\]", "numbers"),
+        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict have type", "numbers"),
         ({"X": [[1.0]], "features": [[1.0]], "y": [1]}, {}, "both X and features", "same"),
-        ({"X": [[1.0]], "y": [1]}, {"grade": "z"}, "no array 'z'", "X, y"),
-        ({"X": [[1.0]], "y": [1]}, {"query": "z"}, "the dict has no column 'z'", "no columns"),
+        ({"X": [[1.0]], "y": [1]}, {"grade_column": "z"}, "no array 'z'", "X, y"),
+        (
+            {"X": [[1.0]], "y": [1]},
+            {"query_column": "z"},
+            "the dict has no column 'z'",
+            "no columns",
+        ),
         (
             {"images": np.zeros((2, 3, 9, 9), np.uint8), "y": [1, 2]},
             {},
-            "of shape",
-            "channels last",
+            "have shape",
+            "channels",
         ),
-        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "of type float64", "uint8"),
+        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "have type float64", "uint8"),
         ({"images": np.zeros((2, 9, 9), np.uint8)}, {}, "cannot tell where the grades", "none"),
-        ({"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 0 x 0 pixels", "of 1"),
-        ({"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2}, {}, "of 7 x 0 pixels", "of 1"),
-        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades alone"),
+        (
+            {"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2},
+            {},
+            "have 0 x 0 pixels",
+            "at least 1",
+        ),
+        (
+            {"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2},
+            {},
+            "have 7 x 0 pixels",
+            "at least 1",
+        ),
+        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades only"),
         (
             {
                 "train_images": np.zeros((2, 9, 9), np.uint8),
@@ -838,7 +871,7 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
                 "test_labels": [0, 1],
             },
             {},
-            "are of shape",
+            "have shape",
             "same height",
         ),
     ],
@@ -860,7 +893,7 @@ def test_what_cannot_be_prepared_is_told(
         (pl.Series([timedelta(1), timedelta(2)]), "Duration"),
         (pl.Series([{"a": 1}, {"a": 2}]), "Struct"),
         (pl.Series([complex(1), None], dtype=pl.Object), "complex"),
-        (pl.Series([b"\xff", b"\xfe"]), "bytes that are no text"),
+        (pl.Series([b"\xff", b"\xfe"]), "bytes that are not text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -871,7 +904,7 @@ def test_types_that_are_no_grades_are_told(values: pl.Series, kind: str) -> None
             prepare(table, format="features", grade_column="y", grades=grades)
         assert "numbers, text or dates" in caught.value.hint
     with pytest.raises(UserError, match=f"the grades in 'y' are {kind}"):
-        read_rows(table, Columns(("x",), {}), grade="y", grades=["1", "2"])
+        read_rows(table, Columns(("x",), {}), grade_column="y", grades=["1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -890,7 +923,7 @@ def test_arrays_that_are_no_grades_are_told(kind: str, tmp_path: Path) -> None:
 def test_types_that_do_not_go_together_are_told() -> None:
     plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
     for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
-        with pytest.raises(UserError, match=r"do not go together.*List") as caught:
+        with pytest.raises(UserError, match=r"incompatible types.*List") as caught:
             prepare(train=plain, test=other, format="features", grade_column="y")
         assert "numbers or text" in caught.value.hint
 
@@ -905,7 +938,7 @@ def test_an_image_of_one_pixel_can_be_fitted() -> None:
 
 
 def test_a_grade_without_rows_to_learn_from_is_told() -> None:
-    with pytest.raises(UserError, match="no row of the grade 'c' is for training"):
+    with pytest.raises(UserError, match="no row of the grade 'c' is in train"):
         prepare(
             train=ROWS.filter(pl.col("y") != "c"),
             test=ROWS,
@@ -926,9 +959,9 @@ def test_a_file_of_objects_or_of_nothing_is_told(tmp_path: Path) -> None:
     images = np.empty(2, dtype=object)
     images[:] = [np.zeros((2, 2), np.uint8), np.zeros((3, 3), np.uint8)]
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 1])
-    with pytest.raises(UserError, match=r"a.npz: it holds objects") as caught:
+    with pytest.raises(UserError, match=r"a.npz: it holds Python objects") as caught:
         prepare(tmp_path / "a.npz", format="features")
-    assert "one size" in str(caught.value.hint)
+    assert "resize them" in str(caught.value.hint)
     (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 and then nothing")
     (tmp_path / "c.npz").write_bytes(b"")
     (tmp_path / "d.csv").write_text("")
@@ -957,7 +990,7 @@ def test_images_without_folders_have_no_grade(tmp_path: Path) -> None:
 
 def test_sources_refuse_what_they_know_themselves() -> None:
     for options in ({"split": "0.5,0.2,0.3"}, {"grades": "0,1"}):
-        with pytest.raises(UserError, match="of its own"):
+        with pytest.raises(UserError, match="official splits and grades"):
             prepare(source="retinamnist", **options)
     with pytest.raises(UserError, match="take no --grade-column"):
         prepare(source="retinamnist", grade_column="y")
@@ -970,7 +1003,7 @@ def test_hashes_tell_rows_apart_whatever_the_blocks(monkeypatch: pytest.MonkeyPa
     found = graded.hashes(rows)
     assert found[0] == found[1]
     assert len(found.unique()) == 3
-    monkeypatch.setattr(graded, "HASHED_BYTES", 1)
+    monkeypatch.setattr(graded, "HASH_BLOCK_BYTES", 1)
     assert torch.equal(graded.hashes(rows), found)
     pixels[1, 1, 1, 0] = 1
     assert len(graded.hashes(rows).unique()) == 4
@@ -1008,7 +1041,7 @@ def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
         assert list(map(float, names)) == sorted(map(float, values))
         if values.dtype.is_integer():
             assert list(map(int, names)) == values.to_list()
-        new = read_rows(table, Columns(("x",), {}), grade="y", grades=names).rows
+        new = read_rows(table, Columns(("x",), {}), grade_column="y", grades=names).rows
         assert new.grades.tolist() == [names.index(name) for name in as_words(column, None)]
 
 

@@ -241,8 +241,6 @@ def test_compact_numbers_what_is_left(rows: set[tuple[int, int]], data: st.DataO
 def test_empty_result_names_the_filter() -> None:
     pairs = pairs_of({"query": [1], "candidate": [1]})
     check_not_empty(pairs, 1, "a filter", "hint")
-    with pytest.raises(
-        UserError, match="nothing is left after a filter: it removed all 1,200"
-    ) as e:
+    with pytest.raises(UserError, match="a filter removed all 1,200 pairs") as e:
         check_not_empty(core(pairs, 2), 1200, "a filter", "lower it")
     assert e.value.hint == "lower it"

@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.data import folder
+from rankfold import storage
+from rankfold.data import folder, integrity
 from rankfold.data.build.tokens import KINDS, n_tokens, same_tokens, tokenise, train_tokenizer
 from rankfold.data.prepare import prepare
 from rankfold.data.read.queries import QueryColumns, read_queries
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.types import Dataset, Interactions, Texts, Vocabulary
 
 TEXTS = [
@@ -350,7 +350,12 @@ def test_lines_of_keys_and_texts_are_read_whole(
 def test_lines_of_queries_and_texts_are_read_whole(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("".join(f"{i},{LABELS[i % 3]}\n" for i in range(20)))
     (tmp_path / "q.tsv").write_text("".join(f"{i}\ttext\n" for i in range(20)))
-    how = {"header": False, "split": (1, 0, 0), "query": "column_0", "candidate": "column_1"}
+    how = {
+        "header": False,
+        "split": (1, 0, 0),
+        "query_column": "column_0",
+        "candidate_column": "column_1",
+    }
     data = prepare(tmp_path / "pairs.csv", query_texts=tmp_path / "q.tsv", **how)
     assert text_rows(data, "query") == {i: ["text"] for i in range(20)}
 
@@ -361,7 +366,7 @@ def test_lines_of_queries_and_texts_are_read_whole(tmp_path: Path) -> None:
         ("l.txt", "labels\twhat\ncat\tFelis\n", {}),
         ("l.txt", "code\ttitle\ncat\tFelis\n", {}),
         ("l.txt", '"label","what"\ncat,Felis\n', {}),
-        ("l.txt", "code,what\ncat,Felis\n", {"text": "what"}),
+        ("l.txt", "code,what\ncat,Felis\n", {"text_column": "what"}),
         ("l.tsv", "code\twhat\ncat\tFelis\n", {}),
         ("l.csv", "code,what\ncat,Felis\n", {}),
         ("l.csv", "code,name\ncat,Felis\n", {"header": False}),
@@ -441,8 +446,8 @@ def test_lines_of_another_encoding_are_refused(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("the cat\tx\na dog\ty\n", encoding="utf-16")
     for options in ({}, {"candidate_texts": tmp_path / "d.txt"}):
         message = _message(lambda o=options: prepare(tmp_path / "d.txt", format="texts", **o))  # type: ignore[misc]
-        assert message == "d.txt is not a text in UTF-8"
-    with pytest.raises(UserError, match="not a text in UTF-8"):
+        assert message == "d.txt is not UTF-8 text"
+    with pytest.raises(UserError, match="not UTF-8 text"):
         read_queries([tmp_path / "d.txt"], QueryColumns(), Reading(tmp_path))
 
 
@@ -533,8 +538,8 @@ def test_bad_documents_are_refused(tmp_path: Path) -> None:
         lambda made: (without("labels")(made), setting("other", 1)(made), setting("more", 1)(made)),
         tmp_path,
     )
-    assert "no column 'x'" in refuse(len, tmp_path, candidate="x")
-    assert "no column 'y'" in refuse(len, tmp_path, text="y")
+    assert "no column 'x'" in refuse(len, tmp_path, candidate_column="x")
+    assert "no column 'y'" in refuse(len, tmp_path, text_column="y")
     assert "'d0' more than once" in refuse(twice, tmp_path)
     assert "has a label" in refuse(setting("labels", []), tmp_path)
     assert "no documents" in refuse(setting("labels", [{}]), tmp_path)
@@ -542,8 +547,8 @@ def test_bad_documents_are_refused(tmp_path: Path) -> None:
         lambda made: (setting("title", "!")(made), setting("labels", ["?"])(made)), tmp_path
     )
     assert "no JSON object" in refuse(list.clear, tmp_path)
-    assert "no kind of tokens 'x'" in refuse(len, tmp_path, tokens="x")
-    assert "vocabulary is 0" in refuse(len, tmp_path, vocabulary=0)
+    assert "`tokens` must be one of word, word-piece, got 'x'" in refuse(len, tmp_path, tokens="x")
+    assert "`vocabulary` must be at least 1, got 0" in refuse(len, tmp_path, vocabulary=0)
     assert "has no texts" in refuse(len, tmp_path, source="movielens")
     assert "nothing to read" in _message(lambda: prepare(format="texts"))
 
@@ -580,7 +585,7 @@ def saved(tmp_path: Path) -> Path:
 def test_what_is_saved_is_loaded(saved: Path) -> None:
     data = prepare(saved.parent / "d.jsonl", format="texts")
     loaded = folder.load(saved)
-    folder.check_pairs(loaded)
+    integrity.check_content(loaded)
     for side in ("query_texts", "candidate_texts"):
         mine, theirs = getattr(data, side), getattr(loaded, side)
         assert torch.equal(mine.tokens, theirs.tokens)
@@ -593,7 +598,7 @@ def test_what_is_saved_is_loaded(saved: Path) -> None:
 
 def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
     """Write a folder anew with one of its files changed, all checksums in order."""
-    opened = store.read(path, "data")
+    opened = storage.read(path, "data")
     files: dict[str, Any] = {}
     for file, entry in opened.manifest["files"].items():
         kind = entry["file"].rpartition(".")[2]
@@ -601,7 +606,7 @@ def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         files[file] = change(read(file)) if file == name else read(file)
     own = {"format", "kind", "versions", "files", "checksum"}
     meta = {key: value for key, value in opened.manifest.items() if key not in own}
-    store.write(path, "data", meta, files)
+    storage.write(path, "data", meta, files)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"model": 3}'])
@@ -623,7 +628,7 @@ def test_tokens_out_of_range_are_damage(saved: Path) -> None:
 
     replaced(saved, "query_texts", shift)
     with pytest.raises(UserError, match="query texts are damaged"):
-        folder.check_pairs(folder.load(saved))
+        integrity.check_content(folder.load(saved))
 
 
 def test_changed_byte_of_the_tokenizer_is_found(saved: Path) -> None:
@@ -632,4 +637,4 @@ def test_changed_byte_of_the_tokenizer_is_found(saved: Path) -> None:
     content[-3] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(UserError, match=r"tokenizer-.*checksum"):
-        store.read(saved, "data", full=True)
+        storage.read(saved, "data", full=True)

@@ -60,7 +60,7 @@ def test_format_may_be_told(tmp_path: Path) -> None:
 def test_naming_columns_means_a_table(tmp_path: Path) -> None:
     path = tmp_path / "uir.txt"
     path.write_text("u i r\nann x 3\nbob y 4\n")
-    named = {"query": "u", "candidate": "i", "grade": "r"}
+    named = {"query_column": "u", "candidate_column": "i", "grade_column": "r"}
     whole = prepare(path, **named, split=(1, 0, 0))
     given = prepare(train=path, **named, validation_share=0)
     for data in (whole, given):

@@ -90,7 +90,7 @@ def test_rows_that_are_there_twice_are_refused(
         prepare(rows, format="features", grade_column=grade)
     assert caught.value.hint
     with pytest.raises(UserError, match="has both"):
-        read_rows(rows, Columns(("number_0",), {}), grade=grade)
+        read_rows(rows, Columns(("number_0",), {}), grade_column=grade)
 
 
 def test_what_is_no_array_of_rows_may_stand_beside() -> None:
@@ -103,7 +103,7 @@ def test_what_is_no_array_of_rows_may_stand_beside() -> None:
 
 
 WHOLE = {"X": numbers(9), "stage": severity(9), "site": shift(9)[:, None], "maps": np.zeros((9, 3))}
-NONE = "none of its arrays could be grades: add grades [n], with splits to each of them"
+NONE = "none of its arrays could be grades: add grades [n], one per split if there are splits"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_arrays_that_could_be_grades_are_named(rows: dict[str, Any], hint: str) 
 def test_what_a_hint_names_can_be_used() -> None:
     for rows in (WHOLE, by_split(X=numbers, stage=severity)):
         split = arrays.by_split(rows, None, "it")
-        parts = [arrays.understand(part, None, "it") for _, part in split]
+        parts = [arrays.to_rows(part, None, "it") for _, part in split]
         for name in frozenset.intersection(*(part.others for part in parts)):
             assert prepare(rows, format="features", grade_column=name).summary["grade_names"] == [
                 "0",
@@ -187,7 +187,7 @@ def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
     text = (tmp_path / "X.npy").read_bytes().replace(b"(30, 2)", b"(20, 2)")
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
         archive.writestr("X.npy", text)
-    with pytest.raises(UserError, match=r"is damaged: there is more of X\.npy than its array"):
+    with pytest.raises(UserError, match=r"is damaged: X\.npy has bytes after its array"):
         arrays.load(tmp_path / "d.npz")
 
 

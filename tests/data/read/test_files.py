@@ -5,14 +5,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.read import files as module
 from rankfold.data.read.files import base_suffix, expand, lines, open_binary
-from rankfold.data.read.reading import BadRows, Reading, spool
+from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
 Pack = Callable[[bytes, str], bytes]
@@ -53,12 +51,10 @@ def test_reads_of_any_size_give_every_byte(
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 @pytest.mark.parametrize("missing", [1, 4, 9, 1000])
-def test_file_that_is_cut_off_is_refused(
-    suffix: str, missing: int, tmp_path: Path, pack: Pack
-) -> None:
+def test_truncated_file_is_refused(suffix: str, missing: int, tmp_path: Path, pack: Pack) -> None:
     path = tmp_path / f"a.csv{suffix}"
     path.write_bytes(pack(TEXT, suffix)[:-missing])
-    with open_binary(path) as file, pytest.raises(UserError, match=rf"a\.csv{suffix} is cut off"):
+    with open_binary(path) as file, pytest.raises(UserError, match=rf"a\.csv{suffix} is truncated"):
         file.read()
 
 
@@ -80,13 +76,13 @@ def test_empty_file_has_no_bytes(tmp_path: Path) -> None:
         assert file.read() == b""
 
 
-def test_packed_file_is_closed_with_its_content(tmp_path: Path, pack: Pack) -> None:
+def test_compressed_file_is_closed_with_its_content(tmp_path: Path, pack: Pack) -> None:
     (tmp_path / "a.gz").write_bytes(pack(TEXT, ".gz"))
     file = open_binary(tmp_path / "a.gz")
     assert isinstance(file, io.BufferedReader)
-    packed = file.raw._packed  # type: ignore[attr-defined]
+    compressed = file.raw._file  # type: ignore[attr-defined]
     file.close()
-    assert packed.closed
+    assert compressed.closed
 
 
 def test_folder_and_absent_file_are_refused(tmp_path: Path) -> None:
@@ -170,46 +166,3 @@ def test_name_that_the_system_refuses_is_refused_in_words() -> None:
 )
 def test_suffix_beneath_a_compression(name: str, suffix: str) -> None:
     assert base_suffix(Path(name)) == suffix
-
-
-# ---------------------------------------------------------------------------------- temporary files
-
-
-@pytest.mark.parametrize("n", [0, 1, 3, 25])
-def test_spooled_rows_come_back_in_order(
-    n: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SPOOL_ROWS", 2)
-    rows = [[i, str(i) if i % 3 else None] for i in range(n)]
-    schema = {"number": pl.Int64, "text": pl.String}
-    frame = spool(iter(rows), schema, reading)
-    assert frame.collect_schema() == pl.Schema(schema)
-    assert [list(row) for row in frame.collect(engine="streaming").rows()] == rows
-
-
-def test_spooling_works_where_the_folder_has_the_letters_of_a_glob(tmp_path: Path) -> None:
-    (tmp_path / "a[1]*").mkdir()
-    frame = spool([[1]], {"n": pl.Int64}, Reading(tmp_path / "a[1]*"))
-    assert frame.collect().rows() == [(1,)]
-
-
-def test_temporary_files_have_names_of_their_own(reading: Reading) -> None:
-    first = reading.new_file()
-    first.touch()
-    assert reading.new_file() != first
-
-
-# ---------------------------------------------------------------------------------- bad rows
-
-
-def test_bad_rows_are_counted_and_the_first_ones_shown() -> None:
-    bad = BadRows()
-    for line in (2, 5, 7, 8):
-        bad.add("a stray quote", f"a.csv:{line}")
-    bad.add("a missing query", "b.csv:1")
-    bad.add("a missing grade", "b.csv:4", 1200)
-    assert bad.describe() == [
-        "4 rows with a stray quote (a.csv:2, a.csv:5, a.csv:7, ...)",
-        "1 row with a missing query (b.csv:1)",
-        "1,200 rows with a missing grade (b.csv:4, ...)",
-    ]

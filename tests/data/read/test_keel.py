@@ -74,7 +74,7 @@ def test_rows_without_an_output_can_be_predicted(tmp_path: Path) -> None:
 def test_a_lone_input_can_be_predicted_from(tmp_path: Path) -> None:
     path = write(tmp_path, "@attribute Age integer [0, 99]\n@inputs Age\n", "31")
     assert read_rows(path, Columns(("Age",), {})).rows.numbers.tolist() == [[31]]
-    with pytest.raises(UserError, match="two attributes"):
+    with pytest.raises(UserError, match="too few attributes"):
         prepare(write(tmp_path, "@attribute Age real\n", "31"), format="features")
 
 
@@ -86,7 +86,7 @@ def test_rows_to_learn_from_need_one_output(
     path = write(tmp_path, f"{ATTRIBUTES}{CLASS}@inputs {inputs}\n", "31, Male, low")
     with pytest.raises(UserError, match="cannot tell where the grades") as caught:
         prepare(path, **options)
-    assert caught.value.hint == "it has Age, Sex, Class; name one in its header: @outputs NAME"
+    assert caught.value.hint == "it has Age, Sex, Class; add @outputs NAME to its header"
 
 
 # ---------------------------------------------------------------------------------- promises
@@ -97,7 +97,7 @@ PROMISES = (
     "@attribute Class {low, high}\n@inputs Age, Dose, Free, Sex, Ward\n@outputs Class\n"
 )
 GOOD = ("0", "-15", "1e9", "Male", "x", "7", "low")
-AGE, DOSE = "a value of 'Age' outside of [0, 99]", "a value of 'Dose' outside of [-15, 0.5]"
+AGE, DOSE = "a value of 'Age' outside [0, 99]", "a value of 'Dose' outside [-15, 0.5]"
 NO_NUMBER = "a value of 'Age' that is not a number"
 SEX = "a value of 'Sex' that is not listed"
 

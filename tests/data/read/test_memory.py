@@ -79,7 +79,10 @@ def test_two_rows_of_an_array_are_rows() -> None:
 
 def test_columns_are_chosen_by_name() -> None:
     frame = pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5.0, 6.0]})
-    assert prepared(frame, query="b", candidate="a", grade="c") == [(3, 1, 5.0), (4, 2, 6.0)]
+    assert prepared(frame, query_column="b", candidate_column="a", grade_column="c") == [
+        (3, 1, 5.0),
+        (4, 2, 6.0),
+    ]
     with pytest.raises(UserError, match="the table has no column 'd'"):
         prepare(frame, query_column="d")
 
@@ -112,7 +115,7 @@ def test_several_tables_follow_one_another() -> None:
         (np.ones((2, 4)), r"cannot read pairs from arrays of shape"),
         (np.ones(3), r"cannot read pairs from arrays of shape"),
         (np.ones((2, 2, 2)), r"cannot read pairs from arrays of shape"),
-        ([("a", 1), ("b", 2)], "cannot tell rows from columns"),
+        ([("a", 1), ("b", 2)], "a list of tuples is ambiguous"),
         (([[1], [2, 3]], [1, 2]), "cannot read the list: .*inhomogeneous"),
         ((np.array(["a", 1], dtype=object), [1, 2]), "cannot read the tuple"),
         (pd.DataFrame({"user": ["a", 1], "item": [1, 2]}), "cannot read the DataFrame"),
@@ -207,7 +210,7 @@ def test_very_wide_matrix_has_int64_candidates() -> None:
         eliminate_zeros = sort_indices = sum_duplicates
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rankfold.data.read.memory.fingerprint", lambda *_: "")
+        patch.setattr("rankfold.data.build.dataset.fingerprint", lambda *_: "")
         patch.setattr("rankfold.types.Vocabulary.keys", None)
         candidates = from_sparse(Wide()).split("train").candidates
     assert (candidates.dtype, candidates.tolist()) == (torch.int64, [2**31 - 1])

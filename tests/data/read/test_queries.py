@@ -83,7 +83,7 @@ def test_keys_alone(tmp_path: Path, reading: Reading) -> None:
 def test_files_come_one_after_another_in_blocks(
     tmp_path: Path, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "ROWS", 7)
+    monkeypatch.setattr(queries, "BLOCK_ROWS", 7)
     paths = []
     for part in range(3):
         texts = [f"{part} {i}" for i in range(10)]
@@ -138,7 +138,7 @@ def test_rows_that_are_left_out_are_counted_and_noted(
         (
             {"a.csv": "id,text\n1,x\n1,y\n"},
             QueryColumns(),
-            "the key 1 is there more than once",
+            "the key 1 occurs more than once",
             "none",
         ),
         (

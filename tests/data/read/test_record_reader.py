@@ -158,7 +158,7 @@ def test_quote_that_is_never_closed_spoils_one_line(tmp_path: Path, reading: Rea
 
 
 def test_field_of_very_many_lines_counts_as_unclosed(tmp_path: Path, reading: Reading) -> None:
-    longest = "\n".join(["w"] * record_reader.LONGEST_RECORD)
+    longest = "\n".join(["w"] * record_reader.MAX_RECORD_LINES)
     (tmp_path / "a.csv").write_text(f'x,y\n1,"{longest}"\n')
     assert read(tmp_path / "a.csv", reading) == [(2, "1", longest)]
     assert reading.bad.counts == {}
@@ -200,7 +200,7 @@ def test_names_are_without_spaces_and_an_empty_one_is_numbered(tmp_path: Path) -
         (b"\n \r\n\n", "a.csv is empty"),
         (b'"x,y\n1,2\n', "a.csv has no readable first line: it has a quote that is never closed"),
         (b"x, y,x \n1,2,3\n", "a.csv has two columns named 'x'"),
-        ("x,y\n1,2\n".encode("utf-16"), "a.csv is not a text in UTF-8"),
+        ("x,y\n1,2\n".encode("utf-16"), "a.csv is not UTF-8 text"),
     ],
 )
 def test_file_without_a_header_is_refused(

@@ -663,7 +663,7 @@ def test_column_named_twice_is_refused(tmp_path: Path, reading: Reading) -> None
 
 def test_first_line_of_numbers_is_no_header(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.csv").write_text("1,2\n3,4\n")
-    with pytest.raises(UserError, match=r"first line of t\.csv has no names: 1,2") as error:
+    with pytest.raises(UserError, match=r"first line of t\.csv has no column names: 1,2") as error:
         read(tmp_path / "t.csv", reading)
     assert "--no-header" in error.value.hint
     assert read(tmp_path / "t.csv", reading, header=False) == [("1", "2"), ("3", "4")]
@@ -701,7 +701,7 @@ def test_stacked_tables_follow_one_another() -> None:
 def test_column_of_one_table_only_is_refused(role: str) -> None:
     one = pl.LazyFrame({"query": [1], "candidate": ["x"]})
     two = one.with_columns(pl.lit(1.0).alias(role))
-    with pytest.raises(UserError, match=f"b.csv has a column for the {role}, a.csv has none") as e:
+    with pytest.raises(UserError, match=f"b.csv has a {role} column, a.csv has none") as e:
         stack([("a.csv", one), ("b.csv", two)])
     assert f"--{role}-column none" in e.value.hint
 
@@ -733,9 +733,9 @@ def test_query_keys_of_a_binary_file_keep_their_type(tmp_path: Path, reading: Re
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("a,b\n1,2\n", None, "k.csv has no column that is surely the query"),
+        ("a,b\n1,2\n", None, "k.csv has no column with a usual name of queries"),
         ("a,b\n1,2\n", "c", "k.csv has no column 'c'"),
-        ("17\n18\n", None, "the first line of k.csv has no names: 17"),
+        ("17\n18\n", None, "the first line of k.csv has no column names: 17"),
     ],
 )
 def test_query_keys_without_their_column_are_refused(

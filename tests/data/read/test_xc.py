@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rankfold.data import folder as folders
+from rankfold.data import integrity
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
@@ -76,7 +76,7 @@ def rows(part: Any) -> list[list[int]]:
 def prepared(folder: Path, **options: Any) -> Dataset:
     data = prepare(folder, format="xc", **{"validation_share": 0.0} | options)
     assert data.kind == "texts"
-    folders.check_pairs(data)
+    integrity.check_content(data)
     return data
 
 
@@ -208,9 +208,9 @@ def test_a_test_that_is_filtered_as_a_whole_is_none(sparse: Path) -> None:
     (sparse / "filter_labels_test.txt").write_text("0 1\n0 3\n")
     assert prepared(sparse).test is None
     (sparse / "filter_labels_train.txt").write_text("0 0\n0 1\n1 2\n2 0\n")
-    refused(sparse, "nothing is left after the filter 'excluded pair of test'")
+    refused(sparse, "the filter 'excluded pair of test' removed all 2 pairs")
     (sparse / "filter_labels_test.txt").unlink()
-    refused(sparse, "none of the 2 pairs is for training")
+    refused(sparse, "none of the 2 pairs is in train")
 
 
 def test_validation_is_whole_documents(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ BAD_SPARSE = {
     ),
     "trn_X_Y.txt:3 holds a column that does not exist": edit("trn_X_Y.txt", 2, "4:1"),
     "trn_X_Xf.txt:2 holds a value that is not finite": edit("trn_X_Xf.txt", 1, "0:nan"),
-    "trn_X_Xf.txt:4 holds what is not column:value": edit("trn_X_Xf.txt", 3, "0:1:2 1"),
-    "trn_X_Xf.txt:3 holds what is not a number": edit("trn_X_Xf.txt", 2, "x:1"),
+    "trn_X_Xf.txt:4 holds an entry that is not column:value": edit("trn_X_Xf.txt", 3, "0:1:2 1"),
+    "trn_X_Xf.txt:3 holds an entry that is not a number": edit("trn_X_Xf.txt", 2, "x:1"),
     "train has 5 labels, test 4": edit("trn_X_Y.txt", 0, "3 5"),
     "train has 3 features, test 4": edit("tst_X_Xf.txt", 0, "1 4"),
     "lbl_X_Xf.txt has 4 features, the documents 3": edit("lbl_X_Xf.txt", 0, "4 4"),

@@ -99,11 +99,11 @@ def test_without_outputs_the_last_attribute_is_it(car: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("@data", "", "is no line of a KEEL header"),
+        ("@data", "", "is not a line of a KEEL header"),
         ("@outputs Class", "@outputs Grade", "no attribute 'Grade'"),
         ("@outputs Class", "@outputs Class, Age", "2 outputs"),
         ("integer [0, 99]", "date", "type 'date'"),
-        ("@attribute Age", "@attribute Price", "different names"),
+        ("@attribute Age", "@attribute Price", "repeated names"),
     ],
 )
 def test_a_broken_header_is_told(old: str, new: str, message: str, car: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_broken_header_is_told(old: str, new: str, message: str, car: Path) ->
 
 def test_another_file_is_no_keel(tmp_path: Path) -> None:
     (tmp_path / "a.dat").write_text("1::2::3\n")
-    with pytest.raises(UserError, match="no line of a KEEL header"):
+    with pytest.raises(UserError, match="not a line of a KEEL header"):
         prepare(tmp_path / "a.dat", source="keel")
     (tmp_path / "a.dat").write_text("@relation a\n")
     with pytest.raises(UserError, match="has no @data"):

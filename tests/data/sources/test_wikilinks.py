@@ -248,4 +248,4 @@ def test_damaged_dump_is_refused(end: str, tmp_path: Path, reading: Reading) -> 
         file.write(f"INSERT INTO `linktarget` VALUES {end}\n")
     with pytest.raises(UserError, match=r"linktarget\.sql has a row that does not fit") as error:
         read([tmp_path], reading)
-    assert "cut short" in error.value.hint
+    assert "truncated" in error.value.hint

@@ -62,7 +62,7 @@ def test_unknown_subject_is_refused(labels: str, folder: Path) -> None:
 
 def test_missing_and_wrong_files_are_refused(folder: Path) -> None:
     put(folder / "labels.tsv.zst", ["1\tx\ty"])
-    with pytest.raises(UserError, match="does not count its rows"):
+    with pytest.raises(UserError, match="does not number its rows"):
         prepare(folder, source="yso-finna-en")
     (folder / "labels.tsv.zst").unlink()
     with pytest.raises(UserError, match=r"there is no labels\.tsv"):

@@ -44,7 +44,7 @@ def test_they_minimise_the_regularised_squares(data: Dataset) -> None:
 def test_search_sums_the_weights_of_the_history(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ease, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(ease, "QUERY_BLOCK", 7)  # several blocks
     model = rf.fit("ease", data, reg=5.0).model
     rows = data.split("train")
     expected = dense(rows) @ model.tensors["weights"].double()

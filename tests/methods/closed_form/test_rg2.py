@@ -38,12 +38,12 @@ def test_starts_reach_the_same_optimum() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 0}, "width is 0"),
-        ({"reg": -1.0}, "reg is -1.0"),
-        ({"reg": float("nan")}, "reg is nan"),
-        ({"sweeps": 0}, "sweeps is 0"),
+        ({"width": 0}, "`width` must be at least 1, got 0"),
+        ({"reg": -1.0}, "`reg` must be at least 0, got -1.0"),
+        ({"reg": float("nan")}, "`reg` must be at least 0, got nan"),
+        ({"sweeps": 0}, "`sweeps` must be at least 1, got 0"),
         ({"widht": 3}, "no option 'widht'"),
-        ({"width": "many"}, "width cannot be 'many'"),
+        ({"width": "many"}, "`width` must be a whole number, got 'many'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], message: str) -> None:

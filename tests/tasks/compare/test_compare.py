@@ -21,10 +21,10 @@ from linear_grades import data_of
 from planted import groups, split_groups
 
 import rankfold as rf
+from rankfold import storage
 from rankfold.data import folder
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.storage.folder import held
 from rankfold.tasks.compare import runner
 from rankfold.tasks.compare.memory import watched
 from rankfold.tasks.compare.plan import parse_settings, parse_sweep
@@ -352,7 +352,10 @@ def test_two_at_once_in_one_folder_are_refused(data: Path, tmp_path: Path) -> No
     results = rf.compare(data, "popularity", out=out)
     left = out / "runs/ease/model-0"  # as of the other process, which has not finished it
     left.mkdir(parents=True)
-    with held(out), pytest.raises(UserError, match=f"another process is writing {out}") as caught:
+    with (
+        storage.locked(out),
+        pytest.raises(UserError, match=f"another process is writing {out}") as caught,
+    ):
         rf.compare(data, "popularity,ease", out=out)
     assert "--out" in str(caught.value.hint)
     assert left.exists()
@@ -453,7 +456,7 @@ def test_a_method_that_fails_is_a_row(
         ("ease", {"settings": {"ease": {"rag": 1}}}, "there is no option 'rag'"),
         ("ease", {"settings": {"ease": {"seed": 1}}}, "there is no option 'seed'"),
         ("ease", {"settings": {"bpr": {"lr": 1}}}, "for 'bpr', which is not compared"),
-        ("ease", {"settings": {"ease": {"reg": "x"}}}, "reg cannot be 'x'"),
+        ("ease", {"settings": {"ease": {"reg": "x"}}}, "`reg` must be a number, got 'x'"),
         ("ease", {"sweep": {"batch_size": [1]}}, "no method that is compared has"),
         ("ease", {"sweep": {"reg": [1]}, "settings": {"ease": {"reg": 2}}}, "swept too"),
         ("ease", {"seeds": 0}, "seeds is 0"),

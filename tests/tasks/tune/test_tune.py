@@ -18,17 +18,26 @@ from planted import dense, split_groups
 from written import random_data
 
 import rankfold as rf
-from rankfold import config
+from rankfold import config, storage
 from rankfold.methods import METHODS
-from rankfold.methods.spaces import Choices, Range
-from rankfold.storage.folder import held
 from rankfold.tasks.fit import plan
 from rankfold.tasks.tune import Tuned, tune
 from rankfold.tasks.tune import plan as planning
 from rankfold.tasks.tune import trial as trying
 from rankfold.tasks.tune.plan import parse_budget
 from rankfold.training.history import History
-from rankfold.types import Columns, Dataset, Method, Model, Run, Step, Vocabulary, from_pairs
+from rankfold.types import (
+    Choices,
+    Columns,
+    Dataset,
+    Method,
+    Model,
+    Range,
+    Run,
+    Step,
+    Vocabulary,
+    from_pairs,
+)
 
 SMALL = {"width": 8, "sweeps": 3}
 LEVELS = Range(0.0, 1.0)
@@ -399,7 +408,10 @@ def test_budgets() -> None:
 def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) -> None:
     how: dict[str, Any] = {"space": {"level": LEVELS}, "trials": 1}
     (tmp_path / "t").mkdir()
-    with held(tmp_path / "t"), pytest.raises(rf.UserError, match="another process") as caught:
+    with (
+        storage.locked(tmp_path / "t"),
+        pytest.raises(rf.UserError, match="another process") as caught,
+    ):
         tune("level", data, out=tmp_path / "t", **how)
     assert "--out" in str(caught.value.hint)
     assert not list((tmp_path / "t").iterdir())
@@ -452,7 +464,7 @@ def test_trials_that_fail_for_one_reason_end_early(
         ({"space": {"depth": LEVELS}}, "there is no option 'depth'"),
         ({"fixed": {"depth": 3}}, "there is no option 'depth'"),
         ({"fixed": {"patience": 3}}, "there is no option 'patience'"),
-        ({"fixed": {"level": "high"}}, "level cannot be 'high'"),
+        ({"fixed": {"level": "high"}}, "`level` must be a number, got 'high'"),
         ({"metric": "accuracy"}, "accuracy"),
         ({"tries": 3}, "there is no option 'tries'"),
     ],

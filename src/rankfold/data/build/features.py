@@ -19,7 +19,7 @@ from rankfold.data.read.columns import listing
 from rankfold.data.read.keyed_tables import Keyed, KeyedTable, check_common, open_table
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.values import TEXT_TYPES
-from rankfold.errors import UserError, counted
+from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
@@ -251,7 +251,7 @@ def _wrong_type(values: pl.DataFrame, name: str, table: str, wanted: str) -> Use
         where = f" ({values[LINE][place]})" if LINE in values.columns else ""
         content = f"{column[place]!r}{where}"
         if n < len(column):
-            rows = "this row" if n == 1 else f"it and {counted(n - 1, 'similar row')}"
+            rows = "this row" if n == 1 else f"it and {pluralize(n - 1, 'similar row')}"
             hint = f"correct {rows}, or leave the value empty"
     return UserError(
         f"column {name!r} of {table} holds {content}, but the model was fitted with {wanted}",

@@ -105,7 +105,7 @@ def _key_column(
 ) -> str:
     free = [name for name in names if name not in taken]
     if wanted is not None and wanted not in names:
-        raise UserError(f"{table} has no key column {wanted!r}", hint=listing(names))
+        raise UserError(f"{table} has no column {wanted!r}", hint=listing(names))
     if wanted is None and not free:
         raise UserError(f"{table} has no key column", hint=f"{listing(names)}; name it")
     return wanted or (usual if usual in free else free[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.errors import counted
+from rankfold.errors import pluralize
 from rankfold.types import Progress, silent
 
 PLACES_SHOWN = 3
@@ -42,7 +42,7 @@ class BadRows:
         for reason, count in self.counts.items():
             more = ", ..." if count > len(self.places[reason]) else ""
             places = ", ".join(self.places[reason])
-            lines.append(f"{counted(count, 'row')} with {reason} ({places}{more})")
+            lines.append(f"{pluralize(count, 'row')} with {reason} ({places}{more})")
         return lines
 
     def summary(self) -> list[dict[str, Any]]:

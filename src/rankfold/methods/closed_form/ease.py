@@ -1,7 +1,7 @@
-"""EASE: a candidate's score is a linear function of what the query chose; [steck2019].
+"""EASE: the score of a candidate is a linear function of the query's choices; [steck2019].
 
-A strong baseline for few candidates: it holds and inverts an N x N matrix, the one place where
-that is the method itself.
+A strong baseline for few candidates. It stores and inverts an N x N matrix, the only method that
+does.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Range, Run, Step, TopK
 
-QUERIES = 1024  # scored at a time
+QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """One regularisation."""
+class Config(Settings):
+    """Settings of ``ease``."""
 
-    reg: float = 300.0
-    largest: int = 20_000  # candidates: their matrix takes 4 N^2 bytes, its inverse N^3 steps
-
-    def __post_init__(self) -> None:
-        if not 0 < self.reg < float("inf"):
-            raise UserError(f"reg is {self.reg}", hint="it is more than 0, usually 50 to 1000")
+    reg: float = setting(300.0, above=0, help="regularisation; usually 50 to 1000")
+    largest: int = setting(
+        20_000, help="most candidates to accept: time grows with N^3, memory with 4 N^2 bytes"
+    )
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """The weights B that predict each row of R from itself without a diagonal.
+    """The weights B, with a zero diagonal, that best predict R from itself.
 
     With G = R^T R + reg I and P = G^-1: B_ij = -P_ij / P_jj, B_jj = 0.
     """
@@ -47,7 +46,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
             hint=f"up to {config.largest} candidates are allowed; fit rg2, or set largest={n}",
         )
     gram = torch.zeros(n, n, device=run.device)
-    for start, stop in blocks(rows, QUERIES, 2**22):
+    for start, stop in blocks(rows, QUERY_BLOCK, PAIR_BLOCK):
         part = _dense(rows.part(start, stop))
         gram.addmm_(part.T, part)
     gram.diagonal().add_(config.reg)
@@ -65,7 +64,7 @@ def search(model: Model, rows: Interactions, k: int, exclude: Interactions | Non
     weights = model.tensors["weights"]
     found = [
         _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
-        for a, b in blocks(rows, QUERIES, 2**22)
+        for a, b in blocks(rows, QUERY_BLOCK, PAIR_BLOCK)
     ]
     width = min(k, rows.n_candidates)
     none = TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
@@ -93,4 +92,5 @@ METHOD = Method(
     fit=fit,
     search=search,
     paper="steck2019",
+    space={"reg": Range(10.0, 3000.0, log=True)},
 )

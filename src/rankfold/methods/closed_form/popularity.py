@@ -1,4 +1,4 @@
-"""Popularity: every query gets the candidates that most queries chose. The floor for all others."""
+"""Popularity: every query gets the candidates that most queries chose. The baseline."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from time import perf_counter
 
 import torch
 
+from rankfold.config import Settings
 from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PopularityConfig:
-    """Nothing to choose."""
+class PopularityConfig(Settings):
+    """``popularity`` has no settings."""
 
 
 def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
@@ -27,7 +28,7 @@ def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
 
 
 def fold_in(_model: Model, rows: Interactions) -> torch.Tensor:
-    """Every history is answered alike; [B, 1]."""
+    """The same vector for every history; [B, 1]."""
     return torch.ones(rows.n_queries, 1)
 
 

@@ -1,7 +1,7 @@
-"""The best of many by the validation queries: the fewer are left, the more queries compare them.
+"""Select the best of many points on the validation queries, on more queries the fewer are left.
 
-All are measured on a sample. Those that may yet prove better than the best by more than ``GAIN``
-are measured on as many queries again, then on twice and on four times as many.
+All points are measured on a sample. Those that may still be better than the best by more than
+``MIN_GAIN`` are measured on equally many further queries, then on twice and four times as many.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import standing
-from rankfold.objectives.quadratic import sum_over_ranks
+from rankfold.distributed.collectives import row_offset, sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
 
 STAGES = (1, 1, 2, 4)  # times the sample
-DOUBT = 1.5  # standard errors by which a difference may be wrong
-GAIN = 0.01  # of the best score: what is worth measuring on
+MAX_ERRORS = 1.5  # standard errors by which a difference may be wrong
+MIN_GAIN = 0.01  # relative to the best score: the smallest improvement of interest
 
 P = TypeVar("P")
 
 
 class Stage(NamedTuple):
-    """Queries to be ranked, and those of them that this process is to judge."""
+    """Queries to rank, and those of them that this process judges."""
 
     queries: Tensor  # of this process, rows of the data
-    seen: Interactions  # candidates not to be returned, of all queries to be ranked
-    own: slice  # where the queries of this process stand among these
+    seen: Interactions  # candidates that may not be returned, for all queries to rank
+    own: slice  # the places of this process's queries among these
 
 
 def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[Stage]:
-    """About n of the queries, evenly from all, then more from the rest."""
+    """About n of the queries, evenly spread, then more of the rest."""
     rest = judge.queries
     for times in STAGES:
         queries = _evenly(rest, times * n, comm)
@@ -41,8 +40,8 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
             return
         rest = rest[~torch.isin(rest, queries)]
         seen, first = judge.hidden(queries), 0
-        if shards is not None:  # each process ranks the queries of all
-            seen, (first, _) = shards.seen(seen), standing(len(queries), comm)
+        if shards is not None:  # every process ranks the queries of all processes
+            seen, (first, _) = shards.seen(seen), row_offset(len(queries), comm)
         yield Stage(queries, seen, slice(first, first + len(queries)))
 
 
@@ -52,26 +51,25 @@ def race(
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
 ) -> P:
-    """The best of the points by as many queries as it takes.
+    """The best of the points, on as many queries as the choice needs.
 
     Args:
         points: at least one.
-        values: the metric's values in each stage that a point has been in; what is measured is
-            added.
-        measure: gives them for some points in a stage.
-        n_stages: at most so many.
+        values: the metric's values of each point in its stages so far. New ones are added.
+        measure: gives the values of some points in a stage.
+        n_stages: the largest number of stages.
     """
     left = list(points)
     for stage in range(n_stages):
         missing = [point for point in left if len(values.get(point, [])) <= stage]
-        for point, found in measure(missing, stage).items() if missing else ():
-            values.setdefault(point, []).append(found)
+        for point, measured in measure(missing, stage).items() if missing else ():
+            values.setdefault(point, []).append(measured)
         known = {point: torch.cat(values[point][: stage + 1]) for point in left}
         best = max(left, key=lambda point: mean(known[point])[0])
-        worth = GAIN * mean(known[best])[0]
+        min_gain = MIN_GAIN * mean(known[best])[0]
         leads = {point: mean(known[best] - known[point]) for point in left}
-        chance = {point: DOUBT * error - lead for point, (lead, error) in leads.items()}
-        left = [point for point in left if point == best or chance[point] > worth]
+        gains = {point: MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
+        left = [point for point in left if point == best or gains[point] > min_gain]
         if len(left) == 1:
             break
     return best
@@ -84,7 +82,7 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 
 def _evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:
-    """About n of the queries of all processes: those that are here."""
-    before, total = standing(len(queries), comm)
+    """The share of this process in about n queries, evenly spread over all processes."""
+    before, total = row_offset(len(queries), comm)
     step = max(1, total // n)
     return queries[(step // 2 - before) % step :: step]

@@ -1,7 +1,8 @@
-"""RG2: the softmax ranking loss made quadratic, solved for every rank and threshold at once; [rg2].
+"""RG2: the softmax ranking loss to second order, solved for every rank and threshold; [rg2].
 
-One decomposition for a pair of exponents gives a path of solutions. The pairs lie on a line, which
-is climbed from its middle; the points of all paths race on the validation queries (``race``).
+One decomposition for a pair of exponents gives a path of solutions. The pairs of exponents lie on a
+line, which is searched uphill from its middle. The points of all paths are compared on the
+validation queries (``race``).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.errors import UserError
+from rankfold.config import Settings, setting
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form.racing import Stage, mean, race, stages
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
+    PER_CANDIDATE,
     QUERY_EXPONENT,
     TOLERANCE,
     Factors,
@@ -28,7 +31,7 @@ from rankfold.methods.closed_form.spectral import (
     to_tensors,
 )
 from rankfold.methods.pair_weights import training_rows, weighed
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores, queries_at_once
 from rankfold.solvers.shards import Shards, divide
@@ -45,69 +48,72 @@ DEFAULTS = {
     "threshold": 0.5,
     "discount": 0.15,
 }
-KEPT = 2  # decompositions, the best by the first sample
+MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What is not given is chosen on validation; without validation pairs, the stated defaults."""
+class Config(Settings):
+    """Settings of ``rg2``.
 
-    width: int = 256  # the largest rank
-    query_exponent: float | None = None  # -.5 is the paper's; default -.375
-    candidate_exponent: float | None = None  # 0 is the paper's; default .35
-    rank: int | None = None  # default: the width
-    threshold: float | None = None  # a share of the last kept singular value; default .5
-    discount: float | None = None  # of popularity: an exponent of a candidate's count; default .15
-    tolerance: float = TOLERANCE  # of the decomposition's residual
-    path_queries: int = 400  # validation queries that score the whole path
-    weights: Literal["none", "grade"] = "none"  # grade: as confidence weights
+    A setting of None is selected on validation. Without validation pairs ``DEFAULTS`` apply.
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("width", "rank", "path_queries"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise UserError(f"{name} is {given}", hint="it is at least 1")
-        if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance is {self.tolerance}", hint="it lies between 0 and 1")
-        if self.threshold is not None and not 0 <= self.threshold < 1:
-            raise UserError(f"threshold is {self.threshold}", hint="it is 0 or more, below 1")
-        for name in ("query_exponent", "candidate_exponent", "discount"):
-            given = getattr(self, name)
-            if given is not None and not -2 <= given <= 2:
-                raise UserError(f"{name} is {given}", hint="it lies between -2 and 2")
+    width: int = setting(256, at_least=1, help="largest rank, the length of the vectors")
+    query_exponent: float | None = setting(
+        None, at_least=-2, at_most=2, help="power of a query's size; the paper has -0.5"
+    )
+    candidate_exponent: float | None = setting(
+        None, at_least=-2, at_most=2, help="power of a candidate's count; the paper has 0"
+    )
+    rank: int | None = setting(None, at_least=1, help="components to keep")
+    threshold: float | None = setting(
+        None, at_least=0, below=1, help="shrinkage, as a share of the last kept singular value"
+    )
+    discount: float | None = setting(
+        None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
+    )
+    tolerance: float = setting(
+        TOLERANCE, above=0, below=1, help="residual at which a decomposition ends"
+    )
+    path_queries: int = setting(
+        400, at_least=1, help="validation queries that score the whole path"
+    )
+    weights: Literal["none", "grade"] = setting(
+        "none", help="grade: the grade of a pair is its confidence"
+    )
 
 
 class Solved(NamedTuple):
-    """What one pair of exponents gives."""
+    """The solution of one pair of exponents."""
 
     objective: Objective
-    found: Decomposition
+    spectrum: Decomposition
     products: list[Tensor]  # T' V for the queries of each stage
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """Decompose for some pairs of exponents, choose on validation; a step per pass."""
-    search = Search(training_rows(data, config.weights, run.device), config, run)
-    before = run.resume  # None once its pair of exponents has come
+    """Decompose for some pairs of exponents and select on validation. A step per pass."""
+    search = PathSearch(training_rows(data, config.weights, run.device), config, run)
+    before = run.resume  # None once its pair of exponents is reached
     number = 0 if before is None else int(before["number"])
     began = perf_counter()
     while (place := search.next_place()) is not None:
         inside = None
         if before is not None and int(before["place"]) == place:
             inside, before, began = before, None, perf_counter()
-        for found in search.passes(place, inside):
-            if found.vectors is None and before is None:
+        for spectrum in search.passes(place, inside):
+            if spectrum.vectors is None and before is None:
                 number += 1
-                state = {"place": torch.tensor(place), **found.state}
+                state = {"place": torch.tensor(place), **spectrum.state}
                 seconds = perf_counter() - began
-                done = len(search.tried) + expected_share(found.columns, config.width)
+                done = len(search.tried) + expected_share(spectrum.columns, config.width)
                 yield Step(
-                    number, found.residual, seconds, None, state.copy, False,
+                    number, spectrum.residual, seconds, None, state.copy, False,
                     done / len(search.exponents),
                     divided=() if search.shards is None else ("space", "outside"),
                 )  # fmt: skip
                 began = perf_counter()
-        search.take(place, found)
+        search.take(place, spectrum)
     model = search.best()
     residual = model.notes["residual"]
     yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
@@ -120,6 +126,16 @@ def fold_in(model: Model, rows: Interactions) -> Tensor:
     return _fold(found, rows, model.config["query_exponent"])
 
 
+def describe(model: Model) -> str | None:
+    """The selected point of the path, in words."""
+    if "chosen_by" not in model.notes:
+        return None
+    names = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+    point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
+    points = f" from {len(model.notes['path'])} points" if "path" in model.notes else ""
+    return f"chosen by {model.notes['chosen_by']}{points}: {point}"
+
+
 METHOD = Method(
     summary="softmax ranking loss to second order: the path of its global optima, best kept",
     config=Config,
@@ -129,11 +145,13 @@ METHOD = Method(
     paper="rg2",
     self_tuning=True,
     distributed=True,
+    per_candidate=PER_CANDIDATE,
+    describe=describe,
 )
 
 
-class Search:
-    """The data, the settings, what is to be tried and what was found."""
+class PathSearch:
+    """The search for the best point: data, settings, exponents to try and results so far."""
 
     def __init__(self, rows: Interactions, config: Config, run: Run) -> None:
         if run.judge is not None and sum_over_ranks(len(run.judge.queries), run.comm) == 0:
@@ -149,11 +167,11 @@ class Search:
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
-        self.solved: dict[int, Solved] = {}  # the best of them
+        self.solved: dict[int, Solved] = {}  # the solutions of the best pairs
         self.values: dict[Point, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
-        """From the middle of the line of exponents on to the neighbours of the best."""
+        """The next pair of exponents: the middle one, then the neighbours of the best."""
         if not self.tried:
             return len(self.exponents) // 2
         best = max(self.tried, key=self.tried.__getitem__)
@@ -172,29 +190,30 @@ class Search:
         e, beta = self.exponents[place]
         return rg2(self.rows, 0.0, exponent=e, candidate_exponent=beta, comm=self.run.comm)
 
-    def take(self, place: int, found: Decomposition) -> None:
-        """Measure the path of a decomposition in the first stage; keep the best."""
+    def take(self, place: int, spectrum: Decomposition) -> None:
+        """Measure the path of a decomposition in the first stage. Keep the best."""
         objective = self.objective(place)
-        self.solved[place] = Solved(objective, found, self.products(objective, found))
+        self.solved[place] = Solved(objective, spectrum, self.products(objective, spectrum))
         self.tried[place] = 0.0
-        if self.stages and len(found.values) > 0:
+        if self.stages and len(spectrum.values) > 0:
             best = race(self.points(place), self.values, self.measure, n_stages=1)
             self.tried[place] = mean(self.values[best][0])[0]
         order = sorted(self.solved, key=lambda place: -self.tried[place])
-        self.solved = {place: self.solved[place] for place in order[:KEPT]}
+        self.solved = {place: self.solved[place] for place in order[:MAX_DECOMPOSITIONS]}
 
-    def products(self, objective: Objective, found: Decomposition) -> list[Tensor]:
+    def products(self, objective: Objective, spectrum: Decomposition) -> list[Tensor]:
+        """T' V for the queries of each stage."""
         if not self.stages:
             return []
-        assert found.vectors is not None
+        assert spectrum.vectors is not None
         sizes = [len(stage.queries) for stage in self.stages]
-        queries = torch.cat([stage.queries for stage in self.stages]).to(found.vectors.device)
+        queries = torch.cat([stage.queries for stage in self.stages]).to(spectrum.vectors.device)
         target = Target(objective, self.run.memory_budget, self.shards)
-        return list(target.of_queries(found.vectors, queries).split(sizes))
+        return list(target.of_queries(spectrum.vectors, queries).split(sizes))
 
     def points(self, place: int) -> list[Point]:
         """The path of a decomposition, at a middle discount."""
-        largest = max(1, len(self.solved[place].found.values))
+        largest = max(1, len(self.solved[place].spectrum.values))
         rank, threshold = self.config.rank, self.config.threshold
         ranks = [max(1, round(share * largest)) for share in RANKS]
         sizes = sorted(set(ranks)) if rank is None else [min(rank, largest)]
@@ -206,20 +225,20 @@ class Search:
         return list(DISCOUNTS) if self.config.discount is None else [self.config.discount]
 
     def measure(self, points: list[Point], stage: int) -> dict[Point, Tensor]:
-        """The metric at some points for the queries of a stage, those of all processes."""
+        """The metric at some points, for the queries of a stage on all processes."""
         ids: dict[Point, list[Tensor]] = {point: [] for point in points}
         for place in sorted({point.place for point in points}):
-            its_own = [point for point in points if point.place == place]
-            for point, scores in self.scores(place, its_own, stage):
+            on_path = [point for point in points if point.place == place]
+            for point, scores in self.scores(place, on_path, stage):
                 ids[point].append(self.best_ids(scores))
         return {point: self.judged(parts, stage) for point, parts in ids.items()}
 
     def scores(self, place: int, points: list[Point], stage: int) -> Iterator[tuple[Point, Tensor]]:
-        """The scores at some points of a path, of the candidates that this process has."""
-        objective, found, every = self.solved[place]
-        assert found.vectors is not None
-        device = found.vectors.device
-        products, seen = every[stage], self.stages[stage].seen.to(device)
+        """The scores at some points of a path, for this process's candidates."""
+        objective, spectrum, all_products = self.solved[place]
+        assert spectrum.vectors is not None
+        device = spectrum.vectors.device
+        products, seen = all_products[stage], self.stages[stage].seen.to(device)
         if self.shards is not None:
             products = self.shards.comm.gather(products)
         root = objective.candidate_weight.rsqrt()
@@ -229,20 +248,20 @@ class Search:
         }
         most = queries_at_once(self.largest_share(), self.run.memory_budget)
         return path_scores(
-            products, found.values.to(device), found.vectors, points, scales, seen, most
+            products, spectrum.values.to(device), spectrum.vectors, points, scales, seen, most
         )
 
     def largest_share(self) -> int:
-        """The candidates of the process that has most: all take as many queries at a time."""
+        """The largest number of candidates on a process: all use equal blocks of queries."""
         n = len(self.counts)
         return n if self.shards is None else -(-n // self.shards.comm.size)
 
     def here(self, numbers: Tensor) -> Tensor:
-        """Of a number per candidate, those of the candidates that this process has."""
+        """The entries of this process's candidates, from a number per candidate."""
         return numbers if self.shards is None else numbers[self.shards.rows]
 
     def best_ids(self, scores: Tensor) -> Tensor:
-        """The best candidates of all processes."""
+        """The best candidates over all processes."""
         assert self.run.judge is not None
         depth, n = self.run.judge.depth, len(self.counts)
         if self.shards is None:
@@ -251,7 +270,7 @@ class Search:
         return self.shards.merge(here, min(depth, n)).ids
 
     def judged(self, ids: list[Tensor], stage: int) -> Tensor:
-        """The values of the queries of all processes, as one would have them."""
+        """The metric's values for the queries of all processes, in the order of one process."""
         assert self.run.judge is not None
         queries, _, own = self.stages[stage]
         none = len(queries) == 0
@@ -259,16 +278,16 @@ class Search:
         return self.run.comm.gather(values)
 
     def best(self) -> Model:
-        """The model of the best point, then at its best discount."""
+        """The model of the best point, at its best discount."""
         if not self.values:
             return self.model(self.points(next(iter(self.solved)))[-1])
         points = [point for point in self.values if point.place in self.solved]
         best = race(points, self.values, self.measure, len(self.stages))
-        alike = [best._replace(discount=discount) for discount in self.discounts()]
-        return self.model(race(alike, self.values, self.measure, len(self.stages)))
+        variants = [best._replace(discount=discount) for discount in self.discounts()]
+        return self.model(race(variants, self.values, self.measure, len(self.stages)))
 
     def model(self, point: Point) -> Model:
-        found, solution = self.solved[point.place].found, self.solution(point)
+        spectrum, solution = self.solved[point.place].spectrum, self.solution(point)
         e, beta = self.exponents[point.place]
         chosen = replace(
             self.config,
@@ -278,7 +297,7 @@ class Search:
             threshold=point.threshold,
             discount=point.discount,
         )
-        notes: dict[str, Any] = {"residual": found.residual, "columns": found.columns}
+        notes: dict[str, Any] = {"residual": spectrum.residual, "columns": spectrum.columns}
         if len(self.values) > 1:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
@@ -290,14 +309,14 @@ class Search:
         return Model("rg2", asdict(chosen), tensors, notes)
 
     def solution(self, point: Point) -> Factors:
-        objective, found, _ = self.solved[point.place]
-        assert found.vectors is not None
-        values, vectors = found.values[: point.rank], found.vectors[:, : point.rank]
+        objective, spectrum, _ = self.solved[point.place]
+        assert spectrum.vectors is not None
+        values, vectors = spectrum.values[: point.rank], spectrum.vectors[:, : point.rank]
         tau = point.threshold * float(values[-1:].sum())
         return factors(objective, values, vectors, tau, self.counts**point.discount, self.shards)
 
     def note(self, point: Point) -> dict[str, Any]:
-        """A point and its score on all queries that it was measured on."""
+        """A point and its score on all queries it was measured on."""
         e, beta = self.exponents[point.place]
         settings = point._asdict()
         del settings["place"]
@@ -307,25 +326,25 @@ class Search:
 
 
 def _with_defaults(config: Config) -> Config:
-    """Without validation: what is not given is what is usually good."""
+    """The settings without validation: defaults for those that are None."""
     given = {name: value for name, value in asdict(config).items() if value is not None}
     return Config(**{"rank": config.width, **DEFAULTS, **given})
 
 
 def _exponents(config: Config) -> list[tuple[float, float]]:
-    """The pairs to try: those that agree with what is given, or what is given alone."""
+    """The pairs to try: those that agree with the given exponents, or the given ones alone."""
     e, beta = config.query_exponent, config.candidate_exponent
     if e is not None and beta is not None:
         return [(e, beta)]
     free = [pair for pair in EXPONENTS if e in (None, pair[0]) and beta in (None, pair[1])]
-    whole = _with_defaults(config)
-    assert whole.query_exponent is not None
-    assert whole.candidate_exponent is not None
-    return free or [(whole.query_exponent, whole.candidate_exponent)]
+    filled = _with_defaults(config)
+    assert filled.query_exponent is not None
+    assert filled.candidate_exponent is not None
+    return free or [(filled.query_exponent, filled.candidate_exponent)]
 
 
 def _fold(
-    found: Factors, rows: Interactions, exponent: float, shards: Shards | None = None
+    solution: Factors, rows: Interactions, exponent: float, shards: Shards | None = None
 ) -> Tensor:
     slope, power = target_line(row_sizes(rows), rows.n_candidates, exponent)
-    return fold(found, rows, slope, -power, shards)
+    return fold(solution, rows, slope, -power, shards)

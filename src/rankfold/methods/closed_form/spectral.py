@@ -1,7 +1,7 @@
-"""What the spectral methods share: from a decomposition to vectors, and new queries from these.
+"""From a decomposition to vectors, for the spectral methods.
 
-The query vectors are computed from the candidate vectors and each query's own pairs, and so are
-those of new queries: a fitted row is what ``fold_in`` gives for its history.
+Query vectors are computed from the candidate vectors and the pairs of each query. New queries are
+computed in the same way: folding in the history of a fitted query gives its fitted vector.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective, sum_over_ranks
+from rankfold.objectives.quadratic import Objective
 from rankfold.solvers.shards import Shards
 from rankfold.types import Interactions
 
-ROWS, PAIRS = 2**16, 2**22  # folded in at a time
-QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # of RG2: usually good
+QUERY_BLOCK, PAIR_BLOCK = 2**16, 2**22  # folded in at a time
+QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # defaults of RG2
 TOLERANCE = 0.07  # of a decomposition's residual: loose, see docs/concepts/quadratic.md
+PER_CANDIDATE = ("candidates", "fold_weights")  # tensors of a model with a row per candidate
 
 
 class Factors(NamedTuple):
-    """One side of a spectral solution, and what gives the other."""
+    """The candidate side of a spectral solution, and the numbers that give the query side."""
 
     candidates: Tensor  # Q [N, D], discounted
     weights: Tensor  # b_y over the discount, [N]
@@ -41,68 +43,70 @@ def factors(
 ) -> Factors:
     """The candidate vectors of the minimiser at threshold tau.
 
-    With A = sum a_x, B = sum b_y: Q = (B/A)^1/4 b^-1/2 V (sigma - tau)_+^1/2, each candidate's
-    vector then over its ``discount``, which is no part of the objective. Components with
-    sigma <= tau are left out. Where T' is zero, so are the vectors.
+    With A = sum a_x, B = sum b_y: Q = (B/A)^1/4 b^-1/2 V (sigma - tau)_+^1/2. The vector of each
+    candidate is then divided by its ``discount``, which is not part of the objective. Components
+    with sigma <= tau are left out. If T' is zero, so are the vectors.
 
     Args:
-        objective: what is solved.
+        objective: the separable objective.
         values: sigma, [K].
         vectors: V, [N, K].
         tau: the threshold, reg sqrt(A B).
-        discount: [N], None: all 1.
-        shards: where the vectors are those of some of the candidates.
+        discount: [N]; None: all 1.
+        shards: given if the vectors are those of this process's candidates alone.
     """
     kept = values > tau
-    if len(values) == 0 or values[0] == 0:  # all or nothing was chosen: there is no order
+    if len(values) == 0 or values[0] == 0:  # queries chose all or nothing
         nothing = vectors.new_zeros(len(vectors), 1)
         return Factors(nothing, nothing[:, 0], nothing[0])
     if not bool(kept.any()):
-        raise UserError("reg leaves nothing of the data", hint="try a smaller reg")
+        raise UserError(
+            "`reg` is above every singular value: no component is left", hint="try a smaller reg"
+        )
     values, vectors = values[kept].double().to(vectors.device), vectors[:, kept]
     b = objective.candidate_weight.to(vectors.device)
     ratio = sum_over_ranks(objective.query_weight.sum(), objective.comm) / float(b.sum())
     columns = ratio**-0.25 * (values - tau).sqrt()
-    over = torch.ones_like(b) if discount is None else discount.double()
+    divisor = torch.ones_like(b) if discount is None else discount.double()
     if shards is not None:
-        b, over = b[shards.rows], over[shards.rows]
-    candidates = vectors * (b.rsqrt() / over)[:, None].float() * columns.float()
-    return Factors(candidates, (b * over).float(), (ratio**0.5 / values).float())
+        b, divisor = b[shards.rows], divisor[shards.rows]
+    candidates = vectors * (b.rsqrt() / divisor)[:, None].float() * columns.float()
+    return Factors(candidates, (b * divisor).float(), (ratio**0.5 / values).float())
 
 
 def fold(
-    found: Factors, rows: Interactions, slope: Tensor, line: Tensor, shards: Shards | None = None
+    solution: Factors, rows: Interactions, slope: Tensor, line: Tensor, shards: Shards | None = None
 ) -> Tensor:
     """Query vectors from their pairs and the candidate vectors, block by block; [M, D].
 
         P_x = scale ( slope_x sum_{y in I_x} r_xy b_y Q_y + line_x sum_y b_y Q_y )
 
     Args:
-        found: the candidates' side.
+        solution: the candidate side.
         rows: R, [M, N].
         slope: pull_x / a_x, [M].
         line: l_x / a_x, [M].
-        shards: of these rows, where the candidates are divided.
+        shards: given if the candidates are divided.
     """
-    weighted = found.candidates * found.weights[:, None]
+    weighted = solution.candidates * solution.weights[:, None]
     whole = weighted.sum(dim=0, dtype=torch.float64)
     if shards is not None:
         line_all = line[:, None].float() * shards.comm.sum(whole).float()
-        return (slope[:, None].float() * shards.sums(weighted) + line_all).mul_(found.scale)
+        return (slope[:, None].float() * shards.sums(weighted) + line_all).mul_(solution.scale)
     whole = whole.float()
     result = weighted.new_empty(rows.n_queries, weighted.shape[1])
-    for start, stop in blocks(rows, ROWS, PAIRS):
+    for start, stop in blocks(rows, QUERY_BLOCK, PAIR_BLOCK):
         part, own = rows.part(start, stop), slice(start, stop)
         sums = row_sums(part, weighted, part.grades).mul_(slope[own, None].float())
-        result[own] = sums.addcmul_(line[own, None].float(), whole).mul_(found.scale)
+        result[own] = sums.addcmul_(line[own, None].float(), whole).mul_(solution.scale)
     return result
 
 
-def to_tensors(found: Factors) -> dict[str, Tensor]:
+def to_tensors(solution: Factors) -> dict[str, Tensor]:
     return {
-        "candidates": found.candidates,
-        "fold_weights": found.weights,
-        "fold_scale": found.scale,
+        "candidates": solution.candidates,
+        "fold_weights": solution.weights,
+        "fold_scale": solution.scale,
     }
 
 

@@ -1,4 +1,4 @@
-"""Methods that compare what a query chose with all candidates, by gradient descent."""
+"""Compare the choices of a query with all candidates, by gradient descent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from rankfold.config import setting
 from rankfold.losses.full import FULL_LOSSES
+from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
 from rankfold.methods.gradient.model import (
-    Encoding,
+    EncoderConfig,
     encode_candidates,
     model_of,
     sides_of,
@@ -24,23 +26,24 @@ from rankfold.types import Dataset, FullLoss, Method, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullConfig(Encoding):
-    """A batch is of queries, each with all that it chose."""
+class FullConfig(EncoderConfig):
+    """Settings of ``softmax`` and ``sparsemax``. A batch has queries with all their choices."""
 
-    batch_size: int = 512
-    optimiser: Literal["adam", "adamw", "sgd"] = "adam"  # every candidate has a gradient
-    weight_decay: float = 1e-5
+    batch_size: int = setting(512, at_least=1, help="queries in a batch")
+    optimiser: Literal["adam", "adamw", "sgd"] = setting(
+        "adam", help="dense optimisers alone: every candidate has a gradient"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyFullConfig(FullConfig):
-    """Any loss over all candidates."""
+    """Settings of ``full``."""
 
-    loss: Literal["softmax", "sparsemax", "rg2", "rgx"] = "softmax"
+    loss: str = setting("softmax", choices=FULL_LOSSES, help="the loss to minimise")
 
 
 def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
-    """Train the encoder on queries with all that they chose."""
+    """Train the encoder on queries with all their choices."""
     rows = training_rows(data, config.weights, run.device)
     encoder = trained_encoder(data, rows, config, run)
 
@@ -62,9 +65,12 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def method(
-    name: str, loss: str | None, config: type[FullConfig], summary: str, paper: str
+    name: str, loss: str | None, config: type[FullConfig], summary: str, **declared: Any
 ) -> Method:
-    """A method from its loss; without one, it is a setting."""
+    """A method from its loss; without one, the loss is a setting.
+
+    ``declared``: further fields of ``Method``.
+    """
 
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, FULL_LOSSES[loss or settings.loss], data, settings, run)
@@ -75,25 +81,26 @@ def method(
         "interactions",
         start,
         encode_candidates=encode_candidates,
-        paper=paper,
         distributed=True,
+        space=SPACE,
+        **declared,
     )
 
 
-FULL = {
-    "softmax": method(
-        "softmax",
-        "softmax",
-        FullConfig,
-        "softmax over all candidates, exactly, without ever holding their scores",
-        "bruch2019",
-    ),
-    "sparsemax": method(
-        "sparsemax",
-        "sparsemax",
-        FullConfig,
-        "sparsemax over all candidates, exactly: only close rivals push",
-        "martins2016",
-    ),
-    "full": method("full", None, AnyFullConfig, "any loss over all candidates", ""),
-}
+SOFTMAX = method(
+    "softmax",
+    "softmax",
+    FullConfig,
+    "softmax over all candidates, exactly, without ever holding their scores",
+    paper="bruch2019",
+    paper_space=PAPER_SPACE,
+)
+SPARSEMAX = method(
+    "sparsemax",
+    "sparsemax",
+    FullConfig,
+    "sparsemax over all candidates, exactly: only close rivals push",
+    paper="martins2016",
+    paper_space=PAPER_SPACE,
+)
+FULL = method("full", None, AnyFullConfig, "any loss over all candidates")

@@ -1,4 +1,4 @@
-"""What the gradient-trained methods share: their encoder, and the model that it leaves."""
+"""The encoder of the gradient-trained methods, and the model that it exports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rankfold.config import setting
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.biased import Biased
 from rankfold.encoders.scaled import SHORTEST, Scaled
 from rankfold.encoders.sharded_table import TableShard
@@ -15,37 +17,40 @@ from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Held, Tower, Towers
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
 from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
 
-ROWS = 2**16  # encoded at a time
-Kind = Literal["tables", "towers"]
-TOWER = "tower."  # before the names of the candidates' tower in a model
+ROW_BLOCK = 2**16  # rows encoded at a time
+EncoderKind = Literal["tables", "towers"]
+TOWER = "tower."  # prefix of the names of the candidates' tower in a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding(Training):
-    """How vectors and scores are made."""
+class EncoderConfig(Training):
+    """Settings of vectors and scores."""
 
-    batch_size: int = 2048
-    encoder: Kind = "tables"  # towers: with side features, if there are any
-    similarity: Literal["dot", "cosine"] = "dot"
-    temperature: float = 1.0  # scores are divided by it
+    batch_size: int = setting(2048, at_least=1, help="pairs in a batch")
+    encoder: EncoderKind = setting(
+        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
+    )
+    similarity: Literal["dot", "cosine"] = setting(
+        "dot", help="score of two vectors: their inner product or their cosine"
+    )
+    temperature: float = setting(1.0, above=0, help="scores are divided by it")
 
 
 def trained_encoder(
     data: Dataset,
     rows: Interactions,
-    config: Encoding,
+    config: EncoderConfig,
     run: Run,
     candidates: Literal["whole", "divisible"] = "whole",
 ) -> Scaled:
-    """What the settings ask for, to be trained by gradients.
+    """The encoder that the settings describe, to be trained by gradients.
 
-    Where candidates are divisible, several processes divide a table of them that is too large.
+    Where candidates are divisible, processes divide a table of them that exceeds their memory.
     """
     n_queries = int(sum_over_ranks(rows.n_queries, run.comm))
     sparse = is_sparse(config.optimiser, (n_queries + rows.n_candidates) * config.width)
@@ -54,25 +59,26 @@ def trained_encoder(
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
             shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
-    how: dict[str, Any] = {"sparse": sparse, "shard": shard}
-    made = make_encoder(data, rows, config.encoder, config.width, run, **how)
-    return Scaled(made, config.similarity, config.temperature)
+    encoder = make_encoder(
+        data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard
+    )
+    return Scaled(encoder, config.similarity, config.temperature)
 
 
 def make_encoder(
     data: Dataset,
     rows: Interactions,
-    kind: Kind,
+    kind: EncoderKind,
     width: int,
     run: Run,
     *,
     sparse: bool = False,
     shard: TableShard | None = None,
 ) -> Tables | Towers:
-    """An encoder on the run's device, random by the run's seed.
+    """An encoder on the run's device, initialised at random by the run's seed.
 
-    A row without pairs starts with zeros: nothing is known of it. Of several processes each has the
-    vectors of its own queries, and of all candidates.
+    A row without pairs starts with zeros. Each of several processes has the vectors of its own
+    queries and of all candidates.
     """
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     seen = (rows.counts() > 0).cpu(), (run.comm.sum(rows.candidate_counts()) > 0).cpu()
@@ -84,47 +90,47 @@ def make_encoder(
             held = Held(n_queries, own, run.comm)
         return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
     sizes = n_queries, rows.n_candidates
-    made = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
+    encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
     if shard is not None:
         seen = seen[0], seen[1][shard.start : shard.stop]
-    for table, known in zip((made.queries, made.candidates), seen, strict=True):
+    for table, known in zip((encoder.queries, encoder.candidates), seen, strict=True):
         table.weight.data[~known] = 0
-    return made.to(run.device)
+    return encoder.to(run.device)
 
 
 def sides_of(encoder: Encoder) -> Sides:
-    """The tables in an encoder that are divided, or have a row per candidate."""
+    """The tables of an encoder that are divided among processes, or have a row per candidate."""
     if isinstance(encoder, Biased):
-        divided, whole = sides_of(encoder.encoder)
-        return Sides(divided, (*whole, encoder.biases))
-    made = innermost(encoder)
-    if isinstance(made, Towers):
-        return Sides((made.queries.own,), (made.candidates.own,))
-    if made.shard is not None:
-        return Sides((made.queries, made.candidates))
-    return Sides((made.queries,), (made.candidates,))
+        divided, per_candidate = sides_of(encoder.encoder)
+        return Sides(divided, (*per_candidate, encoder.biases))
+    inner = innermost(encoder)
+    if isinstance(inner, Towers):
+        return Sides((inner.queries.own,), (inner.candidates.own,))
+    if inner.shard is not None:
+        return Sides((inner.queries, inner.candidates))
+    return Sides((inner.queries,), (inner.candidates,))
 
 
 def shard_of(encoder: Encoder) -> TableShard | None:
-    """How an encoder's table of candidates is divided, if it is."""
-    made = innermost(encoder)
-    return made.shard if isinstance(made, Tables) else None
+    """The shard of an encoder's table of candidates, if the table is divided."""
+    inner = innermost(encoder)
+    return inner.shard if isinstance(inner, Tables) else None
 
 
 def innermost(encoder: Encoder) -> Tables | Towers:
-    """The encoder that others were put around."""
-    made: Any = encoder
-    while not isinstance(made, Tables | Towers):
-        made = made.encoder
-    return made
+    """The encoder inside its wrappers."""
+    inner: Any = encoder
+    while not isinstance(inner, Tables | Towers):
+        inner = inner.encoder
+    return inner
 
 
 def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
-    """The vectors of everybody, and the candidates' tower where it can take new ones."""
+    """The vectors of all rows, and the candidates' tower if it can encode new candidates."""
     tensors, notes = vectors(encoder, rows), {}
-    made = innermost(encoder)
-    if data.candidate_features is not None and isinstance(made, Towers):
-        tower = made.candidates.state_dict()
+    inner = innermost(encoder)
+    if data.candidate_features is not None and isinstance(inner, Towers):
+        tower = inner.candidates.state_dict()
         tensors |= {TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")}
         columns = data.candidate_features.columns
         levels = {column: list(levels) for column, levels in columns.levels.items()}
@@ -134,20 +140,20 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
 
 @torch.no_grad()
 def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
-    """The vectors of all rows of both sides; of several processes, of a process's own queries."""
+    """The vectors of all candidates and of this process's queries."""
     shard = shard_of(encoder)
     sides = {
         "queries": (encoder.of_queries, rows.n_queries),
         "candidates": (encoder.of_candidates, rows.n_candidates),
     }
-    found = {}
+    tables = {}
     for side, (of, size) in sides.items():
         if side == "candidates" and shard is not None:
-            found[side] = shard.whole(of, rows.offsets.device, in_file)
+            tables[side] = shard.whole(of, rows.offsets.device, in_file)
             continue
-        parts = torch.arange(size, device=rows.offsets.device).split(ROWS)
-        found[side] = torch.cat([of(some).float() for some in parts])
-    return found
+        parts = torch.arange(size, device=rows.offsets.device).split(ROW_BLOCK)
+        tables[side] = torch.cat([of(some).float() for some in parts])
+    return tables
 
 
 def encode_candidates(model: Model, features: Features) -> Tensor:

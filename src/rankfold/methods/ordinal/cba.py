@@ -15,6 +15,7 @@ from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.ordinal.scores import mean_score
 from rankfold.methods.ordinal.training import (
+    SPACE,
     BatchLoss,
     FitContext,
     GradedBatch,
@@ -24,6 +25,7 @@ from rankfold.methods.ordinal.training import (
     method,
 )
 from rankfold.samplers.rank_cache import RankCache
+from rankfold.types import Range
 
 MIN_NEGATIVES = 150  # within the default sigma, if there are so many
 MAX_SIGMA = 0.35  # of the default; about the paper's sigma
@@ -132,4 +134,5 @@ METHOD = method(
     CbaConfig,
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",
+    {**SPACE, "classes": Range(0.0, 3.0)},
 )

@@ -16,7 +16,8 @@ from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.low_fpr import above
 from rankfold.losses.softmax import softmax_loss
 from rankfold.methods.ordinal.scores import by_classes, by_thresholds, per_grade, per_threshold
-from rankfold.methods.ordinal.training import GradedConfig, Recipe, method, stateless
+from rankfold.methods.ordinal.training import SPACE, GradedConfig, Recipe, method, stateless
+from rankfold.types import Range
 
 MIN_MISSING = 1e-6  # smallest 1 - p_y in the focal loss
 
@@ -80,6 +81,7 @@ CLASSIFIERS = {
         FocalConfig,
         "focal loss: cross-entropy that gives less weight to well-classified rows",
         "lin2017",
+        {**SPACE, "focus": Range(0.5, 5.0)},
     ),
     "soft-label": method(
         "soft-label",

@@ -15,6 +15,7 @@ from rankfold.encoders.towers import small_linear
 from rankfold.losses.low_fpr import above
 from rankfold.methods.ordinal.scores import mean_score, per_threshold
 from rankfold.methods.ordinal.training import (
+    SPACE,
     BatchLoss,
     FitContext,
     GradedBatch,
@@ -22,6 +23,7 @@ from rankfold.methods.ordinal.training import (
     Recipe,
     method,
 )
+from rankfold.types import Range
 
 MAX_DUAL = 1e5
 
@@ -98,4 +100,5 @@ METHOD = method(
     ConstrainedConfig,
     "true positives under a bound on false ones, by Lagrange multipliers",
     "eban2017",
+    {**SPACE, "dual_lr": Range(1e-4, 0.1, log=True)},
 )

@@ -14,6 +14,7 @@ from rankfold.config import setting
 from rankfold.losses.low_fpr import above
 from rankfold.methods.ordinal.scores import mean_score, single
 from rankfold.methods.ordinal.training import (
+    SPACE,
     BatchLoss,
     FitContext,
     GradedBatch,
@@ -21,6 +22,7 @@ from rankfold.methods.ordinal.training import (
     Recipe,
     method,
 )
+from rankfold.types import Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +98,5 @@ METHOD = method(
     PartialAucConfig,
     "partial AUC over the hardest negatives (SOPA-s)",
     "zhu2022",
+    {**SPACE, "temperature": Range(0.1, 10.0, log=True), "memory": Range(0.5, 0.99)},
 )

@@ -25,7 +25,7 @@ from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
-from rankfold.types import Dataset, Graded, Method, Model, Run, Step
+from rankfold.types import Dataset, Graded, Method, Model, Range, Run, Space, Step
 
 MIN_STEPS = 16  # batches of an epoch, where rows allow it
 SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # rows, where batch_size is open
@@ -218,7 +218,21 @@ def block_rows(shape: RowShape) -> int:
     return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * CHANNELS[0] * max(pixels, 1))))
 
 
-def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: str) -> Method:
+SPACE: Space = {
+    "lr": Range(0.0003, 0.01, log=True),
+    "weight_decay": Range(1e-6, 0.1, log=True),
+    "dropout": Range(0.0, 0.5),
+}
+
+
+def method(
+    name: str,
+    recipe: Recipe,
+    config: type[Any],
+    summary: str,
+    paper: str,
+    space: Space = SPACE,
+) -> Method:
     """A method from its recipe."""
 
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
@@ -227,4 +241,13 @@ def method(name: str, recipe: Recipe, config: type[Any], summary: str, paper: st
     def score(model: Model, rows: Graded) -> Tensor:
         return score_rows(recipe, model, rows)
 
-    return Method(summary, config, "graded", start, score_rows=score, paper=paper, distributed=True)
+    return Method(
+        summary,
+        config,
+        "graded",
+        start,
+        score_rows=score,
+        paper=paper,
+        distributed=True,
+        space=space,
+    )

@@ -22,7 +22,18 @@ from rankfold.methods.text import neighbours as nearby
 from rankfold.methods.text.neighbours import Known
 from rankfold.samplers.known_positives import hits
 from rankfold.training.loop import TICK, seed_of
-from rankfold.types import Dataset, Interactions, Judge, Method, Model, Run, Step, Texts, TopK
+from rankfold.types import (
+    Dataset,
+    Interactions,
+    Judge,
+    Method,
+    Model,
+    Range,
+    Run,
+    Step,
+    Texts,
+    TopK,
+)
 
 ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 ALPHA = 0.5  # where there is no validation to choose by
@@ -141,6 +152,11 @@ METHOD = Method(
     data_kind="texts",
     fit=fit,
     search_texts=search_texts,
+    space={
+        **nearby.SPACE,
+        "lr": Range(0.1, 1.5, log=True),
+        "reg": Range(1e-6, 0.01, log=True),
+    },
 )
 
 

@@ -22,7 +22,19 @@ from rankfold.encoders.bags import (
 )
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step, Texts, TopK
+from rankfold.types import (
+    Choices,
+    Dataset,
+    Interactions,
+    Method,
+    Model,
+    Range,
+    Run,
+    Space,
+    Step,
+    Texts,
+    TopK,
+)
 
 LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 LABEL_WEIGHT = 0.5  # where there is no validation to choose by
@@ -101,12 +113,18 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
     return stacked(found, min(k, known.chosen.n_candidates), known.idf.device)
 
 
+SPACE: Space = {
+    "neighbours": Range(5, 100, log=True, whole=True),
+    "label_weight": Range(0.05, 2.0, log=True),
+    "bigrams": Choices((True, False)),
+}
 METHOD = Method(
     summary="what queries with like words chose, and candidates with like words",
     config=Config,
     data_kind="texts",
     fit=fit,
     search_texts=search_texts,
+    space=SPACE,
 )
 
 

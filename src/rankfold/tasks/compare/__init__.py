@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
-from rankfold.storage.folder import put
-from rankfold.storage.json_text import as_json
 from rankfold.tasks.compare.plan import Comparing, make_plan
 from rankfold.tasks.compare.records import opened
 from rankfold.tasks.compare.results import assemble, to_csv
@@ -42,6 +40,6 @@ def compare(
         outcomes = [run_entry(plan, entry, how.progress) for entry in plan.entries]
         how.progress("testing differences", 0.0)
         results = assemble(plan, outcomes)
-        put(plan.out / "results.json", as_json(results, indent=1))
-        put(plan.out / "results.csv", to_csv(results))
+        storage.write_text(plan.out / "results.json", storage.to_json(results, indent=1))
+        storage.write_text(plan.out / "results.csv", to_csv(results))
     return results

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rankfold.config import check_names, spelled
+from rankfold.config import check_names, normalize_none
 from rankfold.errors import UserError
 from rankfold.metrics import parse, parse_graded
 from rankfold.metrics.graded import check_two_grades
@@ -193,7 +193,7 @@ def _entry(word: str, settings: Mapping[str, Mapping[str, Any]]) -> Entry:
         raise UserError(f"{label!r} cannot be a name", hint="use letters, digits, . _ @ + -")
     kind = find_method(method).config
     given = {**settings.get(method, {}), **settings.get(label, {})}
-    given = {name: spelled(kind, name, value) for name, value in given.items()}
+    given = {name: normalize_none(kind, name, value) for name, value in given.items()}
     return Entry(label, label, method, seed, given)
 
 
@@ -223,7 +223,7 @@ def _variant(entry: Entry, setting: str, value: Any) -> Entry:
         raise UserError(
             f"{entry.label}.{setting} is set, and swept too", hint="leave --set or --sweep out"
         )
-    value = spelled(find_method(entry.method).config, setting, value)
+    value = normalize_none(find_method(entry.method).config, setting, value)
     given = {**entry.settings, setting: value}
     name = f"{entry.label} {setting}={value}"
     return replace(entry, name=name, settings=given, value=str(value))

@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage import folder as store
 from rankfold.tasks.compare.plan import Entry, Plan
 from rankfold.training.checkpoint import path_of
 
@@ -30,13 +30,13 @@ BEGUN = "begun"
 @contextmanager
 def opened(plan: Plan) -> Iterator[None]:
     """Make the folder of a comparison, and hold it; one that was made otherwise is a UserError."""
-    if (plan.out / store.MANIFEST).exists():
-        found = store.read(plan.out, "comparison").manifest["plan"]
+    if (plan.out / storage.MANIFEST).exists():
+        found = storage.read(plan.out, "comparison").manifest["plan"]
         _check_same(plan.out, found, plan.identity())
     else:
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        store.write(plan.out, "comparison", {"plan": plan.identity()}, {})
-    with store.held(plan.out):
+        storage.write(plan.out, "comparison", {"plan": plan.identity()}, {})
+    with storage.locked(plan.out):
         for entry in plan.entries:
             _check_kept(plan, entry)
         yield
@@ -48,7 +48,7 @@ def _check_kept(plan: Plan, entry: Entry) -> None:
     folders = sorted(home.glob("*/")) if home.exists() else []
     finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
     for folder in finished:
-        _check_same(home, store.read(folder, "run").manifest["entry"], entry.identity())
+        _check_same(home, storage.read(folder, "run").manifest["entry"], entry.identity())
     if folders and not finished and not _is_of(home / BEGUN, entry):
         drop(home)
 
@@ -63,7 +63,7 @@ def begin(plan: Plan, entry: Entry) -> None:
 def _is_of(path: Path, entry: Entry) -> bool:
     if not path.exists():
         return False
-    found: Mapping[str, Any] = store.read(path, "run").manifest["entry"]
+    found: Mapping[str, Any] = storage.read(path, "run").manifest["entry"]
     return dict(found) == entry.identity()
 
 
@@ -98,19 +98,19 @@ def keep(
     name: str,
     record: Mapping[str, Any],
     values: Mapping[str, Tensor] | None = None,
-) -> store.Folder:
+) -> storage.Folder:
     """Write a finished part, and open it."""
     path = home_of(plan, entry) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"entry": entry.identity(), "record": dict(record)}
-    store.write(path, "run", meta, {} if values is None else {"values": values})
-    return store.read(path, "run")
+    storage.write(path, "run", meta, {} if values is None else {"values": values})
+    return storage.read(path, "run")
 
 
-def kept(plan: Plan, entry: Entry, name: str) -> store.Folder | None:
+def kept(plan: Plan, entry: Entry, name: str) -> storage.Folder | None:
     """A part that was finished before."""
     path = home_of(plan, entry) / name
-    return store.read(path, "run", full=True) if path.exists() else None
+    return storage.read(path, "run", full=True) if path.exists() else None
 
 
 def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

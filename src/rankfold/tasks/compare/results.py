@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.metrics import parse_graded
+from rankfold.metrics import more_is_better, parse_graded
 from rankfold.models.grader import names_of
-from rankfold.storage import folder as store
 from rankfold.tasks.compare.plan import Plan, command_of
 from rankfold.tasks.compare.runner import Outcome
 from rankfold.tasks.compare.statistics import (
@@ -62,7 +62,7 @@ def assemble(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "budget": {"trials": plan.how.trials, "seconds": plan.seconds},
         "seeds": list(range(plan.how.seeds)),
         "refit": plan.refits,
-        "versions": store.versions(),
+        "versions": storage.versions(),
         "machine": _machine(),
         "command": command_of(plan),
         "methods": methods,
@@ -214,7 +214,7 @@ def _ranked(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, A
         values = np.stack([_seed_mean(outcome, metric) for outcome in done])
         for name, (low, high) in zip(names, mean_intervals(values), strict=True):
             intervals[name, metric] = (float(low), float(high))
-        if not metric.startswith("popularity@"):  # more of it is not better
+        if more_is_better(metric):
             best = int(values.mean(axis=1).argmax())
             differences = np.delete(values - values[best], best, axis=0)
             p = flip_test(differences).tolist() if len(differences) else []

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.metrics import Propensity
 from rankfold.models.grader import OPERATING, Grader, load
 from rankfold.models.ranker import Ranker
-from rankfold.storage import folder as store
 from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
 from rankfold.tasks.compare.memory import watched
@@ -41,7 +41,7 @@ class Outcome:
     entry: Entry
     error: Mapping[str, str] | None
     tuned: Mapping[str, Any] | None = None  # None: it was not tuned
-    seeds: Sequence[store.Folder] = ()  # as ``keeping.keep`` wrote them
+    seeds: Sequence[storage.Folder] = ()  # as ``keeping.keep`` wrote them
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def _told(plan: Plan, entry: Entry, error: Exception) -> dict[str, str]:
     if isinstance(error, UserError):
         return {"message": str(error), "hint": error.hint}
     where = records.error_of(plan, entry)
-    store.put(where, "".join(traceback.format_exception(error)))
+    storage.write_text(where, "".join(traceback.format_exception(error)))
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     return {"message": message, "hint": f"a bug, not yours: {where} says where"}
 
@@ -116,7 +116,7 @@ def _tune(plan: Plan, entry: Entry, progress: Progress) -> dict[str, Any]:
 
 def _tested(
     plan: Plan, entry: Entry, settings: Mapping[str, Any], seed: int, progress: Progress
-) -> store.Folder:
+) -> storage.Folder:
     """The fit of one seed, held against the test split once."""
     name = f"seed-{seed}"
     found = records.kept(plan, entry, name)
@@ -251,7 +251,7 @@ def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
 
 def _size(path: Path) -> int:
     """Bytes of a model's files; without the manifest, which holds times."""
-    files = store.read(path, "model").manifest["files"]
+    files = storage.read(path, "model").manifest["files"]
     return sum(entry["size"] for entry in files.values())
 
 

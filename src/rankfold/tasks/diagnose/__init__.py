@@ -13,7 +13,7 @@ from rankfold import config
 from rankfold.data.integrity import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
-from rankfold.errors import UserError, enough_memory
+from rankfold.errors import UserError, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
 from rankfold.tasks.diagnose.finding import Finding
@@ -88,7 +88,7 @@ def diagnose(
     others = dict(options or {})
     own = {key: others.pop(key) for key in _names(diagnosis.config) if key in others}
     settings = config.build(diagnosis.config, own)
-    with enough_memory(f"diagnose {name} with these settings", f"try a smaller {diagnosis.large}"):
+    with memory_errors(f"diagnose {name} with these settings", f"try a smaller {diagnosis.large}"):
         if not diagnosis.trains:
             config.check_names(diagnosis.config, others)
             return _told(name, diagnosis.find(settings, None, progress), {})

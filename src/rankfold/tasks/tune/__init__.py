@@ -14,12 +14,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
-from rankfold.storage.folder import held
 from rankfold.tasks.fit import patient_interrupt
 from rankfold.tasks.tune import records
 from rankfold.tasks.tune.plan import Search, Trial, Tuning, best_of, make_plan
@@ -65,7 +64,7 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> Tuned:
     how = config.build(Tuning, {"out": out, **options})
     library()
     search = make_plan(method, as_data(data), how)
-    with held(make_folder(search.folder)):
+    with storage.locked(make_folder(search.folder)):
         trials = _searched(search)
         best = best_of(trials)
         if best is None:

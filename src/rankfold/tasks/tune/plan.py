@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from rankfold import config
 from rankfold.errors import UserError
-from rankfold.methods.spaces import PAPER, SPACES, Choices, Space, count_points
+from rankfold.methods import METHODS
 from rankfold.tasks.fit import Job, find_method, plan
-from rankfold.types import Dataset, Graded, Progress, silent
+from rankfold.types import Choices, Dataset, Graded, Progress, Space, silent
+from rankfold.types.spaces import count_points
 
 USUAL_TRIALS = 20  # where neither trials nor a budget are given
 
@@ -149,16 +150,19 @@ def make_plan(method: str, data: Dataset, how: Tuning) -> Search:
 
 def _space(job: Job, how: Tuning) -> Space:
     """The space by its name; one's own must fit the method."""
-    if how.space == "paper" and job.name not in PAPER:
-        raise UserError(
-            f"no paper states a grid for {job.name}", hint=f"there is one for {', '.join(PAPER)}"
-        )
     if not isinstance(how.space, str):
         config.check_names(job.method.config, how.space)
         return how.space
     if how.space not in ("usual", "paper"):
         raise UserError(f"there is no space {how.space!r}", hint="it is usual or paper")
-    return PAPER[job.name] if how.space == "paper" else SPACES.get(job.name, {})
+    if how.space == "usual":
+        return job.method.space
+    if job.method.paper_space is None:
+        known = [name for name, method in METHODS.items() if method.paper_space is not None]
+        raise UserError(
+            f"no paper states a grid for {job.name}", hint=f"there is one for {', '.join(known)}"
+        )
+    return job.method.paper_space
 
 
 def points(job: Job, space: Space, seed: int) -> list[dict[str, Any]]:

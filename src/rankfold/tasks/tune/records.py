@@ -7,9 +7,9 @@ import io
 import json
 from dataclasses import fields, replace
 
+from rankfold import storage
 from rankfold.models.grader import Grader, load
 from rankfold.models.ranker import Ranker
-from rankfold.storage.folder import put
 from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Search, Trial, best_of
 from rankfold.tasks.update import exists
@@ -41,10 +41,10 @@ def write(search: Search, trials: list[Trial]) -> None:
     for trial in trials:
         row = {name: getattr(trial, name) for name in columns}
         writer.writerow({**row, **trial.settings})
-    put(search.folder / TRIALS, table.getvalue())
+    storage.write_text(search.folder / TRIALS, table.getvalue())
     best = best_of(trials)
     if best is not None:
-        put(search.folder / BEST, _to_toml(search, best, len(trials)))
+        storage.write_text(search.folder / BEST, _to_toml(search, best, len(trials)))
 
 
 def _to_toml(search: Search, best: Trial, n_trials: int) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from rankfold.errors import UserError
-from rankfold.methods.spaces import Choices, Range
 from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
@@ -18,7 +17,7 @@ from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Search, Trial, best_of, seed_of
 from rankfold.tasks.tune.records import save
 from rankfold.training.history import History
-from rankfold.types import Step
+from rankfold.types import Choices, Range, Step
 
 if TYPE_CHECKING:
     import optuna

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import standing
+from rankfold.distributed.collectives import row_offset
 from rankfold.encoders.bags import thin
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.training.batches import QueryBatches, Rows
@@ -51,7 +51,7 @@ def thinned_documents(
 
     All processes know the length of each document, to draw for the whole batch.
     """
-    lengths = corpus.comm.gather(corpus.documents.counts()[batches.asking].int())
+    lengths = corpus.comm.gather(corpus.documents.counts()[batches.active].int())
 
     def thinned(batch: Rows, rng: torch.Generator) -> Texts:
         own = None
@@ -134,7 +134,7 @@ class QueryBlock(NamedTuple):
 
 def first_of_all(queries: Tensor, count: int, comm: Comm) -> Tensor:
     """The own queries that are among the first ``count`` of all processes."""
-    before, _ = standing(len(queries), comm)
+    before, _ = row_offset(len(queries), comm)
     return queries[: max(0, count - before)]
 
 
@@ -144,7 +144,7 @@ def query_blocks(
     """The queries of all processes in blocks of ``size``, from the own ones."""
     before, n_own = 0, len(vectors)
     if corpus.shards is not None:
-        before, _ = standing(n_own, corpus.comm)
+        before, _ = row_offset(n_own, corpus.comm)
         vectors, hidden = corpus.comm.gather(vectors), corpus.shards.seen(hidden)
     for start in range(0, len(vectors), size):
         stop = min(start + size, len(vectors))

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
@@ -39,9 +40,8 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.objectives.quadratic import sum_over_ranks
 from rankfold.training.loop import Task, Training, seed_of, train
-from rankfold.types import Dataset, Method, Model, Run, Step
+from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
 
 def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[Step]:
@@ -252,7 +252,29 @@ class PaperConfig(SiameseConfig):
     popularity_weight: float | None = 0.0
 
 
-def method(name: str, config: type[SiameseConfig], summary: str) -> Method:
+SPACE: Space = {
+    "temperature": Range(0.03, 0.15, log=True),
+    "thinning": Range(0.0, 0.4),
+    "joint_epochs": Range(2, 8, whole=True),
+}
+MODULES_SPACE: Space = {
+    "lr": Range(0.001, 0.03, log=True),
+    "classifier_lr": Range(5e-5, 5e-3, log=True),
+}
+
+
+def describe_mix(model: Model) -> str | None:
+    """The mix that was selected on validation, in words."""
+    mixes = model.notes.get("mixes")
+    if not mixes:
+        return None
+    best = max(mixes, key=lambda mix: float(mix["score"]))
+    mix = ", ".join(f"{name} {value:g}" for name, value in best.items() if name != "score")
+    score = f"validation {model.notes['metric']} {best['score']:.4f}"
+    return f"chosen from {len(mixes)} mixes, {score}: {mix}"
+
+
+def method(name: str, config: type[SiameseConfig], summary: str, space: Space = SPACE) -> Method:
     def begin(data: Dataset, settings: SiameseConfig, run: Run) -> Iterator[Step]:
         return fit(name, data, settings, run)
 
@@ -265,6 +287,8 @@ def method(name: str, config: type[SiameseConfig], summary: str) -> Method:
         paper="siamesexml",
         self_tuning=True,
         distributed=True,
+        space=space,
+        describe=describe_mix,
     )
 
 
@@ -273,7 +297,10 @@ SIAMESE = {
         "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
     ),
     "siamesexml-paper": method(
-        "siamesexml-paper", PaperConfig, "the same by the paper's modules and losses"
+        "siamesexml-paper",
+        PaperConfig,
+        "the same by the paper's modules and losses",
+        MODULES_SPACE,
     ),
     "siamesexml-3": method("siamesexml-3", EnsembleConfig, "three of them, their scores averaged"),
 }

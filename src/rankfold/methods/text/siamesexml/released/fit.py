@@ -28,6 +28,8 @@ from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import (
+    MODULES_SPACE,
+    describe_mix,
     last_step,
     notes_of,
     start_tokens,
@@ -147,4 +149,6 @@ METHOD = Method(
     search_texts=search_texts,
     paper="siamesexml",
     self_tuning=True,
+    space=MODULES_SPACE,
+    describe=describe_mix,
 )

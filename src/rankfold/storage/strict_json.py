@@ -1,4 +1,4 @@
-"""JSON as every program can read it: what is no number there is null."""
+"""JSON that every program can read: NaN and infinity become null."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def as_json(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """The text of a document, with a line end.
+def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """The text of a document, with a final newline.
 
-    JSON has no NaN and no infinity. Python would write them all the same, and readers that are
-    strict, like ``jq`` and browsers, would refuse all of it.
+    JSON has no NaN and no infinity. Python's own writer writes them anyway, and strict readers such
+    as ``jq`` and browsers then refuse the whole document.
     """
     plain = _finite(document)
     return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"

@@ -12,7 +12,7 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
-from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, Search
+from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
 from rankfold.training import checkpoint
 from rankfold.training.history import History, validated
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
@@ -90,7 +90,7 @@ def test_the_line_of_exponents_is_climbed_from_its_middle(
     data: Dataset, scores: tuple[float, ...], order: list[int]
 ) -> None:
     run = Run(torch.Generator(), torch.device("cpu"), SingleProcess())
-    search = Search(data.split("train"), Config(), run)
+    search = PathSearch(data.split("train"), Config(), run)
     search.exponents = list(EXPONENTS)
     assert len(search.exponents) == len(scores)
     while (place := search.next_place()) is not None:

@@ -5,26 +5,26 @@ import math
 
 import pytest
 
-from rankfold.storage.json_text import as_json
+from rankfold import storage
 
 
-def strictly(text: str) -> object:
+def parse_strictly(text: str) -> object:
     def refuse(word: str) -> None:
         raise ValueError(word)
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_what_is_no_number_is_null() -> None:
+def test_nan_and_infinity_become_null() -> None:
     document = {"a": math.nan, "b": [1.5, (-math.inf, 2)], "c": {"d": math.inf, "e": "NaN"}}
-    found = strictly(as_json(document))
-    assert found == {"a": None, "b": [1.5, [None, 2]], "c": {"d": None, "e": "NaN"}}
+    parsed = parse_strictly(storage.to_json(document))
+    assert parsed == {"a": None, "b": [1.5, [None, 2]], "c": {"d": None, "e": "NaN"}}
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_all_else_stays_as_it_is(indent: int | None) -> None:
+def test_other_values_are_unchanged(indent: int | None) -> None:
     document = {"é": [True, None, 1, 0.1, 1e300, ""], "x": {}}
-    text = as_json(document, indent=indent)
-    assert strictly(text) == document
+    text = storage.to_json(document, indent=indent)
+    assert parse_strictly(text) == document
     assert "é" in text
     assert text.endswith("}\n")

@@ -1,4 +1,4 @@
-"""RG2 on any encoder by Newton's method: few steps, each with all pairs in view; [rg2]."""
+"""RG2 on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from time import perf_counter
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from rankfold.config import Settings, setting
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Towers
-from rankfold.errors import UserError
-from rankfold.methods.gradient.model import Kind, encode_candidates, make_encoder, model_of
+from rankfold.methods.gradient.model import EncoderKind, encode_candidates, make_encoder, model_of
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers.newton_cg import (
     Iterate,
@@ -24,30 +24,31 @@ from rankfold.solvers.newton_cg import (
     newton_cg,
     unflatten,
 )
-from rankfold.types import Dataset, Interactions, Method, Run, Step
+from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 
 STATE = ("params", "gradient", "direction", "loss", "damping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What is minimised, and how long."""
+class Config(Settings):
+    """Settings of ``rg2-newton``."""
 
-    width: int = 64
-    encoder: Kind = "tables"  # towers: with side features, if there are any
-    reg: float = 0.3  # over the number of rows; of all parameters alike
-    steps: int = 30  # at most; validation stops earlier
-    products: int = 50  # with the curvature in a step, at most
+    width: int = setting(64, at_least=1, help="length of the vectors")
+    encoder: EncoderKind = setting(
+        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
+    )
+    reg: float = setting(
+        0.3, at_least=0, help="regularisation of all parameters, divided by the number of rows"
+    )
+    steps: int = setting(
+        30, at_least=1, help="largest number of Newton steps; validation stops earlier"
+    )
+    products: int = setting(
+        50, at_least=1, help="largest number of products with the curvature in a step"
+    )
 
-    def __post_init__(self) -> None:
-        for name in ("width", "steps", "products"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
-        if not 0 <= self.reg < float("inf"):
-            raise UserError(f"reg is {self.reg}", hint="it is 0 or more")
 
-
-class Everybody(nn.Module):
+class AllVectors(nn.Module):
     """An encoder as a function of its parameters: the vectors of all rows."""
 
     def __init__(self, encoder: Tables | Towers) -> None:
@@ -59,13 +60,13 @@ class Everybody(nn.Module):
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """A step per Newton step; a last one that moves nothing where the minimum is reached.
+    """A step per Newton step. At the minimum, a last step that moves nothing.
 
-    Tables take the Hessian, which gets them to the minimum sooner; networks take its part that is
-    never negative, Gauss-Newton's.
+    Tables use the Hessian, which reaches the minimum sooner. Networks use its positive
+    semi-definite part (Gauss-Newton).
     """
     rows = training_rows(data, "none", run.device)
-    module = Everybody(make_encoder(data, rows, config.encoder, config.width, run))
+    module = AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
     state, number, loss = None, 0, 0.0
     if run.resume is not None:
         state = {name: run.resume[name].to(run.device) for name in STATE}
@@ -87,13 +88,13 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 
 def descent(
-    module: Everybody, rows: Interactions, config: Config, steps: int, state: State | None
+    module: AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
 ) -> Iterator[Iterate]:
-    """Newton steps from where the module stands."""
+    """Newton steps from the module's current parameters."""
 
     def encode(values: Params) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = functional_call(module, values, ())
-        return found
+        vectors: tuple[Tensor, Tensor] = functional_call(module, values, ())
+        return vectors
 
     return newton_cg(
         encode,
@@ -114,4 +115,5 @@ METHOD = Method(
     fit=fit,
     encode_candidates=encode_candidates,
     paper="rg2",
+    space={"reg": Range(0.003, 10.0, log=True)},
 )

@@ -1,6 +1,5 @@
-"""What uib and sml minimise, by hand, and what sml leaves for the search."""
+"""The loss of sml by hand, and the vectors that it exports."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,7 @@ import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.methods.gradient import margins
-from rankfold.methods.gradient.margins import Balls, SmlConfig, UibConfig, as_products, within
-from rankfold.training import loop
+from rankfold.methods.gradient.sml import SmlConfig, UnitBall, as_products, within
 from rankfold.types import Batch, Columns, Features, Pool, Run
 
 BATCH = Batch(torch.tensor([0, 3, 3]), torch.tensor([1, 1, 5]))
@@ -26,9 +23,9 @@ def run() -> Run:
     return Run(rng=rng, device=torch.device("cpu"), comm=SingleProcess())
 
 
-def balls() -> Balls:
+def unit_ball() -> UnitBall:
     data = split_groups()
-    made = Balls(data, data.split("train"), SmlConfig(width=3), run())
+    made = UnitBall(data, data.split("train"), SmlConfig(width=3), run())
     with torch.no_grad():
         for parameter in made.parameters():
             draws = torch.Generator().manual_seed(parameter.numel())
@@ -37,7 +34,7 @@ def balls() -> Balls:
 
 
 def test_sml_is_its_written_formula() -> None:
-    made = balls()
+    made = unit_ball()
     config = SmlConfig(width=3, candidate_weight=0.3, margin_weight=0.2)
     tables = made.encoder.encoder
     p, q = (within(t.weight).detach() for t in (tables.queries, tables.candidates))
@@ -69,39 +66,6 @@ def test_products_order_candidates_as_distances_do() -> None:
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_uib_is_its_written_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first loss of a fit, whose boundaries are 0 then, and what moves them."""
-    seen = []
-
-    def spy(task: loop.Task, *_rest: object) -> list[object]:
-        seen.append(task)
-        return []
-
-    monkeypatch.setattr(margins, "train", spy)
-    data = split_groups()
-    margins.fit_uib(data, UibConfig(width=3, negatives=4, mask="none"), run())
-    (task,) = seen
-    boundary = task.module.boundary
-    with torch.no_grad():
-        boundary.weight.copy_(torch.randn(boundary.weight.shape) * 0.1)
-    values = task.losses(BATCH, torch.Generator().manual_seed(5))
-    draws = torch.Generator().manual_seed(5)
-    ids = torch.randint(len(data.candidates), (3, 4), generator=draws)
-    tables = task.module.encoder.encoder
-    scores = (tables.queries.weight @ tables.candidates.weight.T - boundary.weight).detach()
-
-    def phi(z: float) -> float:
-        return math.log1p(math.exp(z))
-
-    expected = [
-        phi(-float(scores[x, y])) + sum(phi(float(scores[x, j])) for j in ids[row]) / 4
-        for row, (x, y) in enumerate(zip(*(t.tolist() for t in BATCH[:2]), strict=True))
-    ]
-    assert values.tolist() == pytest.approx(expected, abs=1e-5)
-    values.sum().backward()
-    assert boundary.weight.grad.abs().sum() > 0
-
-
 def test_sml_ranks_new_candidates_by_their_features() -> None:
     data = split_groups()
     group = torch.tensor([int(key) % 6 for key in data.candidates.keys.to_list()])
@@ -118,6 +82,6 @@ def test_sml_ranks_new_candidates_by_their_features() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"similarity": "cosine"}, {"temperature": 0.5}])
-def test_distances_know_no_cosines(settings: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="sml measures distances"):
+def test_cosines_and_temperatures_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="sml ranks by distance"):
         rf.fit("sml", ([1, 2], [3, 4]), **settings)

@@ -1,4 +1,4 @@
-"""Methods that learn where a query's good candidates end: a boundary, or margins."""
+"""SML: metric learning with a learnt margin per query and per candidate; [li2020]."""
 
 from __future__ import annotations
 
@@ -8,92 +8,65 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from rankfold.config import check, setting
 from rankfold.errors import UserError
+from rankfold.methods.gradient.comparison import (
+    PAPER_SPACE,
+    Pools,
+    UniformConfig,
+    against,
+    encode,
+    sampler_setting,
+    usable,
+)
 from rankfold.methods.gradient.model import (
-    encode_candidates,
     model_of,
-    shard_of,
     sides_of,
     tower_vectors,
     trained_encoder,
     vectors,
 )
-from rankfold.methods.gradient.sampled import (
-    Pools,
-    UniformConfig,
-    against,
-    encode,
-    score_pool,
-    setting,
-    usable,
-)
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
-from rankfold.training.loop import Task, Training, train
+from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import Batch, Dataset, Features, Interactions, Method, Model, Pool, Run, Step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UibConfig(UniformConfig):
-    """A boundary per query."""
+from rankfold.types import (
+    Batch,
+    Dataset,
+    Features,
+    Interactions,
+    Method,
+    Model,
+    Pool,
+    Range,
+    Run,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmlConfig(UniformConfig):
-    """Distances, with margins per query and per candidate."""
+    """Settings of ``sml``."""
 
     lr: float = 0.003
     weight_decay: float = 0.0
-    candidate_weight: float = 0.1  # w1, of the margin around the chosen candidate
-    margin_weight: float = 0.1  # w2, how much margins are to be large
+    candidate_weight: float = setting(
+        0.1, at_least=0, help="weight of the margin around the chosen candidate (w1)"
+    )
+    margin_weight: float = setting(0.1, at_least=0, help="reward for large margins (w2)")
 
     def __post_init__(self) -> None:
-        Training.__post_init__(self)
+        check(self)
         if self.similarity != "dot" or self.temperature != 1:
             raise UserError(
-                f"sml measures distances: similarity is {self.similarity}, temperature "
-                f"{self.temperature:g}",
+                f"sml ranks by distance: `similarity` must be dot and `temperature` 1, got "
+                f"{self.similarity} and {self.temperature:g}",
                 hint="leave both out",
             )
 
 
-def fit_uib(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
-    """Choices above the query's own boundary, others below it; [zhuo2022].
-
-    loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x), phi = softplus
-    """
-    rows = training_rows(data, config.weights, run.device)
-    module = nn.Module()
-    module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
-    module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
-    nn.init.zeros_(boundary.weight)
-    sides = sides_of(encoder)
-    sampler = SAMPLERS["uniform"](setting(rows, config, run.comm))
-    pools = Pools(sampler, shard_of(encoder))
-
-    def losses(batch: Batch, rng: torch.Generator) -> Tensor:
-        pool = pools.propose(batch, rng)
-        queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
-        chosen, others = encode(encoder, batch, pool)
-        positive = (queries * chosen).sum(dim=1).float()
-        scores = score_pool(queries, others).float()
-        valid = usable(config.mask, batch, pool, rows)
-        return against("uib", positive - edge[:, 0], scores - edge, valid)
-
-    task = Task(
-        module=module,
-        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
-        losses=losses,
-        export=lambda: model_of("uib", config, encoder, data, rows),
-        sides=Sides((*sides.divided, boundary), sides.per_candidate),
-        met=pools.met,
-    )
-    return train(task, config, run)
-
-
-class Balls(nn.Module):
+class UnitBall(nn.Module):
     """Vectors within the unit ball, and a margin for each, between 0 and 1."""
 
     def __init__(self, data: Dataset, rows: Interactions, config: SmlConfig, run: Run) -> None:
@@ -106,8 +79,8 @@ class Balls(nn.Module):
 
     @property
     def sides(self) -> Sides:
-        divided, whole = sides_of(self.encoder)
-        return Sides((*divided, self.query_margins), (*whole, self.candidate_margins))
+        divided, per_candidate = sides_of(self.encoder)
+        return Sides((*divided, self.query_margins), (*per_candidate, self.candidate_margins))
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
         return within(self.encoder.of_queries(rows))
@@ -124,10 +97,11 @@ class Balls(nn.Module):
     def losses(self, batch: Batch, pool: Pool, valid: Tensor | None, config: SmlConfig) -> Tensor:
         """[d(x,y) - d(x,j) + m_x]_+ + w1 [d(x,y) - d(y,j) + n_y]_+ - w2 (m_x + n_y); [B].
 
-        Means over the negatives j; d is the squared distance. The last term is of the pair, so that
-        in the mean over pairs a row's margin counts as often as the row: in the paper, once. The
-        hinge loss has a margin of one: with -d for scores and the positive's better by 1 - m, it is
-        the first term.
+        Means over the negatives j; d is the squared distance. The hinge loss has a margin of one:
+        with scores -d, and 1 - m added to the positive's, it is the first term.
+
+        Departs from the paper: the last term belongs to the pair, so the margin of a row counts
+        once per pair of the row, not once.
         """
         p, (m, n) = self.of_queries(batch.queries), self.margins(batch)
         q, others = encode(self, batch, pool)
@@ -139,7 +113,7 @@ class Balls(nn.Module):
 
 
 def within(vectors: Tensor) -> Tensor:
-    """Those outside the unit ball, onto its surface."""
+    """The vectors; those outside the unit ball are moved onto its surface."""
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / lengths.clamp(min=1)
 
@@ -149,37 +123,37 @@ def squares(vectors: Tensor) -> Tensor:
     return (vectors**2).sum(dim=-1)
 
 
-def fit_sml(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
-    """Metric learning with margins that are learnt; [li2020].
+def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
+    """Train vectors and margins together; [li2020].
 
-    Departs from the paper: vectors are clipped when they are used rather than after each step,
-    margins are sigmoids rather than clipped.
+    Departs from the paper: vectors are clipped when they are used, not after each step. Margins are
+    sigmoids, not clipped.
     """
     rows = training_rows(data, config.weights, run.device)
-    balls = Balls(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](setting(rows, config, run.comm))
+    ball = UnitBall(data, rows, config, run)
+    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
     pools = Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
         valid = usable(config.mask, batch, pool, rows)
-        return balls.losses(batch, pool, valid, config)
+        return ball.losses(batch, pool, valid, config)
 
     task = Task(
-        module=balls,
+        module=ball,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
-        export=lambda: exported(config, balls, data, rows),
-        sides=balls.sides,
+        export=lambda: exported(config, ball, data, rows),
+        sides=ball.sides,
         met=pools.met,
     )
     return train(task, config, run)
 
 
-def exported(config: SmlConfig, balls: Balls, data: Dataset, rows: Interactions) -> Model:
-    """The vectors in the ball, as inner products see them."""
-    found = model_of("sml", config, balls.encoder, data, rows)
-    return replace(found, tensors={**found.tensors, **as_products(**vectors(balls, rows))})
+def exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
+    """The model whose inner products order candidates as distances in the ball do."""
+    model = model_of("sml", config, ball.encoder, data, rows)
+    return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
 
 
 def encode_new(model: Model, features: Features) -> Tensor:
@@ -197,21 +171,19 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     }
 
 
-UIB = Method(
-    "each choice above the query's own boundary, random candidates below it",
-    UibConfig,
-    "interactions",
-    fit_uib,
-    encode_candidates=encode_candidates,
-    paper="zhuo2022",
-    distributed=True,
-)
-SML = Method(
+METHOD = Method(
     "near what was chosen, far from random candidates, by margins that are learnt",
     SmlConfig,
     "interactions",
-    fit_sml,
+    fit,
     encode_candidates=encode_new,
     paper="li2020",
     distributed=True,
+    space={
+        "lr": Range(0.0003, 0.03, log=True),
+        "negatives": Range(3, 50, log=True, whole=True),
+        "candidate_weight": Range(0.01, 1.0, log=True),
+        "margin_weight": Range(0.01, 1.0, log=True),
+    },
+    paper_space=PAPER_SPACE,
 )

@@ -1,0 +1,61 @@
+"""PureSVD: the best approximation of the pairs themselves; [cremonesi2010]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rankfold.config import Settings, setting
+from rankfold.methods.closed_form.one_decomposition import solve
+from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
+from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.objectives.implicit import puresvd
+from rankfold.objectives.rg import row_sizes
+from rankfold.solvers.shards import Shards
+from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PureSvdConfig(Settings):
+    """Settings of ``puresvd``."""
+
+    width: int = setting(64, at_least=1, help="length of the vectors")
+    tolerance: float = setting(
+        0.01, above=0, below=1, help="residual at which the decomposition ends"
+    )
+    weights: Literal["none", "grade"] = setting(
+        "none", help="grade: the grade of a pair is its value in the matrix"
+    )
+
+
+def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
+    """The truncated singular value decomposition of the pairs."""
+    objective = puresvd(training_rows(data, config.weights, run.device), run.comm)
+    yield from solve("puresvd", objective, 0.0, _fold, config, run)
+
+
+def fold_in(model: Model, rows: Interactions) -> Tensor:
+    """Vectors of new queries from their candidates, in closed form; [B, D]."""
+    rows = weighed(rows.to(model.tensors["candidates"].device), model.config["weights"])
+    return _fold(from_tensors(model.tensors), rows)
+
+
+METHOD = Method(
+    summary="the truncated singular value decomposition of the pairs",
+    config=PureSvdConfig,
+    data_kind="interactions",
+    fit=fit,
+    fold_in=fold_in,
+    paper="cremonesi2010",
+    distributed=True,
+    per_candidate=PER_CANDIDATE,
+)
+
+
+def _fold(solution: Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
+    sizes = row_sizes(rows)
+    return fold(solution, rows, torch.ones_like(sizes), torch.zeros_like(sizes), shards)

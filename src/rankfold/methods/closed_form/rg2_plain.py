@@ -1,0 +1,83 @@
+"""RG2 exactly as the paper states it, by one decomposition or by alternating least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from rankfold.config import setting
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.methods.als.alternating import (
+    RG_GRID,
+    AlsConfig,
+    LeastSquares,
+    alternate,
+    exact,
+    folded,
+)
+from rankfold.methods.closed_form.one_decomposition import solve
+from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
+from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.objectives.rg import rg2, row_sizes, target_line
+from rankfold.solvers.shards import Shards
+from rankfold.types import Comm, Dataset, Interactions, Method, Model, Range, Run, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainConfig(AlsConfig):
+    """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
+
+    reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
+    solver: Literal["spectral", "als"] = setting(
+        "spectral", help="one decomposition, or alternating least squares"
+    )
+    tolerance: float = setting(
+        0.01, above=0, below=1, help="residual at which the decomposition ends"
+    )
+
+
+def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
+    """The minimiser of RG2."""
+    if config.solver == "als":
+        yield from alternate("rg2-plain", problem, data, config, run)
+        return
+    rows = training_rows(data, config.weights, run.device)
+    objective = rg2(rows, config.reg, comm=run.comm)
+    total = sum_over_ranks(objective.query_weight.sum(), run.comm)
+    total *= float(objective.candidate_weight.sum())
+    yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
+
+
+def problem(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> LeastSquares:
+    return exact(rg2(rows, config.reg, comm=comm))
+
+
+def fold_in(model: Model, rows: Interactions) -> Tensor:
+    """Vectors of new queries from their candidates, in closed form; [B, D]."""
+    candidates = model.tensors["candidates"]
+    rows = weighed(rows.to(candidates.device), model.config["weights"])
+    if "fold_scale" in model.tensors:
+        return _fold(from_tensors(model.tensors), rows)
+    return folded(problem, PlainConfig(**model.config), candidates, rows)
+
+
+METHOD = Method(
+    summary="softmax ranking loss to second order, as in the paper: its global optimum",
+    config=PlainConfig,
+    data_kind="interactions",
+    fit=fit,
+    fold_in=fold_in,
+    paper="rg2",
+    distributed=True,
+    space={"reg": Range(0.01, 3.0, log=True)},
+    paper_space={"reg": RG_GRID},
+    per_candidate=PER_CANDIDATE,
+)
+
+
+def _fold(solution: Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
+    slope, power = target_line(row_sizes(rows), rows.n_candidates, -0.5)
+    return fold(solution, rows, slope, -power, shards)

@@ -1,0 +1,266 @@
+"""Compare a chosen candidate with sampled ones, by gradient descent: what such methods share.
+
+They differ in three parts: the sampler, the correction of its scores, and the loss. A method is a
+named combination; ``sampled`` takes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.config import setting
+from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.encoders.biased import Biased
+from rankfold.encoders.scaled import Scaled
+from rankfold.encoders.sharded_table import TableShard
+from rankfold.errors import UserError
+from rankfold.kernels.single_positive import SINGLE_POSITIVE
+from rankfold.losses import LOSSES
+from rankfold.methods.gradient.model import (
+    EncoderConfig,
+    encode_candidates,
+    model_of,
+    shard_of,
+    sides_of,
+    trained_encoder,
+)
+from rankfold.methods.pair_weights import drawn_counts, training_rows
+from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
+from rankfold.samplers.known_positives import hits, own
+from rankfold.training.batches import PairBatches
+from rankfold.training.loop import Task, train
+from rankfold.types import (
+    Batch,
+    Choices,
+    Comm,
+    Dataset,
+    Encoder,
+    Interactions,
+    Method,
+    Pool,
+    Range,
+    Run,
+    Sampler,
+    Space,
+    Step,
+)
+
+Mask = Literal["none", "own", "all"]
+SPACE: Space = {
+    "lr": Range(0.001, 0.1, log=True),
+    "weight_decay": Range(1e-7, 1e-3, log=True),
+}
+PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
+    "lr": Choices((0.1, 0.01, 0.001)),
+    "weight_decay": Choices((0.0, 1e-6, 1e-5, 1e-4)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonConfig(EncoderConfig):
+    """Settings of every method that compares a chosen candidate with sampled ones."""
+
+    mask: Mask = setting(
+        "own", help="negatives to leave out: the pair's own candidate, or all the query chose"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformConfig(ComparisonConfig):
+    """Settings of the methods with uniform negatives."""
+
+    negatives: int = setting(10, at_least=1, help="random candidates to compare a pair with")
+    weight_decay: float = 1e-6
+
+
+class Combination(NamedTuple):
+    """The parts that make a method."""
+
+    sampler: str
+    loss: str
+    proposed: str = "none"  # the correction of a pool that is not resampled
+    bias: bool = False  # whether candidates have one: where scores are odds, not only ranks
+
+
+class Pools:
+    """The pools of a sampler for the rows of this process, and the candidates of all processes."""
+
+    def __init__(self, sampler: Sampler, shard: TableShard | None = None) -> None:
+        self.sampler, self.shard = sampler, shard
+        self.last: Tensor | None = None  # candidates of the last batch
+
+    def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
+        """The pool of the batch. Where it has a row per query: of this process's rows."""
+        pool = self.sampler.propose(batch, rng)
+        if batch.own is None:
+            return pool
+        others = [] if pool.holds_batch else [batch.candidates]
+        self.last = torch.cat([*others, pool.ids.flatten()]).unique()
+        if self.shard is not None:
+            self.shard.met = self.last
+        return pool.cut(batch.own)
+
+    def met(self) -> Tensor | None:
+        """The candidates of the last batch, ascending; [n], None where all rows are here."""
+        return self.last
+
+
+class Comparison:
+    """The losses of a batch, by the parts of a method."""
+
+    def __init__(self, encoder: Encoder, sampler: Sampler, parts: Combination, config: Any) -> None:
+        self.encoder, self.sampler, self.parts = encoder, sampler, parts
+        self.pools = Pools(sampler, shard_of(encoder))
+        self.mask: Mask = config.mask
+        self.correction: str | None = getattr(config, "correction", None)
+
+    def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
+        """The loss of each pair against its pool; [B]."""
+        pool = self.pools.propose(batch, rng)
+        queries = self.encoder.of_queries(batch.queries)
+        chosen, others = encode(self.encoder, batch, pool)
+        positive = (queries * chosen).sum(dim=1).float()
+        scores = score_pool(queries, others).float()  # corrections and losses need the precision
+        valid = usable(self.mask, batch, pool, pairs)
+        drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
+        self.sampler.observe(batch, pool, drawn)
+        if drawn is None:
+            positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
+            return against(self.parts.loss, positive, scores, valid)
+        self.check_repeats()
+        assert self.correction is not None
+        total = torch.zeros_like(positive)
+        parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
+        for group, part in zip(drawn.groups, parts, strict=True):
+            corrected = RESAMPLED[self.correction](part, group.weights, drawn.draws)
+            value = against(self.parts.loss, positive, corrected, group.times)
+            if self.correction == "sir":  # report the loss, follow the expected loss
+                line = against("expected", positive, corrected, group.times)
+                value = line + (value - line).detach()
+            total = total + group.share * value
+        return total
+
+    def check_repeats(self) -> None:
+        """A UserError if the loss cannot count a negative several times, as resamplers need."""
+        sampler, loss = self.parts.sampler, self.parts.loss
+        if loss not in SINGLE_POSITIVE:
+            raise UserError(
+                f"sampler {sampler} repeats negatives, which loss {loss} does not support",
+                hint=f"use another sampler, or one of {', '.join(sorted(SINGLE_POSITIVE))}",
+            )
+
+
+def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Vectors of the chosen candidates [B, D] and of the pool, [C, D] or [B, C, D].
+
+    Each candidate is encoded once.
+    """
+    size = len(batch.queries)
+    if pool.holds_batch:
+        vectors = encoder.of_candidates(pool.ids)
+        return vectors[:size] if batch.own is None else vectors[batch.own.places], vectors
+    if pool.ids.dim() == 1:
+        vectors = encoder.of_candidates(torch.cat([batch.chosen, pool.ids]))
+        return vectors[:size], vectors[size:]
+    vectors = encoder.of_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
+    return vectors[:, 0], vectors[:, 1:]
+
+
+def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
+    """Inner products of queries [B, D] with the vectors of a pool, [C, D] or [B, C, D]; [B, C]."""
+    if candidates.dim() == 2:
+        return queries @ candidates.T
+    return torch.bmm(candidates, queries[:, :, None])[:, :, 0]
+
+
+def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor | None:
+    """The candidates of the pool that a query may be compared with; [B, C], None: all."""
+    if mask == "own":
+        return ~own(batch, pool.ids)
+    if mask == "all":
+        return ~hits(pairs, batch.queries, pool.ids)
+    return None
+
+
+def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -> Tensor:
+    """The loss of one positive [B] among others [B, C].
+
+    ``times`` [B, C] says how often each of the others counts; None: once.
+    """
+    if times is None:
+        times = torch.ones_like(scores, dtype=torch.bool)
+    if loss in SINGLE_POSITIVE:
+        return SINGLE_POSITIVE[loss](positive, scores, times)
+    pool = torch.cat([positive[:, None], scores], dim=1)
+    grades = torch.zeros_like(pool)
+    grades[:, 0] = 1
+    valid = torch.cat([torch.ones_like(times[:, :1]), times], dim=1) > 0
+    return LOSSES[loss](pool, grades, valid)
+
+
+def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    """Train the encoder on the pairs."""
+    rows = training_rows(data, config.weights, run.device)
+    encoder: Scaled | Biased = trained_encoder(data, rows, config, run, candidates="divisible")
+    if parts.bias:
+        encoder = Biased(encoder, odds(rows, config.negatives, run.comm)).to(run.device)
+    sampler = SAMPLERS[parts.sampler](sampler_setting(rows, config, run.comm))
+    comparison = Comparison(encoder, sampler, parts, config)
+    task = Task(
+        module=encoder,
+        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
+        losses=lambda batch, rng: comparison.losses(batch, rng, rows),
+        export=lambda: model_of(name, config, encoder, data, rows),
+        memory=sampler,
+        sides=sides_of(encoder),
+        met=comparison.pools.met,
+    )
+    return train(task, config, run)
+
+
+def sampler_setting(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> Setting:
+    """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
+    names = ("negatives", "popularity", "cache_share", "draw")
+    given = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
+    return Setting(drawn_counts(rows, comm), batch_size, **given, comm=comm)
+
+
+def odds(rows: Interactions, negatives: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
+    """log(times a candidate is a positive / times it is a negative), on average; [N]."""
+    counts = drawn_counts(rows, comm).clamp(min=0.5)
+    n_pairs = max(1, int(sum_over_ranks(rows.n_pairs, comm)))
+    return (counts * (rows.n_candidates / (n_pairs * negatives))).log().float()
+
+
+def method(
+    name: str,
+    combination: Combination | Callable[[Any], Combination],
+    config: type[ComparisonConfig],
+    summary: str,
+    **declared: Any,
+) -> Method:
+    """A method from its parts, or from a function that reads them from the settings.
+
+    ``declared``: further fields of ``Method``.
+    """
+
+    def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
+        parts = combination if isinstance(combination, Combination) else combination(settings)
+        return fit(name, parts, data, settings, run)
+
+    return Method(
+        summary,
+        config,
+        "interactions",
+        start,
+        encode_candidates=encode_candidates,
+        distributed=True,
+        **{"space": SPACE, **declared},
+    )

@@ -1,0 +1,80 @@
+"""UIB: each choice above the query's own boundary, random candidates below it; [zhuo2022]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rankfold.methods.gradient.comparison import (
+    PAPER_SPACE,
+    SPACE,
+    Pools,
+    UniformConfig,
+    against,
+    encode,
+    sampler_setting,
+    score_pool,
+    usable,
+)
+from rankfold.methods.gradient.model import (
+    encode_candidates,
+    model_of,
+    shard_of,
+    sides_of,
+    trained_encoder,
+)
+from rankfold.methods.pair_weights import training_rows
+from rankfold.samplers import SAMPLERS
+from rankfold.training.batches import PairBatches
+from rankfold.training.loop import Task, train
+from rankfold.training.replicas import Sides
+from rankfold.types import Batch, Dataset, Method, Range, Run, Step
+
+
+def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
+    """Learn a boundary b_x per query, with the vectors; [zhuo2022].
+
+    loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x), phi = softplus
+    """
+    rows = training_rows(data, config.weights, run.device)
+    module = nn.Module()
+    module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
+    module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
+    nn.init.zeros_(boundary.weight)
+    sides = sides_of(encoder)
+    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    pools = Pools(sampler, shard_of(encoder))
+
+    def losses(batch: Batch, rng: torch.Generator) -> Tensor:
+        pool = pools.propose(batch, rng)
+        queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
+        chosen, others = encode(encoder, batch, pool)
+        positive = (queries * chosen).sum(dim=1).float()
+        scores = score_pool(queries, others).float()
+        valid = usable(config.mask, batch, pool, rows)
+        return against("uib", positive - edge[:, 0], scores - edge, valid)
+
+    task = Task(
+        module=module,
+        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
+        losses=losses,
+        export=lambda: model_of("uib", config, encoder, data, rows),
+        sides=Sides((*sides.divided, boundary), sides.per_candidate),
+        met=pools.met,
+    )
+    return train(task, config, run)
+
+
+METHOD = Method(
+    "each choice above the query's own boundary, random candidates below it",
+    UniformConfig,
+    "interactions",
+    fit,
+    encode_candidates=encode_candidates,
+    paper="zhuo2022",
+    distributed=True,
+    space={**SPACE, "negatives": Range(3, 50, log=True, whole=True)},
+    paper_space=PAPER_SPACE,
+)

@@ -1,0 +1,125 @@
+"""The manifest of a folder: its text, its checksum and its fields."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rankfold.errors import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NAME = re.compile(r"[a-z][a-z0-9_]*")  # of a file in ``files``
+DATA_FILE = re.compile(rf"{NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json|faiss)")
+MISSING = (FileNotFoundError, NotADirectoryError)
+
+_FIELDS = {"kind": str, "versions": dict, "files": dict}
+_ENTRY_FIELDS = {"file": str, "size": int, "head": str, "sha256": str}
+
+
+def make_manifest(
+    kind: str, meta: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
+) -> bytes:
+    """The text of the manifest of a new folder."""
+    return dump({"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries})
+
+
+def versions() -> dict[str, str]:
+    """The versions of the software that writes a folder."""
+    import numpy as np
+    import torch
+
+    from rankfold import __version__
+
+    return {
+        "rankfold": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def dump(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest's text; its last entry is a checksum of the others."""
+    checksum = hashlib.sha256(json.dumps(manifest, indent=2).encode()).hexdigest()
+    return json.dumps({**manifest, "checksum": checksum}, indent=2).encode() + b"\n"
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the folder ``path``; a UserError unless it is as it was written."""
+    try:
+        with read_errors(path):
+            text = (path / MANIFEST).read_bytes()
+    except MISSING:
+        raise _not_a_folder(path) from None
+    try:
+        manifest: dict[str, Any] = json.loads(text)
+        version = manifest["format"]
+        body = {name: value for name, value in manifest.items() if name != "checksum"}
+        unchanged = text == dump(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, f"{MANIFEST} is not a rankfold manifest") from None
+    if version != FORMAT:
+        raise UserError(
+            f"{path / MANIFEST} must have format {FORMAT}, got {version}",
+            hint="use the version of rankfold that wrote it, or remove the folder and write it "
+            "again",
+        )
+    if not unchanged:
+        raise damaged(path, f"{MANIFEST} does not match its own checksum")
+    _check_fields(path, manifest)
+    return manifest
+
+
+def damaged(path: Path, what: str) -> UserError:
+    """The error for a damaged folder."""
+    return UserError(
+        f"{path} is damaged: {what}",
+        hint="copy it again from its source, or remove it and write it again",
+    )
+
+
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a UserError, except for a missing file."""
+    try:
+        yield
+    except MISSING:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot read {error.filename or path}: {error.strerror or error}",
+            hint="check its permissions and its disk",
+        ) from error
+
+
+def _not_a_folder(path: Path) -> UserError:
+    if not path.exists():
+        what = f"there is no folder {path}"
+    elif not path.is_dir():
+        what = f"{path} is a file, not a rankfold folder"
+    else:
+        what = f"{path} is not a rankfold folder: it has no {MANIFEST}"
+    return UserError(what, hint="`rankfold prepare` writes data, `rankfold fit` writes models")
+
+
+def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
+    """A UserError for a manifest that matches its checksum but was not written by rankfold."""
+    _check_types(path, MANIFEST, manifest, _FIELDS)
+    for name, entry in manifest["files"].items():
+        _check_types(path, f"{MANIFEST}, files, {name}", entry, _ENTRY_FIELDS)
+        if not DATA_FILE.fullmatch(entry["file"]):
+            what = f"{MANIFEST} names {entry['file']!r}, which is not a file of the folder"
+            raise damaged(path, what)
+
+
+def _check_types(path: Path, where: str, value: Any, fields: Mapping[str, type]) -> None:
+    for name, kind in fields.items():
+        if not isinstance(value, dict) or not isinstance(value.get(name), kind):
+            raise damaged(path, f"{where}: {name!r} is missing or not of type {kind.__name__}")

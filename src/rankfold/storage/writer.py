@@ -1,0 +1,164 @@
+"""Writing a folder: data files first, then the manifest, which is replaced atomically."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankfold.errors import UserError
+from rankfold.storage.checksums import HEAD, digest
+from rankfold.storage.content import Content, ForeignFile, ReusedFile
+from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
+from rankfold.storage.manifest import MANIFEST, NAME, damaged, make_manifest
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rankfold.types import Comm
+
+CHUNK = 2**24  # bytes written at a time
+
+
+def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content]) -> None:
+    """Make ``path`` a folder that holds ``files``, or leave it unchanged.
+
+    Args:
+        path: a new folder, or one written by this function, which is replaced.
+        kind: what the folder is, such as ``"model"``; readers check it.
+        meta: plain JSON values, stored in the manifest.
+        files: content by name: tensors (safetensors), a table (Parquet), a text (JSON), a file in
+            another library's format, or a file of an opened folder.
+    """
+    check_writable(path, kind)
+    with write_errors(path), target(path.absolute()) as folder:
+        entries = _write_files(folder, files)
+        _replace(folder / MANIFEST, make_manifest(kind, meta, entries))
+
+
+def write_distributed(
+    path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content], comm: Comm
+) -> None:
+    """``write`` by several processes on one file system; no two ranks write the same name.
+
+    Rank 0 writes the manifest, with its own ``meta``, after all files. It exists on return.
+    """
+    if comm.rank > 0:
+        folder = Path(comm.texts("")[0])
+        comm.texts(json.dumps(_write_files(folder, files)))
+        comm.barrier()
+        return
+    check_writable(path, kind)
+    with write_errors(path), target(path.absolute()) as folder:
+        comm.texts(str(folder))
+        entries = _write_files(folder, files)
+        by_rank = [json.loads(text) for text in comm.texts(json.dumps(entries))]
+        together = {name: entry for one in by_rank for name, entry in one.items()}
+        _replace(folder / MANIFEST, make_manifest(kind, meta, together))
+    comm.barrier()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file outside rankfold's folders, atomically."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text.encode())
+    except OSError as error:
+        with suppress(OSError):
+            path.with_name(f".writing-{path.name}").unlink()
+        raise UserError(
+            f"cannot write {path}: {error.strerror}",
+            hint="choose another place, or free some space",
+        ) from None
+
+
+def _write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, dict[str, Any]]:
+    """Write all files; their manifest entries by name."""
+    return {name: _write_file(folder, name, content) for name, content in files.items()}
+
+
+def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
+    assert NAME.fullmatch(name), name  # otherwise it would never be swept
+    if isinstance(content, ReusedFile):
+        return _reuse(folder, name, content)
+    temporary = folder / f".writing-{name}"
+    if isinstance(content, ForeignFile):
+        suffix, sha256 = content.suffix, _write_foreign(temporary, content)
+    elif isinstance(content, Mapping):
+        from rankfold.storage.tensors import tensor_bytes  # needs torch
+
+        suffix, sha256 = "safetensors", _write_bytes(temporary, tensor_bytes(content))
+    elif isinstance(content, str):
+        suffix, sha256 = "json", _write_bytes(temporary, [content.encode()])
+    else:
+        suffix, sha256 = "parquet", _write_bytes(temporary, _table_bytes(content))
+    entry: dict[str, Any] = {
+        "file": f"{name}-{sha256[:16]}.{suffix}",
+        "size": temporary.stat().st_size,
+        "head": digest(temporary, HEAD),
+        "sha256": sha256,
+    }
+    temporary.replace(folder / entry["file"])
+    return entry
+
+
+def _reuse(folder: Path, name: str, reused: ReusedFile) -> dict[str, Any]:
+    """The entry of a file that is already in ``folder``, or is copied into it."""
+    source = reused.folder / reused.entry["file"]
+    if not source.exists():
+        raise UserError(f"{reused.folder} was replaced since it was opened", hint="open it again")
+    if not (folder.exists() and reused.folder.samefile(folder)):
+        temporary = folder / f".writing-{name}"
+        if _write_bytes(temporary, _pieces(source)) != reused.entry["sha256"]:
+            raise damaged(reused.folder, f"{source.name} does not match its checksum")
+        temporary.replace(folder / source.name)
+    return dict(reused.entry)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def _write_foreign(path: Path, content: ForeignFile) -> str:
+    """Let another library write a file, flush it to disk and return its sha256."""
+    content.write(path)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    return digest(path)
+
+
+def _table_bytes(table: pl.DataFrame) -> Iterator[memoryview]:
+    """A Parquet file. It is not written to a path: Polars expands patterns and ``~`` in paths."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    yield buffer.getbuffer()
+
+
+def _write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write a file, flush it to disk and return its sha256."""
+    sha256 = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in pieces:
+            for start in range(0, len(piece), CHUNK):
+                file.write(piece[start : start + CHUNK])
+                sha256.update(piece[start : start + CHUNK])
+        file.flush()
+        os.fsync(file.fileno())
+    return sha256.hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` atomically: a reader sees all of it, or the previous file."""
+    temporary = path.with_name(f".writing-{path.name}")
+    _write_bytes(temporary, [content])
+    sync_folder(path.parent)  # the files that a manifest names must be on disk before it is
+    temporary.replace(path)
+    with suppress(OSError):  # it is done; at worst a power cut undoes it
+        sync_folder(path.parent)

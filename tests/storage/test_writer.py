@@ -1,0 +1,408 @@
+"""A write replaces a folder completely or leaves it unchanged."""
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from folders import (
+    content,
+    failing_call,
+    file_of,
+    files_of,
+    names,
+    refusal,
+    snapshot,
+    version_at,
+    write,
+)
+from torch import Tensor
+
+from rankfold import storage
+from rankfold.errors import UserError
+
+
+class Watched(Mapping[str, storage.Content]):
+    """Files that call ``look`` before each of them is written, and after the last."""
+
+    def __init__(self, version: int, look: Callable[[], None]) -> None:
+        self.files = content(version)
+        self.look = look
+
+    def __getitem__(self, name: str) -> storage.Content:
+        self.look()
+        return self.files[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.files
+        self.look()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def test_a_new_folder_appears_atomically(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    seen: list[bool] = []
+    storage.write(path, "model", {"version": 1}, Watched(1, lambda: seen.append(path.exists())))
+    assert seen == [False] * 3
+    assert version_at(path) == 1
+    assert names(tmp_path) == {"new"}
+
+
+def test_an_old_folder_stays_complete_until_it_is_replaced(folder: Path) -> None:
+    seen: list[int] = []
+    storage.write(
+        folder, "model", {"version": 2}, Watched(2, lambda: seen.append(version_at(folder)))
+    )
+    assert seen == [1] * 3
+    assert version_at(folder) == 2
+
+
+def test_old_files_stay_until_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    named = []
+    for version in range(4):
+        write(path, version)
+        manifest = storage.read(path).manifest
+        named.append({entry["file"] for entry in manifest["files"].values()})
+        assert names(path) == {"manifest.json"}.union(*named[-2:])
+    assert len(set.union(*named)) == 8
+
+
+def test_foreign_files_are_never_removed(folder: Path) -> None:
+    foreign = {"README.md", "keys.parquet", "Keys-0123456789abcdef.parquet", ".writing-notes.md"}
+    foreign |= {"keys-0123456789abcdef.txt", "keys-0123456789ABCDEF.parquet", ".writing-"}
+    for name in foreign:
+        (folder / name).write_text("mine")
+    (folder / "keys-0123456789abcdef.parquet").mkdir()
+    for version in (2, 3):
+        write(folder, version)
+    assert all((folder / name).read_text() == "mine" for name in foreign)
+    assert (folder / "keys-0123456789abcdef.parquet").is_dir()
+    assert version_at(folder) == 3
+
+
+def test_the_next_write_removes_leftovers_of_killed_writes(folder: Path) -> None:
+    before = names(folder)
+    for name in (".writing-numbers", ".writing-manifest.json", "keys-0123456789abcdef.parquet"):
+        (folder / name).write_text("half")
+    beside = folder.with_name(".model.writing-1-01234567")
+    shutil.copytree(folder, beside)
+    assert version_at(folder) == 1
+    write(folder, 1)
+    assert names(folder) == before
+    assert not beside.exists()
+
+
+def test_a_killed_first_write_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "given"
+    path.mkdir()
+    for name in (".writing-numbers", ".writing-manifest.json"):
+        (path / name).write_text("half")
+    (path / "keys-0123456789abcdef.parquet").write_text("whole, but not named")
+    assert "not a rankfold folder" in refusal(path, "model")
+    write(path)
+    assert version_at(path) == 1
+    assert len(names(path)) == 3
+
+
+@pytest.mark.parametrize("number", [1, os.getpid()], ids=["the first", "our own"])
+def test_unfinished_folders_are_removed_unless_still_being_written(
+    number: int, tmp_path: Path
+) -> None:
+    beside = tmp_path / f".model.writing-{number}-01234567"
+    beside.mkdir()
+    handle = os.open(beside, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        write(tmp_path / "model", 1)
+        assert beside.exists()
+    finally:
+        os.close(handle)
+    write(tmp_path / "model", 2)
+    assert not beside.exists()
+
+
+def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_handle: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    beside = tmp_path / ".model.writing-1-01234567"
+    beside.mkdir()
+    for version in (1, 2):
+        write(tmp_path / "model", version)
+        assert version_at(tmp_path / "model") == version
+    assert beside.exists()  # another process may still be writing it
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_of_two_writers_one_is_refused(*, exists: bool, tmp_path: Path) -> None:
+    """The second would remove files that the first has not named yet."""
+    path = tmp_path / "model"
+    if exists:
+        write(path, 1)
+    says: list[str] = []
+
+    def write_too() -> None:
+        try:
+            write(path, 3)
+        except UserError as error:
+            says.append(str(error))
+
+    first = lambda: storage.write(path, "model", {"version": 2}, Watched(2, write_too))  # noqa: E731
+    if exists:
+        first()
+        assert version_at(path) == 2
+        assert says == [f"another process is writing {path}"] * 3
+    else:
+        with pytest.raises(UserError, match=f"cannot write {path}"):
+            first()
+        assert version_at(path) == 3
+    assert names(tmp_path) == {"model"}
+
+
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        write(tmp_path / "model")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
+    assert {stat.S_IMODE(p.stat().st_mode) for p in files_of(tmp_path / "model")} == {0o640}
+
+
+def test_files_are_on_disk_before_they_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut loses unflushed data. The order is data, then names, then the manifest."""
+    events: list[tuple[str, ...]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(handle: int) -> None:
+        opened = os.fstat(handle).st_ino
+        synced = [p.name for p in (folder, *folder.iterdir()) if p.stat().st_ino == opened]
+        events.append(("sync", *synced))
+        fsync(handle)
+
+    def note_replace(source: Path, target: Path) -> None:
+        events.append((Path(source).name, Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    write(folder, 2)
+    entries = storage.read(folder).manifest["files"]
+    expected = []
+    for name in ("numbers", "keys"):
+        temporary = f".writing-{name}"
+        expected += [("sync", temporary), (temporary, entries[name]["file"])]
+    commit = (".writing-manifest.json", "manifest.json")
+    assert events == [*expected, ("sync", commit[0]), ("sync", "model"), commit, ("sync", "model")]
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Simulates a full disk: a write beyond ``size`` bytes of a file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+LARGE: list[storage.Content] = [
+    {"t": torch.zeros(50_000)},
+    pl.DataFrame({"key": pl.int_range(50_000, eager=True).shuffle(seed=0)}),
+]
+
+
+@pytest.mark.parametrize("large", LARGE, ids=["tensors", "table"])
+def test_a_full_disk_changes_nothing(large: storage.Content, folder: Path) -> None:
+    before, new = names(folder), folder.with_name("new")
+    files = {**content(2), "large": large}
+    for path in (folder, new):
+        with files_no_larger_than(20_000), pytest.raises(UserError) as caught:
+            storage.write(path, "model", {"version": 2}, files)
+        assert str(caught.value) == f"cannot write {path}: File too large"
+        assert "unchanged" in caught.value.hint
+    assert names(folder) == before
+    assert version_at(folder) == 1
+    assert names(folder.parent) == {"model"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "tensor", "error"),
+    [
+        ({"x": object()}, torch.zeros(1), TypeError),
+        ({}, torch.zeros(1, dtype=torch.complex64), KeyError),
+        ({}, torch.zeros(1, device="meta"), NotImplementedError),
+    ],
+    ids=["meta", "type", "device"],
+)
+def test_a_bug_changes_nothing(
+    meta: dict[str, Any], tensor: Tensor, error: type[Exception], folder: Path
+) -> None:
+    before = snapshot(folder.parent)
+    for path in (folder, folder.with_name("new")):
+        with pytest.raises(error):
+            storage.write(path, "model", meta, {**content(2), "more": {"t": tensor}})
+    assert snapshot(folder.parent) == before
+
+
+def test_an_interrupted_write_changes_nothing(folder: Path) -> None:
+    def stop() -> None:
+        if (folder / ".writing-numbers").exists() or len(names(folder)) > 3:
+            raise KeyboardInterrupt
+
+    before = snapshot(folder.parent)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write(folder, "model", {}, Watched(2, stop))
+    assert snapshot(folder.parent) == before
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_write_with_any_failing_system_call_is_done_or_undone(
+    *, exists: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    refused = set()
+    for place in count():
+        shutil.rmtree(path, ignore_errors=True)
+        for version in (0, 1) if exists else ():
+            write(path, version)
+        expected: int | None = 2
+        with failing_call(place) as calls:
+            try:
+                write(path, 2)
+            except UserError:
+                expected = 1 if exists else None
+                refused.add(calls[place])
+        assert (version_at(path) if path.exists() else None) == expected
+        if len(calls) <= place:
+            break
+    assert refused >= {"os.fsync", "os.replace", "io.open", "os.stat"}
+    assert refused >= ({"os.unlink", "os.listdir"} if exists else {"os.mkdir", "os.rename"})
+
+
+def test_a_folder_that_is_not_writable_is_refused_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
+    with pytest.raises(UserError, match=f"{folder} is not writable"):
+        storage.check_writable(folder, "model")
+    with pytest.raises(UserError, match=f"{folder.parent} is not writable"):
+        storage.check_writable(folder.with_name("new"), "model")
+
+
+def test_a_place_where_no_file_can_be_created_is_refused_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For root all folders look writable: only trying shows that /sys, for example, is not."""
+    before = snapshot(folder.parent)
+    storage.check_writable(folder, "model")
+    storage.check_destination(folder.with_name("new.parquet"))
+    assert snapshot(folder.parent) == before
+    real = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & os.O_CREAT or flags & getattr(os, "O_TMPFILE", 0):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return real(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for path in (folder, folder.with_name("new")):
+        with pytest.raises(UserError, match=f"cannot write {path}: {os.strerror(errno.EPERM)}"):
+            storage.check_writable(path, "model")
+
+
+@pytest.fixture
+def bound() -> Iterator[Path]:
+    """A folder of a user who is bound by permissions, unlike root."""
+    nobody = 65534 if os.geteuid() == 0 else os.geteuid()
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, nobody, -1)
+        before = os.geteuid()
+        os.seteuid(nobody)
+        try:
+            yield Path(home)
+        finally:
+            os.seteuid(before)
+
+
+def test_permissions_are_respected(bound: Path) -> None:
+    path = bound / "model"
+    write(path, 1)
+    bound.chmod(0o100)  # no listing, no new names; folders in it may still be written
+    write(path, 2)
+    with pytest.raises(UserError, match=f"cannot write {bound / 'new'}: Permission denied"):
+        write(bound / "new")
+    path.chmod(0o500)
+    with pytest.raises(UserError, match=f"cannot write {path}: Permission denied"):
+        write(path, 3)
+    assert version_at(path) == 2
+    path.chmod(0o300)
+    with pytest.raises(UserError, match=f"cannot write {path}: Permission denied"):
+        write(path, 3)
+    path.chmod(0o000)
+    assert refusal(path, "model") == f"cannot read {path / 'manifest.json'}: Permission denied"
+    path.chmod(0o700)
+    secret = file_of(path, "keys")
+    secret.chmod(0o000)
+    assert refusal(path, "model") == f"cannot read {secret}: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda path: (path.mkdir(), (path / "notes").touch()), "was not written by rankfold"),
+        (lambda path: path.write_text("mine"), "was not written by rankfold"),
+        (
+            lambda path: storage.write(path, "data", {}, {}),
+            "is a data folder; a model folder must not",
+        ),
+        (lambda path: spoil_manifest(path, "{}"), "manifest.json is not a rankfold manifest"),
+        (lambda path: spoil_manifest(path, '{"format": 2}'), "must have format 1, got 2"),
+        (lambda path: spoil_manifest(path, '{"format": 1}'), "does not match its own checksum"),
+        (lambda path: (path.mkdir(), (path / "manifest.json").mkdir()), "Is a directory"),
+        (lambda path: path.symlink_to("nowhere"), "Not a directory"),
+    ],
+    ids=["folder", "file", "kind", "other manifest", "format", "damaged", "strange", "dead link"],
+)
+def test_other_folders_and_files_are_not_replaced(
+    spoil: Callable[[Path], Any], says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "out"
+    spoil(path)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match=says) as caught:
+        write(path)
+    assert str(path) in str(caught.value)
+    assert "--out" in caught.value.hint
+    assert snapshot(tmp_path) == before
+
+
+def spoil_manifest(path: Path, text: str) -> None:
+    path.mkdir()
+    (path / "manifest.json").write_text(text)
+
+
+@pytest.mark.parametrize("home", ["absent", "file"])
+def test_a_missing_parent_is_named(home: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=f"there is no folder {tmp_path / home}$"):
+        write(tmp_path / home / "model")
+    assert names(tmp_path) == {"file"}
