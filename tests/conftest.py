@@ -10,7 +10,8 @@ whose candidates are linear in their features; ``words``, whose texts are sums o
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Run,
     Side,
     Step,
@@ -57,8 +59,8 @@ def fit_sums(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, 0.0, model, dict, final=True)
 
 
-def fold_in_sums(model: Model, rows: Interactions) -> Tensor:
-    return dense(rows) @ model.tensors["candidates"]
+def open_sums(model: Model) -> Opened:
+    return Opened(histories=lambda rows: dense(rows) @ model.tensors["candidates"])
 
 
 def fit_neighbours(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
@@ -68,6 +70,10 @@ def fit_neighbours(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step
     kept = {"offsets": train.offsets, "candidates_of_queries": train.candidates}
     model = Model("neighbours", {}, {"likeness": matrix.T @ matrix, **kept})
     yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def open_neighbours(model: Model) -> Opened:
+    return Opened(search_histories=partial(search_neighbours, model))
 
 
 def search_neighbours(
@@ -98,6 +104,11 @@ def fit_slopes(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, 0.0, Model("slopes", {}, tensors, bare.notes), dict, final=True)
 
 
+def open_slopes(model: Model) -> Opened:
+    features = partial(encode_slopes, model) if "slopes" in model.tensors else None
+    return replace(open_sums(model), features=features)
+
+
 def encode_slopes(model: Model, features: Features) -> Tensor:
     known = torch.cat([features.numbers.nan_to_num(0.0), features.categories.float()], dim=1)
     return known @ model.tensors["slopes"]
@@ -111,6 +122,10 @@ def fit_words(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     candidates = encode_words(Model("words", {}, table), data.candidate_texts, "candidate")
     model = Model("words", {}, {**table, "candidates": candidates})
     yield Step(1, 0.0, 0.0, model, dict, final=True)
+
+
+def open_words(model: Model) -> Opened:
+    return Opened(texts=partial(encode_words, model))
 
 
 def encode_words(model: Model, texts: Texts, _side: Side) -> Tensor:
@@ -135,6 +150,10 @@ def held(texts: Texts, n_tokens: int) -> Tensor:
     return matrix
 
 
+def open_overlap(model: Model) -> Opened:
+    return Opened(search_texts=partial(search_overlap, model))
+
+
 def search_overlap(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
     words = model.tensors["held"]
     scores = held(texts, words.shape[1]) @ words.T
@@ -145,18 +164,28 @@ def search_overlap(model: Model, texts: Texts, k: int, exclude: Interactions | N
     return TopK(ids[:, :k], scores[:, :k])
 
 
-SUMS = Method("sums", NoConfig, "interactions", fit_sums, fold_in=fold_in_sums)
+SUMS = Method("sums", NoConfig, "interactions", fit_sums, open_sums, answers=("histories",))
 SLOPES = Method(
     "slopes",
     NoConfig,
     "interactions",
     fit_slopes,
-    fold_in=fold_in_sums,
-    encode_candidates=encode_slopes,
+    open_slopes,
+    answers=("histories", "features"),
 )
-NEIGHBOURS = Method("own", NoConfig, "interactions", fit_neighbours, search=search_neighbours)
-WORDS = Method("words", NoConfig, "texts", fit_words, encode_texts=encode_words)
-OVERLAP = Method("overlap", NoConfig, "texts", fit_overlap, search_texts=search_overlap)
+NEIGHBOURS = Method(
+    "own",
+    NoConfig,
+    "interactions",
+    fit_neighbours,
+    open_neighbours,
+    answers=("histories",),
+    own_search=True,
+)
+WORDS = Method("words", NoConfig, "texts", fit_words, open_words, answers=("texts",))
+OVERLAP = Method(
+    "overlap", NoConfig, "texts", fit_overlap, open_overlap, answers=("texts",), own_search=True
+)
 
 
 @pytest.fixture

@@ -1,14 +1,15 @@
-"""A method for graded rows that is sure to work: the score is a weighted sum of the numbers."""
+"""A simple method for graded rows: the score is a weighted sum of the numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rankfold.data.build.graded import hashes
 from rankfold.models.grader import FITTED, Grader
-from rankfold.types import Columns, Dataset, Graded, Method, Model, Run, Step, Vocabulary
+from rankfold.types import Columns, Dataset, Graded, Method, Model, Opened, Run, Step, Vocabulary
 
 NAMES = ["none", "mild", "severe"]
 COLUMNS = Columns(("age", "dose"), {"site": ("a", "b")})
@@ -27,11 +28,15 @@ def score_rows(model: Model, rows: Graded) -> Tensor:
     return rows.numbers.double() @ model.tensors["weights"] + rows.categories[:, 0]
 
 
-LINEAR = Method("A weighted sum.", Config, "graded", fit, score_rows=score_rows)
+def open_model(model: Model) -> Opened:
+    return Opened(rows=partial(score_rows, model))
+
+
+LINEAR = Method("A weighted sum.", Config, "graded", fit, open_model, answers=("rows",))
 
 
 def random_rows(seed: int, n: int = 200) -> Graded:
-    """Rows whose sum of numbers tells of their grade."""
+    """Rows whose sum of numbers predicts their grade."""
     rng = torch.Generator().manual_seed(seed)
     numbers = torch.randn(n, 2, generator=rng)
     noisy = numbers.sum(dim=1) + torch.randn(n, generator=rng)
@@ -63,5 +68,5 @@ def grader_of(data: Dataset, /, **notes: object) -> Grader:
     scores = score_rows(Model("linear", {}, {"weights": weights}), rows)
     tensors = {"weights": weights, "operating_scores": scores, "operating_grades": rows.grades}
     tensors[FITTED] = hashes(data.graded("train")).unique()
-    told = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0, **notes}
-    return Grader(Model("linear", {}, tensors, told), data.candidates, data.columns)
+    fixed = {"operating_on": "validation", "image_shape": None, "history": [], "seed": 0}
+    return Grader(Model("linear", {}, tensors, {**fixed, **notes}), data.candidates, data.columns)

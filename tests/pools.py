@@ -13,7 +13,7 @@ ByHand = Callable[[list[tuple[float, float]], list[float]], float]
 
 
 def random_pool(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Scores, grades, valid and weights of 6 queries; what is not valid is nan."""
+    """Scores, grades, valid and weights of 6 queries; invalid scores are NaN."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randn(6, 8, generator=rng, dtype=torch.float64)
     valid = torch.rand(6, 8, generator=rng) > 0.3
@@ -23,7 +23,7 @@ def random_pool(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def assert_by_hand(loss: Loss, by_hand: ByHand, seed: int) -> None:
-    """The loss is what the loops say, with weights and without."""
+    """Assert that the loss equals the loops, with weights and without."""
     scores, grades, valid, weights = random_pool(seed)
     for w in (weights, None):
         expected = []

@@ -1,4 +1,4 @@
-"""Interactions against dense matrices, vocabularies against plain lists."""
+"""Interactions compared with dense matrices, vocabularies with plain lists."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from rankfold.types.vocabulary import MAX_SINGLE_LOOKUPS
 
 @st.composite
 def matrices(draw: st.DrawFn, shape: tuple[int, int] | None = None) -> Tensor:
-    """Grades, 0 where there is no pair; rows and columns may be empty, so may the matrix."""
+    """Grades, 0 for no pair; rows, columns and the matrix may be empty."""
     m, n = shape or (draw(st.integers(0, 5)), draw(st.integers(1, 5)))
     grade = st.sampled_from([0.0, 0.0, 1.0, 2.5])
     return torch.tensor(draw(st.lists(grade, min_size=m * n, max_size=m * n))).reshape(m, n)
@@ -35,7 +35,7 @@ def sparse(dense: Tensor, *, graded: bool = True) -> Interactions:
 
 
 def dense_of(pairs: Interactions) -> Tensor:
-    """By a plain loop; also checks that the candidates of a query ascend."""
+    """A dense matrix by a plain loop, which also checks that candidates ascend."""
     dense = torch.zeros(pairs.n_queries, pairs.n_candidates)
     for query in range(pairs.n_queries):
         start, end = pairs.offsets[query], pairs.offsets[query + 1]
@@ -61,7 +61,7 @@ def test_pairs_become_the_matrix(dense: Tensor) -> None:
     assert torch.equal(pairs.query_of_pair().long(), dense.nonzero()[:, 0])
 
 
-def test_candidates_are_int64_where_int32_is_too_small() -> None:
+def test_candidates_are_int64_if_int32_is_too_small() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     assert from_pairs(none, none, None, (1, 2**31 - 1)).candidates.dtype == torch.int32
     assert from_pairs(none, none, None, (1, 2**31)).candidates.dtype == torch.int64
@@ -101,7 +101,7 @@ def test_union_takes_the_grade_of_the_second(
 
 
 @given(both=two_matrices(), graded=st.booleans())
-def test_without_takes_away_what_the_other_has(
+def test_without_removes_the_pairs_of_the_other(
     both: tuple[Tensor, Tensor], *, graded: bool
 ) -> None:
     ours, theirs = both[0] if graded else (both[0] > 0).float(), both[1]
@@ -133,11 +133,11 @@ WORDS = vocabulary(["", "007", "7", "Alice", "alice", "bob", "zoë", "日本", "
 def test_integers_are_found_where_they_are(keys: list[int], wanted: list[int]) -> None:
     known = sorted(keys)
     expected = [known.index(key) if key in known else -1 for key in wanted]
-    found = vocabulary(keys)
-    assert found.find(wanted).tolist() == expected
-    assert found.find([str(key) for key in wanted]).tolist() == expected
-    assert found.find(pl.Series(wanted, dtype=pl.Int64)).tolist() == expected
-    assert found.find(pl.Series(map(str, wanted), dtype=pl.String)).tolist() == expected
+    result = vocabulary(keys)
+    assert result.find(wanted).tolist() == expected
+    assert result.find([str(key) for key in wanted]).tolist() == expected
+    assert result.find(pl.Series(wanted, dtype=pl.Int64)).tolist() == expected
+    assert result.find(pl.Series(map(str, wanted), dtype=pl.String)).tolist() == expected
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.lists(st.text(max_size=3)))
@@ -154,7 +154,7 @@ def test_words_are_found_where_they_are(keys: list[str], wanted: list[str]) -> N
     st.lists(st.integers() | st.integers(-9, 9) | st.text(max_size=3), max_size=8),
     st.booleans(),
 )
-def test_few_keys_are_found_as_many_are(
+def test_few_keys_are_found_like_many(
     known: list[int],
     wanted: list[int | str],
     integers: bool,  # noqa: FBT001
@@ -230,7 +230,7 @@ def test_unknown_number_names_known_numbers() -> None:
     assert error.value.hint == "did you mean 12?"
 
 
-def test_nothing_like_it_is_said() -> None:
+def test_hint_without_similar_keys() -> None:
     with pytest.raises(UserError, match="unknown query 'xyzzy'") as error:
         vocabulary(["1", "a"]).rows(["xyzzy"])
     assert error.value.hint == "no known key is similar"
@@ -240,7 +240,7 @@ def test_nothing_like_it_is_said() -> None:
     ("key", "near"), [("ALICE", "alice"), ("zoe", "zoë"), ("ali", "alice"), ("bobby", "bob")]
 )
 def test_nearest_forgives_case_and_endings(key: str, near: str) -> None:
-    assert near in [str(found).lower() for found in WORDS.nearest(key)]
+    assert near in [str(result).lower() for result in WORDS.nearest(key)]
 
 
 def test_nearest_finds_a_part_of_a_key() -> None:
@@ -258,7 +258,7 @@ def dataset(train: Tensor, validation: Tensor | None, test: Tensor | None) -> Da
     return Dataset("interactions", parts[0], parts[1], parts[2], queries, candidates)
 
 
-def test_seen_is_what_earlier_splits_hold() -> None:
+def test_seen_holds_the_earlier_splits() -> None:
     train = torch.tensor([[1.0, 0, 0, 0]])
     validation, test = torch.tensor([[0, 2.0, 0, 0]]), torch.tensor([[0, 0, 3.0, 0]])
     data = dataset(train, validation, test)
@@ -281,9 +281,21 @@ def test_absent_split_is_refused_by_name() -> None:
         dataset(torch.ones(1, 1), None, None).split("validation")
 
 
-def test_graded_rows_are_no_pairs() -> None:
+def test_graded_rows_are_not_pairs() -> None:
     rows = Graded(torch.zeros(2, 1), torch.zeros(2, 0).int(), None, torch.tensor([0, 1]))
     data = Dataset("graded", rows, None, None, Vocabulary.numbered(2), Vocabulary.numbered(2))
     assert len(rows) == 2
     with pytest.raises(UserError, match="graded rows"):
         data.split("train")
+
+
+def test_selected_texts_are_those_rows() -> None:
+    weights = torch.arange(5.0)
+    texts = Texts(torch.tensor([0, 2, 2, 5]), torch.tensor([7, 8, 1, 2, 3]).int(), weights)
+    some = texts.select(torch.tensor([2, 1, 0, 2]))
+    assert len(some) == 4
+    assert some.offsets.tolist() == [0, 3, 3, 5, 8]
+    assert some.tokens.tolist() == [1, 2, 3, 7, 8, 1, 2, 3]
+    assert some.weights is not None
+    assert some.weights.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    assert Texts(texts.offsets, texts.tokens).to(torch.device("cpu")).weights is None

@@ -9,7 +9,18 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
-from rankfold.types import Dataset, Interactions, Judge, Run, Texts, Vocabulary, from_pairs
+from rankfold.methods import METHODS
+from rankfold.types import (
+    Dataset,
+    Interactions,
+    Judge,
+    Model,
+    Run,
+    Texts,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
 
 UNLABELLED, UNWRITTEN = 3, 4  # in random data: a query without pairs, a candidate without text
 
@@ -46,8 +57,15 @@ def data_of(
     )
 
 
+def search(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+    """The lists of a model that brings its own search over texts."""
+    opened = METHODS[model.method].open(model)
+    assert opened.search_texts is not None
+    return opened.search_texts(texts, k, exclude)
+
+
 def random_data(seed: int, m: int = 40, n: int = 12, n_tokens: int = 15) -> Dataset:
-    """Texts of up to seven words, some empty; up to three pairs of each query, mostly."""
+    """Texts of up to seven words, some empty; mostly up to three pairs per query."""
     rng = torch.Generator().manual_seed(seed)
     lengths = torch.randint(0, 8, (m + n,), generator=rng).tolist()
     lengths[m + UNWRITTEN] = 0
@@ -59,9 +77,9 @@ def random_data(seed: int, m: int = 40, n: int = 12, n_tokens: int = 15) -> Data
 
 
 def topics_data(seed: int, m: int = 300, topics: int = 6) -> tuple[Dataset, Texts, Tensor]:
-    """Texts of three words of their topic's eight and five of forty others; a candidate per topic.
+    """Texts of three of their topic's eight words and five of forty others; a candidate per topic.
 
-    Also m more such texts, and their topics. Nothing is written of candidates.
+    Also m more such texts, and their topics. Candidates have no texts.
     """
     rng = torch.Generator().manual_seed(seed)
     topic = torch.randint(topics, (2 * m,), generator=rng)
@@ -75,7 +93,7 @@ def topics_data(seed: int, m: int = 300, topics: int = 6) -> tuple[Dataset, Text
 
 @dataclass
 class TruthJudge:
-    """Wants the one candidate of ``truth`` [B] first for each of ``queries`` [B]."""
+    """A judge for whom ``truth`` [B] is the one right candidate of each of ``queries`` [B]."""
 
     queries: Tensor
     truth: Tensor

@@ -154,7 +154,7 @@ def graded() -> tuple[Dataset, Graded]:
 def check_grader(name: str, data: Dataset, held: Graded, more: Settings) -> bool:
     """How often held-out rows are in order, on both devices."""
     on_cpu, on_cuda = (
-        in_order(METHODS[name].score_rows(fit(name, data, device, settings), held), held.grades)
+        in_order(METHODS[name].open(fit(name, data, device, settings)).rows(held), held.grades)
         for device, settings in (("cpu", {**more, "precision": "float32"}), ("cuda", more))
     )
     text = f"{name} {more}: pairs in order, cpu {on_cpu:.4f} cuda {on_cuda:.4f}"

@@ -235,10 +235,13 @@ def validated(name: str, budget: int, comm: Comm, device: torch.device) -> float
     data = replace(part(whole, comm), validation=held.part(start, stop))
     method = METHODS[name]
     settings = method.config(sweeps=3)
-    how = fit.Fitting(memory_budget=budget, candidate_memory=400)
-    job = fit.Job(name, method, settings, data, how, comm, None)
+    from rankfold.tasks.options import FitOptions
+
+    options = FitOptions(memory_budget=budget, candidate_memory=400)
+    plan = fit.plan.FitPlan(name, method, settings, data, options, comm, None)
     run = Run(_seed(), device, comm, memory_budget=budget, candidate_memory=400)
-    validate = fit._validator(job, data)
+    judge = fit.validation.make_judge(plan, data)
+    validate = fit.validation.make_validator(plan, data, judge)
     try:
         return float([validate(step.model) for step in method.fit(data, settings, run)][-1])
     except Exception as error:

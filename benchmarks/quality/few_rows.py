@@ -31,7 +31,10 @@ from rankfold.types import Dataset, Graded, Run
 
 JUDGED = ("tpr@fpr=0.01", "tpr@fpr=0.05", "tpr@fpr=0.1", "pauc@fpr=0.1", "auc")
 TENTH = 10  # of the rows are a fit's own validation: one of so many parts
-ENOUGH, WIDEST = 10, 0.1  # of the usual metric: rankfold.tasks.fit, which needs more than torch
+ENOUGH, WIDEST = (
+    10,
+    0.1,
+)  # of the default metric: rankfold.tasks.fit.plan, which needs more than torch
 Job = tuple[str, int, str, dict[str, Any], str, int]
 
 
@@ -77,13 +80,12 @@ def fitted(job: Job) -> list[list[float]]:
     for step in method.fit(data, config, run):
         if not step.whole:
             continue
-        assert method.score_rows is not None
         assert step.model is not None
-        score = judged(method.score_rows(step.model, validation), validation, data, (metric,))[0]
+        scores = method.open(step.model).rows
+        assert scores is not None
+        score = judged(scores(validation), validation, data, (metric,))[0]
         if score > best or step.final:
-            last = judged(
-                method.score_rows(step.model, data.graded("test")), data.graded("test"), data
-            )
+            last = judged(scores(data.graded("test")), data.graded("test"), data)
             best, chosen = (score, last) if score > best else (best, chosen)
     return [chosen, last]
 

@@ -33,7 +33,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.models.search import Searcher
+from rankfold.models.searcher import Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Model, Run
 

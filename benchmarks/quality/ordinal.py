@@ -392,8 +392,9 @@ def scored(
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
     run = Run(torch.Generator().manual_seed(seed), torch.device(device), SingleProcess())
     model, seconds = last(method.fit(data, settings_of.build(method.config, given), run))
-    assert method.score_rows is not None
-    return method.score_rows(model, data.graded(split)), seconds  # type: ignore[arg-type]
+    score = method.open(model).rows
+    assert score is not None
+    return score(data.graded(split)), seconds  # type: ignore[arg-type]
 
 
 def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:

@@ -126,7 +126,7 @@ class Sampled(Judged):
 
 def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place) -> Row:
     """As ``texts_gpu.tested``, also for methods with their own search."""
-    search = METHODS[method].search_texts
+    search = METHODS[method].open(model).search_texts
     if search is None:
         return texts_gpu.tested(model, data, pairs, place)
     documents, truth = split_truth(pairs, SPLITS.index("test"))
@@ -135,7 +135,7 @@ def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place)
     began = place.wait()
     for some in rows.split(2**12):
         exclude = hidden.select(some).to(place.device)
-        ids.append(search(model, data.query_texts.select(some), DEPTH, exclude).ids.cpu())
+        ids.append(search(data.query_texts.select(some), DEPTH, exclude).ids.cpu())
     seconds = place.wait() - began
     result = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
     return {**result, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}

@@ -44,7 +44,7 @@ from rankfold.data.build.dataset import pair_counts
 from rankfold.data.build.fingerprint import fingerprint
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
-from rankfold.tasks import fit
+from rankfold.tasks.fit import plan
 from rankfold.types import Dataset, Interactions, Vocabulary
 
 RESULT = RESULTS / "scale" / "billion.json"
@@ -189,7 +189,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 # ---------------------------------------------------------------------------------- run
 
 PARTS = {  # of a fit, each less what is in another
-    "check the pairs": (fit, "check_pairs"),
+    "check the pairs": (plan, "check_content"),
     "objective": (rg2, "rg2"),
     "R V": (spectral.Target, "times"),
     "R^T W": (spectral.Target, "normal"),

@@ -46,7 +46,6 @@ from rankfold.index.hnsw import Hnsw, build_hnsw
 from rankfold.index.inverted import LANES, Inverted
 from rankfold.index.lists import GROUP_SLACK, promises, with_room
 from rankfold.index.measure import SAMPLE_QUERIES
-from rankfold.methods import METHODS
 from rankfold.types import Index
 
 FILES = {"inverted": "texts.json", "hnsw": "texts-hnsw.json"}
@@ -251,15 +250,15 @@ def fit(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
 
 def learnt(model: str, data: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Growing subsets of a model's labels, and test documents."""
-    ranker, figures = rf.load(model), rf.load_data(data)
+    ranker, prepared = rf.load(model), rf.load_data(data)
     labels = ranker.model.tensors["candidates"].float()
     rng = torch.Generator().manual_seed(0)
-    rows = figures.split("test").counts().nonzero().flatten()
+    rows = prepared.split("test").counts().nonzero().flatten()
     rows = rows[torch.randperm(len(rows), generator=rng)[: 2 * QUERIES]]
-    assert figures.query_texts is not None
-    encode = METHODS[ranker.model.method].encode_texts
+    assert prepared.query_texts is not None
+    encode = ranker.searcher.opened.texts
     assert encode is not None
-    documents = encode(ranker.model, figures.query_texts.select(rows), "query").float()
+    documents = encode(prepared.query_texts.select(rows), "query").float()
     order = torch.randperm(len(labels), generator=rng)
     for n in [n for n in FEW if n < len(labels)] + [len(labels)]:
         yield labels[order[:n]], documents[:QUERIES], documents[QUERIES:]

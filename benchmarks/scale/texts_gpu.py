@@ -50,7 +50,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import start_module
-from rankfold.methods.text.siamesexml.mix import encode_texts
+from rankfold.methods.text.siamesexml.mix import open_model
 from rankfold.methods.text.siamesexml.modules import (
     Siamese,
     Stage,
@@ -278,8 +278,10 @@ def tested(
         Exact(model.tensors["candidates"], BUDGET),
         data.seen("test"),
     )
+    encode = open_model(model).texts
+    assert encode is not None
     for some in rows.split(2**14):
-        vectors = encode_texts(model, data.query_texts.select(some), "query")
+        vectors = encode(data.query_texts.select(some), "query")
         ids.append(index.search(vectors, DEPTH, hidden.select(some).to(place.device)).ids.cpu())
     seconds = place.wait() - began
     result = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))

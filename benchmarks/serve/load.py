@@ -40,7 +40,9 @@ from benchmarks.paths import RESULTS, SCRATCH
 from benchmarks.scale.index import made_vectors
 from benchmarks.serve.soak import serving
 from rankfold.index.exact import Exact
-from rankfold.models.ranker import Ranker, load
+from rankfold.models.load import load_ranker
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import hidden
 from rankfold.types import Model, Vocabulary, from_pairs
 
 RESULT = RESULTS / "serve" / "load.json"
@@ -87,10 +89,10 @@ def main() -> None:
         given.home.mkdir(parents=True, exist_ok=True)
         make().save(folder)
     made = indexed(folder, given.kind)
-    ranker = load(folder)
+    ranker = load_ranker(folder)
     queries, candidates = (ranker.model.tensors[name] for name in ("queries", "candidates"))
     rows = torch.randint(0, M, (ASKED,), generator=torch.Generator().manual_seed(1))
-    truth = Exact(candidates).search(queries[rows], K, ranker.hidden(rows, include_seen=False)).ids
+    truth = Exact(candidates).search(queries[rows], K, hidden(ranker, rows)).ids
     result: dict[str, Any] = {
         "candidates": N,
         "queries": M,
@@ -192,8 +194,8 @@ def in_process(ranker: Ranker, rows: Tensor, truth: Tensor) -> dict[str, float]:
     lists: list[Tensor] = []
 
     def ask(row: Tensor) -> None:
-        hidden = ranker.hidden(row, include_seen=False)
-        lists.append(ranker.searcher.of_queries(row, K, hidden).ids)
+        unwanted = hidden(ranker, row)
+        lists.append(ranker.searcher.of_queries(row, K, unwanted).ids)
 
     ask(rows[:1])
     lists.clear()

@@ -165,7 +165,7 @@ def in_python(
     assert isinstance(grader, rf.Grader)
     tables = [pl.DataFrame([row]) for row in rows]
     return {
-        "search": timed(lambda text: model.search(texts=[text], k=K), texts),
+        "search": timed(lambda text: model.search(text=[text], k=K), texts),
         "predict": timed(grader.predict, tables),
         "score": timed(grader.score, [grader.read(table).rows for table in tables]),
     }

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rankfold.data.prepare import prepare
     from rankfold.errors import UserError
     from rankfold.methods import METHODS
-    from rankfold.models.grader import Grader, load
+    from rankfold.models.grader import Grader
+    from rankfold.models.load import load
     from rankfold.models.ranker import Ranker
     from rankfold.tasks.compare import compare
     from rankfold.tasks.evaluate import evaluate
@@ -36,7 +37,7 @@ _HOMES = {
     "evaluate": ("rankfold.tasks.evaluate", "evaluate"),
     "export": ("rankfold.tasks.export", "export"),
     "fit": ("rankfold.tasks.fit", "fit"),
-    "load": ("rankfold.models.grader", "load"),
+    "load": ("rankfold.models.load", "load"),
     "load_data": ("rankfold.data.folder", "load"),
     "prepare": ("rankfold.data.prepare", "prepare"),
     "tune": ("rankfold.tasks.tune", "tune"),

@@ -4,7 +4,7 @@ from rankfold.interrupts import interruptible
 
 
 def main() -> None:
-    """Run a command; Ctrl-C ends it also while it is still imported."""
+    """Run a command. Ctrl-C also works while modules are imported."""
     with interruptible():
         from rankfold.cli import main as run
 

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
@@ -28,6 +29,33 @@ def interruptible() -> Iterator[None]:
         _exit()
     finally:
         signal.signal(signal.SIGINT, _exit)  # the interpreter would print a traceback
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C wait until the current step is done; the second one is immediate.
+
+    Yields a function that says whether Ctrl-C was pressed. An outer context is notified as well.
+    """
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            signal.default_int_handler(number, frame)
+        pressed = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+        immediate = before in (signal.default_int_handler, interrupt)  # too late after the last
+        if pressed and callable(before) and not immediate:
+            before(signal.SIGINT, None)
 
 
 def interrupt(_number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Run a command in this process; see its exit code, stdout and stderr."""
+"""Run commands in this process; check exit code, stdout and stderr."""
 
 import shutil
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(fitted: Path, tmp_path: Path) -> Path:
-    """A copy of ``fitted`` to work in."""
+    """A writable copy of ``fitted``."""
     return Path(shutil.copytree(fitted, tmp_path / "home"))
 
 

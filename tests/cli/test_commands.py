@@ -1,4 +1,4 @@
-"""From a table to a ranked list on the command line, and what a wrong turn says."""
+"""The commands from a table to a ranking, and their errors."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from rankfold.tasks import fit as fitting
 Command = Callable[..., Any]
 
 
-def test_prepare_says_what_it_read_and_dropped(
+def test_prepare_prints_what_it_read_and_dropped(
     rankfold: Command, ratings: Path, tmp_path: Path
 ) -> None:
     with ratings.open("a") as file:
@@ -75,12 +75,10 @@ def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> N
     assert int(like["results"][0]["candidate"].removeprefix("item-")) % 3 == 2
 
 
-def test_search_without_history_says_that_it_shows_the_popular(
-    rankfold: Command, model: Path
-) -> None:
+def test_an_empty_history_shows_the_most_popular(rankfold: Command, model: Path) -> None:
     done = rankfold("search", model, "--history", "", "-k", "30", "--json")
     assert done.code == 0
-    assert done.err == "no history: these are the most popular\n"
+    assert done.err == "the history is empty: these are the most popular candidates\n"
     found = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
     table = pl.read_csv(model.with_name("ratings.csv"))
     assert found == sorted(found)
@@ -91,7 +89,7 @@ def test_search_without_history_says_that_it_shows_the_popular(
     assert rankfold("search", model, "--history", "", "--json", "--quiet").err == ""
 
 
-def test_fit_adds_pairs_to_a_model_that_is_there(
+def test_fit_adds_pairs_to_an_existing_model(
     rankfold: Command, model: Path, tmp_path: Path
 ) -> None:
     rows = [("newcomer", "item-1"), ("newcomer", "item-4"), ("user-3", "item-1"), ("user-3", "hat")]
@@ -103,9 +101,9 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     expected = json.loads(rankfold(*asked).out)["results"]
     done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
     assert done.code == 0
-    assert "is there: it is added to, not fitted again" in done.err
+    assert "exists: pairs are added, it is not fitted again" in done.err
     assert "new queries: 1;" in done.err
-    assert "pairs left out: 1 (candidates: 1), unknown to the model" in done.err
+    assert "skipped pairs: 1 (1 unknown candidate)" in done.err
     found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
     assert [entry["candidate"] for entry in found] == [entry["candidate"] for entry in expected]
     assert "61 queries" in rankfold("info", model).err
@@ -117,9 +115,7 @@ def test_fit_adds_pairs_to_a_model_that_is_there(
     assert (first["queries"], second["queries"], second["pairs"]) == (1, 0, 0)
 
 
-def test_fit_adds_to_a_model_that_it_fits_first(
-    rankfold: Command, model: Path, tmp_path: Path
-) -> None:
+def test_fit_adds_to_a_new_model(rankfold: Command, model: Path, tmp_path: Path) -> None:
     data, out = model.with_name("data"), tmp_path / "new"
     done = rankfold("fit", "popularity", data, "--out", out, "--add", data, "--json")
     assert done.code == 0
@@ -185,13 +181,13 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
         assert tensors.name in done.err
 
 
-def test_fit_ends_in_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
     words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
     for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):
         found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
         assert len(found["notes"]["history"]) == steps
     done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
-    assert (done.code, "seconds is -1" in done.err) == (2, True)
+    assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
 
 
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
@@ -209,7 +205,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
     [
         (("prepare", "nowhere.csv", "--out", "d"), "there is no file nowhere.csv", "ratings.csv"),
         (("prepare", "ratings.csv", "--out", "d", "--query-column", "x"), "no column 'x'", "user"),
-        (("prepare", "--source", "movies", "--out", "d"), "no source 'movies'", "movielens"),
+        (("prepare", "--source", "movies", "--out", "d"), "got 'movies'", "public data set"),
         (("prepare", "--out", "d"), "nothing to read", "--source"),
         (("prepare", "ratings.csv", "--out", "d", "--split", "1,2"), "the split 1,2", "0.8"),
         (("prepare", "ratings.csv", "--out", "d", "--kcore", "99"), "99-core", "--kcore"),
@@ -228,7 +224,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("evaluate", "model", "data", "--split", "dev"), "'dev'", "test"),
         (("evaluate", "model", "data", "--metrics", "ncdg@5"), "'ncdg'", "ndcg@5"),
         (("search", "model", "--query", "user-x"), "unknown query 'user-x'", "user-"),
-        (("search", "model"), "takes one question", "--query"),
+        (("search", "model"), "takes one input", "--query"),
         (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
         (("fit", "rg2-plain", "data", "--out", "m", "--add", "nowhere"), "no folder", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "data", "--add", "data"), "is a data", "info"),
@@ -237,7 +233,7 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
     ],
 )
-def test_a_wrong_turn_gets_one_error_with_a_hint(
+def test_invalid_input_gets_one_error_with_a_hint(
     rankfold: Command,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -292,7 +288,7 @@ def test_help_names_every_command_and_version_works() -> None:
     assert done.stdout.startswith("rankfold ")
 
 
-def test_keys_with_brackets_are_shown_as_they_are(rankfold: Command, tmp_path: Path) -> None:
+def test_keys_with_brackets_are_shown_unchanged(rankfold: Command, tmp_path: Path) -> None:
     pairs = [("a", "[/b8]"), ("a", "[i3]x"), ("b", "[/b8]"), ("b", "[red]y")]
     pl.DataFrame(pairs, schema=["user", "item"], orient="row").write_csv(tmp_path / "t.csv")
     data, out = tmp_path / "data [1]", tmp_path / "model [b]"
@@ -303,11 +299,13 @@ def test_keys_with_brackets_are_shown_as_they_are(rankfold: Command, tmp_path: P
     assert all(key in shown.err for key in ("[/b8]", "[i3]x", "[red]y"))
 
 
-def test_popularity_knows_no_likeness(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_popularity_has_no_similar_candidates(
+    rankfold: Command, model: Path, tmp_path: Path
+) -> None:
     assert rankfold("fit", "popularity", model.with_name("data"), "--out", tmp_path / "p").code == 0
     done = rankfold("search", tmp_path / "p", "--candidate", "item-1")
     assert done.code == 2
-    assert "knows no likeness" in done.err
+    assert "cannot find similar candidates" in done.err
 
 
 def test_the_path_of_a_fit_can_be_drawn(rankfold: Command, model: Path, tmp_path: Path) -> None:
@@ -340,7 +338,7 @@ def test_methods_lists_the_settings_of_one(rankfold: Command) -> None:
     assert rankfold("methods", "xyz").code == 2
 
 
-def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_predict_writes_only_parquet(rankfold: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("query\nalice\n")
     done = rankfold("predict", model, tmp_path / "users.csv", "--out", tmp_path / "lists.csv")
     assert done.code == 2
@@ -348,7 +346,7 @@ def test_predict_writes_parquet_alone(rankfold: Command, model: Path, tmp_path: 
     assert not (tmp_path / "lists.csv").exists()
 
 
-def test_what_a_file_says_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+def test_control_characters_of_a_file_are_escaped(rankfold: Command, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("us\x1b[31mer,it\x1b[2Jem,stars\na,b,1\n")
     done = rankfold("prepare", table, "--out", tmp_path / "data")
@@ -357,7 +355,7 @@ def test_what_a_file_says_does_not_steer_the_terminal(rankfold: Command, tmp_pat
     assert "us\\x1b[31mer" in done.err
 
 
-def test_a_key_does_not_steer_the_terminal(rankfold: Command, tmp_path: Path) -> None:
+def test_control_characters_of_a_key_are_escaped(rankfold: Command, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     keys = ["\x1b[2Jclear", "tea", "ink", "jam"]
     rows = [f"u{i},{key}" for i in range(8) for key in keys if (i + len(key)) % 3 != 0]

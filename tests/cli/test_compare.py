@@ -1,4 +1,4 @@
-"""`rankfold compare`: what it prints and writes, how it ends."""
+"""`rankfold compare`: its output, its files, its exit codes."""
 
 import json
 import shlex
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rankfold.cli import compare
-from rankfold.tasks.compare.plan import Comparing
+from rankfold.tasks.options import CompareOptions
 
 Command = Callable[..., Any]
-OWN = {"data", "methods", "set", "json", "quiet"}  # said otherwise in Python, or not at all
+OWN = {"data", "methods", "set", "json", "quiet"}  # not options of Python
 
 
 def words(home: Path, *more: object) -> tuple[object, ...]:
@@ -38,14 +38,14 @@ def test_the_document_is_on_stdout_alone(rankfold: Command, home: Path) -> None:
     assert json.loads(done.out) == json.loads((home / "out/results.json").read_text())
 
 
-def test_the_command_of_the_results_does_it_again(rankfold: Command, home: Path) -> None:
+def test_the_command_of_the_results_repeats_them(rankfold: Command, home: Path) -> None:
     names = ("--methods", "a=ease,popularity@5", "--set", "a.reg=3", "--no-refit")
     first = json.loads(
         rankfold("compare", home / "data", *names, "--out", home / "o", "--json").out
     )
     again = rankfold(*shlex.split(first["command"])[1:], "--json")
     assert again.code == 0
-    assert json.loads(again.out) == first  # nothing but the same comparison is gone on with
+    assert json.loads(again.out) == first  # only the same comparison is resumed
 
 
 def test_a_sweep_of_strings(rankfold: Command, home: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_sweep_of_strings(rankfold: Command, home: Path) -> None:
     assert json.loads(done.out)["sweep"]["values"] == ["1", "500"]
 
 
-def test_without_what_a_page_needs_the_rest_is_there(
+def test_without_jinja2_there_is_no_page(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "rankfold.report.compare", None)
@@ -65,7 +65,7 @@ def test_without_what_a_page_needs_the_rest_is_there(
     assert (home / "out/results.json").exists()
 
 
-def test_an_interrupt_says_how_to_go_on(
+def test_an_interrupt_says_how_to_resume(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -75,7 +75,7 @@ def test_an_interrupt_says_how_to_go_on(
         now.setattr("rankfold.tasks.compare.runner.fit", interrupt)
         done = rankfold(*words(home))
     assert done.code == 130
-    assert "the same command goes on" in done.err
+    assert "the same command resumes the comparison" in done.err
     assert rankfold(*words(home)).code == 0
 
 
@@ -87,19 +87,19 @@ def test_mistakes_get_a_hint(rankfold: Command, home: Path) -> None:
     assert rankfold(*words(home, "--budget", "soon")).code == 2
 
 
-def test_where_no_method_works_the_exit_code_says_so(
+def test_the_exit_code_is_2_if_every_method_fails(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankfold.tasks.compare.runner.fit", lambda *_, **__: 1 / 0)
     done = rankfold(*words(home))
     assert done.code == 2
     assert "ease failed: ZeroDivisionError" in done.err
-    assert "no method could be fitted" in done.err
+    assert "every method failed" in done.err
 
 
 def test_options_are_those_of_python() -> None:
     shown = {name: p.default for name, p in signature(compare.command).parameters.items()}
-    own = {name: p.default for name, p in signature(Comparing).parameters.items()}
+    own = {name: p.default for name, p in signature(CompareOptions).parameters.items()}
     assert shown.keys() - OWN == own.keys() - {"settings", "progress"}
     same = shown.keys() - OWN - {"out", "sweep"}
     assert {name: shown[name] for name in same} == {name: own[name] for name in same}

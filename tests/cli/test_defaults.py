@@ -1,4 +1,4 @@
-"""What --help says is what the library does: defaults shown by the command line are its own."""
+"""The defaults of the command line are those of the library."""
 
 from dataclasses import fields
 from inspect import signature
@@ -9,7 +9,7 @@ from rankfold.metrics import Propensity, parse_propensity
 from rankfold.tasks.evaluate import DEFAULT_METRICS
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
-from rankfold.tasks.fit import Fitting
+from rankfold.tasks.options import FitOptions
 from rankfold.tasks.predict import GradedPrediction, Prediction
 
 COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
@@ -28,7 +28,7 @@ def test_prepare() -> None:
 
 
 def test_fit() -> None:
-    own = {field.name: field.default for field in fields(Fitting)}
+    own = {field.name: field.default for field in fields(FitOptions)}
     options = shown(fit.command)
     shared = own.keys() & options.keys() - {"out"}
     assert shared >= {"seed", "device", "resume", "refit", "metric", "patience", "seconds"}
@@ -40,7 +40,7 @@ def test_predict() -> None:
     own = {field.name: field.default for kind in kinds for field in fields(kind)}
     options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
     assert (own.pop("k"), own.pop("fpr")) == (predict.K, predict.FPR)
-    assert options["k"] is options["fpr"] is None  # so that what was given is told apart
+    assert options["k"] is options["fpr"] is None  # None: not given
     assert {name: options[name] for name in own} == own
 
 
@@ -51,4 +51,4 @@ def test_evaluate() -> None:
     assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
     assert Certainty().samples == evaluate.SAMPLES
     assert parse_propensity(evaluate.PROPENSITY) == Propensity()
-    assert shown(evaluate.command)["propensity"] is None  # so that what was given is told apart
+    assert shown(evaluate.command)["propensity"] is None  # None: not given

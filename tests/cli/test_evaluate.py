@@ -1,4 +1,4 @@
-"""What `rankfold evaluate` says of propensities and strata."""
+"""``rankfold evaluate``: propensities and strata."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,9 @@ def test_propensities_are_in_the_document(rankfold: Command, model: Path) -> Non
     assert first.out != second.out
 
 
-def test_propensities_are_printed_with_what_they_score(rankfold: Command, model: Path) -> None:
+def test_propensities_are_printed_with_metrics_that_use_them(
+    rankfold: Command, model: Path
+) -> None:
     words = ("evaluate", model, model.with_name("data"), "--propensity", ".6,2.6", "--metrics")
     assert "A = 0.6, B = 2.6" in rankfold(*words, "psp@5").err
     assert "B = 2.6" not in rankfold(*words, "ndcg@5").err

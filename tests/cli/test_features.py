@@ -1,4 +1,4 @@
-"""Features on the command line: from a table beside the ratings to new candidates in a list."""
+"""Features on the command line: from a table of items to new candidates in a ranking."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("extra_methods")
 
 @pytest.fixture
 def items(home: Path) -> Path:
-    """What is known of the items of ratings.csv, and of one more; its keys are not in front."""
+    """Features of the items of ratings.csv and of one more; the keys are not the first column."""
     names = [*range(30), 99]
     table = {
         "group": [f"g{n % 3}" for n in names],
@@ -27,14 +27,14 @@ def items(home: Path) -> Path:
 
 @pytest.fixture
 def informed(rankfold: Command, home: Path, items: Path) -> Path:
-    """A model that knows them."""
+    """A model fitted with these features."""
     words = ("--out", home / "known", "--candidate-features", items, "--quiet")
     assert rankfold("prepare", home / "ratings.csv", *words).code == 0
     assert rankfold("fit", "slopes", home / "known", "--out", home / "slopes").code == 0
     return home / "slopes"
 
 
-def test_prepare_says_what_it_knows(rankfold: Command, home: Path, items: Path) -> None:
+def test_prepare_describes_the_features(rankfold: Command, home: Path, items: Path) -> None:
     people = home / "people.jsonl"
     people.write_text('{"user": "user-1", "age": 7, "tags": ["a"]}\n{"age": 3}\n')
     words = ("--candidate-features", items, "--query-features", people)
@@ -42,10 +42,10 @@ def test_prepare_says_what_it_knows(rankfold: Command, home: Path, items: Path) 
     assert done.code == 0
     shown = " ".join(done.err.split())
     assert "60 queries x 31 candidates" in shown
-    assert "query features: 1 number, 0 categories; keys without features 59" in shown
-    assert "candidate features: 1 number, 1 category; keys without features 0" in shown
-    assert "without pairs 1" in shown
-    assert "query features that cannot be used: tags" in shown
+    assert "query features: 1 number, 0 categories; keys without features: 59" in shown
+    assert "candidate features: 1 number, 1 category; keys without features: 0" in shown
+    assert "without pairs: 1" in shown
+    assert "unusable query features: tags" in shown
     assert "query features: 1 row dropped for a missing key (people.jsonl:2)" in shown
     again = rankfold("info", home / "known")
     assert "candidate features: 1 number, 1 category" in again.err
@@ -68,7 +68,7 @@ def test_verify_covers_features(rankfold: Command, informed: Path) -> None:
     assert file.name in done.err
 
 
-def test_extend_adds_candidates_that_are_found(rankfold: Command, informed: Path) -> None:
+def test_extend_adds_candidates_to_search(rankfold: Command, informed: Path) -> None:
     table = {"item": ["item-x", "item-y"], "group": ["g1", "g2"], "size": [1, 2]}
     new = informed.with_name("new.tsv")
     pl.DataFrame(table).write_csv(new, separator="\t")
@@ -77,11 +77,11 @@ def test_extend_adds_candidates_that_are_found(rankfold: Command, informed: Path
     assert "2 candidates added, 33 in all" in " ".join(done.err.split())
     like = rankfold("search", informed, "--candidate", "item-x", "-k", "1", "--json")
     assert int(json.loads(like.out)["results"][0]["candidate"].removeprefix("item-")) % 3 == 1
-    found = rankfold(
+    result = rankfold(
         "search", informed, "--query", "user-1", "-k", "40", "--include-seen", "--json"
     )
-    assert "item-y" in [entry["candidate"] for entry in json.loads(found.out)["results"]]
-    assert "2 candidates were added by their features" in rankfold("info", informed).err
+    assert "item-y" in [entry["candidate"] for entry in json.loads(result.out)["results"]]
+    assert "2 candidates were added from their features" in rankfold("info", informed).err
     again = rankfold("extend", informed, new)
     assert again.code == 2
     assert "knows the candidate 'item-x' and 1 more" in again.err

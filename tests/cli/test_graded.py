@@ -27,19 +27,19 @@ def words(patients: Path) -> tuple[object, ...]:
     return ("prepare", patients, "--format", "features", *columns)
 
 
-def test_prepare_and_info_say_what_there_is(
+def test_prepare_and_info_describe_the_data(
     rankfold: Command, words: tuple[object, ...], tmp_path: Path
 ) -> None:
     done = rankfold(*words, "--out", tmp_path / "d")
     assert done.code == 0
-    told = rankfold("info", tmp_path / "d")
-    for shown in (done.err, told.err):
+    output = rankfold("info", tmp_path / "d")
+    for shown in (done.err, output.err):
         assert "20 rows of 2 grades" in shown
         assert "split: train 16, validation 2, test 2" in shown
         assert "grade 0, low: 10 (train 8, validation 1, test 1)" in shown
         assert "grade 1, high: 10 (train 8, validation 1, test 1)" in shown
         assert "columns: 1 number, 1 category" in shown
-        assert "column left out: site (it has the same value in all training rows)" in shown
+        assert "column dropped: site (it has the same value in all training rows)" in shown
         assert "rows read: 21" in shown
         assert "dropped: 1 for a grade that is not among those given (patients.csv:22)" in shown
     about = json.loads(rankfold("info", tmp_path / "d", "--json").out)
@@ -48,20 +48,22 @@ def test_prepare_and_info_say_what_there_is(
     assert rankfold("verify", tmp_path / "d").code == 0
 
 
-def test_a_stray_word_among_numbers_is_told(
+def test_stray_word_among_numbers_is_reported(
     rankfold: Command, words: tuple[object, ...], patients: Path, tmp_path: Path
 ) -> None:
     patients.write_text(patients.read_text().replace("p7,27,", "p7,2 7,"))
     done = rankfold(*words, "--out", tmp_path / "d")
     for shown in (done.err, rankfold("info", tmp_path / "d").err):
-        told = "column age is read as categories: '2 7' (patients.csv:9) is not a number"
-        assert told in " ".join(shown.split())
+        output = "column age is read as categories: '2 7' (patients.csv:9) is not a number"
+        assert output in " ".join(shown.split())
     table = "id,age\n" + "".join(f"u{i},{i if i else 'x'}\n" for i in range(20))
     (tmp_path / "users.csv").write_text(table)
     (tmp_path / "pairs.csv").write_text("user,item\nu1,a\nu2,b\n")
     pairs = ("--query-features", tmp_path / "users.csv", "--out", tmp_path / "p")
-    told = rankfold("prepare", tmp_path / "pairs.csv", *pairs).err
-    assert "query feature age is read as categories: 'x' is not a number" in " ".join(told.split())
+    output = rankfold("prepare", tmp_path / "pairs.csv", *pairs).err
+    assert "query feature age is read as categories: 'x' is not a number" in " ".join(
+        output.split()
+    )
 
 
 def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_path: Path) -> None:
@@ -78,8 +80,12 @@ def test_fit_and_info_say_which_epoch_was_kept(
     rankfold(*words, "--out", data, "--split", "0.6,0.2,0.2")
     few = ("--set", "epochs=3", "--set", "width=4")
     done = rankfold("fit", "ce", data, "--out", model, *few)
-    assert "step 3, the last: few rows to choose by, validation pauc" in " ".join(done.err.split())
-    assert "last, not chosen on validation: step 3, score" in rankfold("info", model).err
+    assert "step 3, the last: too few rows to choose by, validation pauc" in " ".join(
+        done.err.split()
+    )
+    assert (
+        "last (too few rows to choose) on validation: step 3, score" in rankfold("info", model).err
+    )
     done = rankfold("fit", "ce", data, "--out", model, "--patience", "3", *few)
     assert "few rows" not in done.err
     assert "best on validation: step" in rankfold("info", model).err
@@ -133,7 +139,7 @@ def test_keel_rows_are_predicted_without_their_grade(rankfold: Command, tmp_path
     assert "a value of 'Sex' that is not listed (new.dat:47)" in shown
 
 
-def test_arrays_by_split_have_their_grades_where_asked(rankfold: Command, tmp_path: Path) -> None:
+def test_arrays_by_split_have_the_named_grades(rankfold: Command, tmp_path: Path) -> None:
     rows = {f"{name}_X": np.arange(20.0)[:, None] for name in ("train", "validation", "test")}
     rows |= {name.replace("_X", "_severity"): np.arange(20) % 2 for name in rows}
     np.savez(tmp_path / "a.npz", **rows)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the commands make of a model of graded rows."""
+"""The commands on a model of graded rows."""
 
 import json
 from collections.abc import Callable
@@ -38,8 +38,8 @@ def graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def on_train(graded: Path) -> Path:
-    """A model whose cuts come from rows that it has learnt."""
+def model_with_train_thresholds(graded: Path) -> Path:
+    """A model whose thresholds come from its training rows."""
     grader_of(data_of(), operating_on="train").save(graded / "sure")
     return graded / "sure"
 
@@ -66,13 +66,13 @@ def test_evaluate_json_is_one_document(rankfold: Command, graded: Path) -> None:
     assert found["queries"] == 200
 
 
-def test_an_interval_that_nobody_knows_is_null(rankfold: Command, graded: Path) -> None:
+def test_an_undefined_interval_is_null(rankfold: Command, graded: Path) -> None:
     data = data_of()
     rows = data.graded("test")
     places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
     folder.save(replace(data, test=rows.select(places)), graded / "two")
     words = ("evaluate", graded / "model", graded / "two", "--metrics", "auc", "--bootstrap", 2)
-    for seed in range(8):  # a sample in two has one grade alone
+    for seed in range(8):  # half of the samples have only one grade
         done = rankfold(*words, "--seed", seed, "--json")
         assert (done.code, "NaN" in done.out) == (0, False)
         if json.loads(done.out)["intervals"]["auc"] is None:
@@ -96,45 +96,45 @@ def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) 
         assert f"{low:.4f} to {high:.4f}" in lines[name]
         for value in found["thresholds"].get(name, []):
             assert f"{value:.4f}" in lines[name]
-    assert "by the cuts of the model, made on validation" in done.err
+    assert "by the cuts of the model, found on validation" in done.err
     assert "will be higher" not in done.err
 
 
-def test_cuts_from_train_are_warned_of(rankfold: Command, graded: Path) -> None:
-    model, out = on_train(graded), graded / "out.parquet"
+def test_thresholds_from_train_warn(rankfold: Command, graded: Path) -> None:
+    model, out = model_with_train_thresholds(graded), graded / "out.parquet"
     words = ("the false-positive rate on new rows", "will be higher")
     done = rankfold("evaluate", model, graded / "data", "--bootstrap", 0)
     assert all(some in " ".join(done.err.split()) for some in words)
-    told = rankfold("predict", model, graded / "new.csv", "--out", out, "--query-column", "id")
-    assert all(some in " ".join(told.err.split()) for some in words)
+    output = rankfold("predict", model, graded / "new.csv", "--out", out, "--query-column", "id")
+    assert all(some in " ".join(output.err.split()) for some in words)
     silent = rankfold("predict", model, graded / "new.csv", "--out", out, "--quiet")
     assert (silent.code, silent.err) == (0, "")
 
 
-def test_too_few_rows_for_a_rate_are_warned_of(rankfold: Command, graded: Path) -> None:
+def test_too_few_rows_for_a_rate_warn(rankfold: Command, graded: Path) -> None:
     words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
     grades = data_of().graded("validation").grades
     none, mild = (int((grades < k).sum()) for k in (1, 2))
     done = rankfold(*words, "--fpr", 0.001)
-    told = " ".join(done.err.split())
-    assert "a false-positive rate of 0.001, which takes 1,000 below a grade" in told
-    assert f"{none} below mild, {mild} below severe" in told
+    output = " ".join(done.err.split())
+    assert "a false-positive rate of 0.001: it needs 1,000 below a grade" in output
+    assert f"{none} below mild, {mild} below severe" in output
     assert none < 125 <= mild
-    told = " ".join(rankfold(*words, "--fpr", 0.008).err.split())
-    assert f"takes 125 below a grade; there are {none} below mild: the rate" in told
+    output = " ".join(rankfold(*words, "--fpr", 0.008).err.split())
+    assert f"needs 125 below a grade, and there are {none} below mild; the rate" in output
     assert "too few" not in rankfold(*words, "--fpr", 0.02).err
-    assert "takes 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
+    assert "needs 1,000,000,000,000 below" in " ".join(rankfold(*words, "--fpr", 1e-12).err.split())
     assert rankfold(*words, "--fpr", 0.001, "--quiet").err == ""
     assert rankfold(*words, "--fpr", 0.001, "--json").err == ""
 
 
-def test_rows_that_were_learnt_are_warned_of(rankfold: Command, graded: Path) -> None:
+def test_rows_from_training_warn(rankfold: Command, graded: Path) -> None:
     data = data_of()
     mixed = data.graded("train").part(0, 30).join(data.graded("test").part(30, 200))
     folder.save(replace(data, test=mixed, fingerprint="g"), graded / "again")
     words = ("evaluate", graded / "model", graded / "again", "--bootstrap", 0)
-    told = "30 rows of the test split equal rows that the model was fitted on"
-    assert told in " ".join(rankfold(*words).err.split())
+    output = "30 rows of the test split equal rows that the model was fitted on"
+    assert output in " ".join(rankfold(*words).err.split())
     assert json.loads(rankfold(*words, "--json").out)["trained_on"] == 30
     grader = grader_of(data)
     kept = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
@@ -174,12 +174,12 @@ def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> No
     assert not list(graded.glob(".writing*"))
 
 
-def test_predict_uses_a_hundredth_unless_told(rankfold: Command, graded: Path) -> None:
+def test_the_default_fpr_of_predict_is_a_hundredth(rankfold: Command, graded: Path) -> None:
     words = ("predict", graded / "model", graded / "new.csv", "--json", "--out")
     first = rankfold(*words, graded / "a.parquet")
-    told = json.loads(first.out)
-    assert "too few rows were kept" in told.pop("cautions")[0]
-    assert told == {"out": str(graded / "a.parquet"), "queries": 200, "left_out": 0}
+    output = json.loads(first.out)
+    assert "too few rows were kept" in output.pop("cautions")[0]
+    assert output == {"out": str(graded / "a.parquet"), "queries": 200, "left_out": 0}
     rankfold(*words, graded / "b.parquet", "--fpr", 0.01)
     rankfold(*words, graded / "c.parquet", "--fpr", 0.3)
     tables = [pl.read_parquet(graded / f"{name}.parquet")["grade"] for name in "abc"]
@@ -187,22 +187,22 @@ def test_predict_uses_a_hundredth_unless_told(rankfold: Command, graded: Path) -
     assert (tables[2] == "none").sum() < (tables[0] == "none").sum()
 
 
-def test_predict_tells_of_values_that_are_new(rankfold: Command, graded: Path) -> None:
+def test_predict_warns_of_new_values(rankfold: Command, graded: Path) -> None:
     rows = (graded / "new.csv").read_text().splitlines()
     place = rows[0].split(",").index("site")
     odd = [row.split(",") for row in rows]
     for row in odd[1:4]:
         row[place] = " " + row[place]
-    odd[4][place] = ""  # missing is nothing new
+    odd[4][place] = ""  # a missing value is not new
     (graded / "odd.csv").write_text("\n".join(map(",".join, odd)) + "\n")
     words = ("predict", graded / "model", graded / "odd.csv", "--out", graded / "x.parquet")
-    told = "3 of 200 values of site are new to the model: they count as missing"
-    assert told in " ".join(rankfold(*words).err.split())
-    assert told in json.loads(rankfold(*words, "--json").out)["cautions"]
+    output = "3 of 200 values of site are new to the model and count as missing"
+    assert output in " ".join(rankfold(*words).err.split())
+    assert output in json.loads(rankfold(*words, "--json").out)["cautions"]
 
 
-def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path) -> None:
-    """As ``predict`` does: here of the levels that test has and train has not."""
+def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None:
+    """Like ``predict``, for levels of test that are not in train."""
     train = [{"x": n, "site": "ab"[n % 2], "y": n // 20} for n in range(40)]
     test = [{"x": n, "site": "abcd"[n % 4] if n else None, "y": n // 20} for n in range(40)]
     for name, rows in (("train", train), ("test", test)):
@@ -213,51 +213,63 @@ def test_evaluate_tells_of_values_that_are_new(rankfold: Command, tmp_path: Path
     )
     rankfold("fit", "ce", tmp_path / "d", "--out", tmp_path / "m", "--set", "epochs=1")
     words = ("evaluate", tmp_path / "m", tmp_path / "d", "--bootstrap", 0)
-    told = "20 of 40 values of site are new to the model: they count as missing"
-    assert told in " ".join(rankfold(*words).err.split())
-    assert json.loads(rankfold(*words, "--json").out)["cautions"] == [told]
+    output = "20 of 40 values of site are new to the model and count as missing"
+    assert output in " ".join(rankfold(*words).err.split())
+    assert json.loads(rankfold(*words, "--json").out)["cautions"] == [output]
     assert "cautions" not in json.loads(rankfold(*words, "--json", "--split", "validation").out)
     new = rankfold(
         "predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.parquet", "--json"
     )
-    assert told in json.loads(new.out)["cautions"]
+    assert output in json.loads(new.out)["cautions"]
 
 
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
         (("search", "model", "--query", "1"), "linear, which grades rows", "predict"),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "3"), "k was given", "-k"),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "-k", "0"), "k was given", "-k"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "-k", "3"),
+            "`k` is for models that rank",
+            "-k",
+        ),
+        (
+            ("predict", "model", "new.csv", "--out", "x.parquet", "-k", "0"),
+            "`k` is for models that rank",
+            "-k",
+        ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--include-seen"),
-            "include_seen was given",
+            "`include_seen` is for models that rank",
             "--include-seen",
         ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--text-column", "site"),
-            "text was given, but the model grades rows by their columns: it takes no texts",
+            "`text_column` is for models that rank, but this one grades rows",
             "leave --text-column out",
         ),
-        (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "not 2", ".01"),
+        (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "got 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
-        (("predict", "model", "new.csv", "--out", "x.csv"), "cannot write", "Parquet"),
+        (("predict", "model", "new.csv", "--out", "x.csv"), "must end in .parquet", "x.parquet"),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "auto"),
             "no vectors",
             "--index",
         ),
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
-        (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "not 7", ".01"),
+        (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "got 7", ".01"),
         (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
         (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
         (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
-        (("evaluate", "model", "data", "--bootstrap", "-3"), "samples is -3", "0 or more"),
-        (("evaluate", "model", "data", "--bootstrap", "1"), "samples is 1", "--bootstrap is 0"),
+        (
+            ("evaluate", "model", "data", "--bootstrap", "-3"),
+            "at least 0, got -3",
+            "0: no intervals",
+        ),
+        (("evaluate", "model", "data", "--bootstrap", "1"), "0 or at least 2", "no interval"),
         (("forget", "model", "p1"), "grades rows", "predict"),
     ],
 )
-def test_a_wrong_turn_gets_one_error_with_a_hint(
+def test_invalid_input_gets_one_error_with_a_hint(
     rankfold: Command,
     graded: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -279,17 +291,17 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     words = ("predict", model, tmp_path / "who.csv", "--out", tmp_path / "l.parquet")
     done = rankfold(*words, "--fpr", 0.01)
     assert done.code == 2
-    assert "fpr was given, but the model ranks candidates" in done.err
+    assert "`fpr` is for models that grade, but this one ranks candidates" in done.err
     assert "leave --fpr out" in done.err
     for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
         assert f"{name} is for graded rows" in done.err
         assert f"leave --{option} out" in done.err
-    assert rankfold(*words, "-k", 0).err.startswith("error: k is 0")
+    assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 
 
-def test_a_feature_may_name_the_rows(rankfold: Command, graded: Path) -> None:
+def test_a_feature_column_may_be_the_query_column(rankfold: Command, graded: Path) -> None:
     words = ("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
     by_id = rankfold(*words, "--query-column", "id")
     expected = pl.read_parquet(graded / "x.parquet")
@@ -320,9 +332,9 @@ def test_rows_are_named_by_their_number_in_the_file(rankfold: Command, graded: P
     whole = pl.read_parquet(graded / "x.parquet")
     lines[3] += ",one,too,many"
     (graded / "new.csv").write_text("\n".join(lines))
-    told = rankfold(*words).err
-    assert "199 rows; 1 row that could not be used" in told
-    assert "dropped: 1 for a wrong number of columns (new.csv:4)" in told
+    output = rankfold(*words).err
+    assert "199 rows; 1 row that could not be used" in output
+    assert "dropped: 1 for a wrong number of columns (new.csv:4)" in output
     assert pl.read_parquet(graded / "x.parquet").equals(whole.filter(pl.col("query") != 2))
     dropped = [{"why": "a wrong number of columns", "rows": 1, "first": ["new.csv:4"]}]
     assert json.loads(rankfold(*words, "--json").out)["dropped"] == dropped
@@ -351,27 +363,27 @@ def test_a_fit_without_validation_rows_says_so(rankfold: Command, graded: Path) 
     rankfold("prepare", graded / "rows.csv", *words, "--out", graded / "few")
     done = rankfold("fit", "ce", graded / "few", "--out", graded / "m", "--set", "epochs=1")
     assert done.code == 0
-    assert "there are no validation rows to choose by" in " ".join(done.err.split())
+    assert "the last: no validation rows to choose by" in " ".join(done.err.split())
 
 
-def test_info_and_verify_know_it(rankfold: Command, graded: Path) -> None:
+def test_info_and_verify(rankfold: Command, graded: Path) -> None:
     assert rankfold("verify", graded / "model").code == 0
     done = rankfold("info", graded / "model")
     assert done.code == 0
     assert "linear" in done.err
 
 
-def test_a_missing_column_is_told(rankfold: Command, graded: Path) -> None:
+def test_a_missing_column_is_an_error(rankfold: Command, graded: Path) -> None:
     pl.read_csv(graded / "new.csv").drop("dose").write_csv(graded / "new.csv")
     done = rankfold("predict", graded / "model", graded / "new.csv", "--out", graded / "x.parquet")
     assert done.code == 2
     assert "'dose'" in done.err
 
 
-def test_a_model_without_cuts_cannot_predict(rankfold: Command, graded: Path) -> None:
+def test_a_model_without_thresholds_cannot_predict(rankfold: Command, graded: Path) -> None:
     grader = grader_of(data_of())
     weights = {"weights": grader.model.tensors["weights"]}
     replace(grader, model=replace(grader.model, tensors=weights)).save(graded / "bare")
     done = rankfold("predict", graded / "bare", graded / "new.csv", "--out", graded / "x.parquet")
     assert done.code == 2
-    assert "no rows to choose cuts from" in done.err
+    assert "no rows to find cuts from" in done.err

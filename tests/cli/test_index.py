@@ -1,4 +1,4 @@
-"""``rankfold index`` keeps an index in the model's folder; commands use it and say so."""
+"""``rankfold index`` writes an index into the model's folder; other commands use it."""
 
 import json
 from collections.abc import Callable
@@ -10,17 +10,17 @@ import pytest
 Command = Callable[..., Any]
 
 
-def test_builds_shows_and_is_used(rankfold: Command, model: Path) -> None:
+def test_an_index_is_built_shown_and_used(rankfold: Command, model: Path) -> None:
     exact = rankfold("search", model, "--query", "user-1", "--json")
     done = rankfold("index", model, "--kind", "inverted", "--recall", ".9", "--json")
     assert done.code == 0
-    told = json.loads(done.out)
-    assert told["index"]["kind"] == "inverted"
-    assert told["index"]["recall"].keys() == {"1", "10", "100"}
-    assert "likeness" not in told
-    assert told["index"]["bytes"] > 0
+    result = json.loads(done.out)
+    assert result["index"]["kind"] == "inverted"
+    assert result["index"]["recall"].keys() == {"1", "10", "100"}
+    assert "likeness" not in result
+    assert result["index"]["bytes"] > 0
     manifest = json.loads(rankfold("info", model, "--json").out)
-    assert manifest["index"]["recall"] == told["index"]["recall"]
+    assert manifest["index"]["recall"] == result["index"]["recall"]
     shown = rankfold("info", model).err
     assert "index: inverted, by inner product; finds 1.000 of the best 1, " in shown
     assert " queries); built in " in shown
@@ -34,7 +34,7 @@ def test_builds_shows_and_is_used(rankfold: Command, model: Path) -> None:
     )
 
 
-def test_says_what_it_does(rankfold: Command, model: Path) -> None:
+def test_progress_and_results_are_printed(rankfold: Command, model: Path) -> None:
     done = rankfold("index", model, "--similar")
     assert done.code == 0
     assert done.out == ""
@@ -50,7 +50,7 @@ def test_says_what_it_does(rankfold: Command, model: Path) -> None:
         (("--recall", "0"), "`recall` must be above 0 and at most 1, got 0", "try"),
     ],
 )
-def test_wrong_turns(
+def test_invalid_input_gets_an_error_with_a_hint(
     rankfold: Command, model: Path, words: tuple[str, ...], message: str, hint: str
 ) -> None:
     before = (model / "manifest.json").read_bytes()
@@ -61,7 +61,7 @@ def test_wrong_turns(
     assert (model / "manifest.json").read_bytes() == before
 
 
-def test_search_takes_lists(rankfold: Command, model: Path) -> None:
+def test_search_with_exclude_and_allow(rankfold: Command, model: Path) -> None:
     def found(*words: str) -> list[str]:
         done = rankfold("search", model, "--history", "item-1", "--json", *words)
         return [entry["candidate"] for entry in json.loads(done.out)["results"]]

@@ -13,7 +13,7 @@ import pytest
 Command = Callable[..., Any]
 
 # A shell may have started the tests with Ctrl-C ignored. The command is ready at its first import:
-# nobody can look after Ctrl-C while the interpreter itself starts.
+# Ctrl-C cannot be handled while the interpreter itself starts.
 START = """
 import atexit, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,7 +26,7 @@ class Finder:
         if name == module:
             try:
                 signal.raise_signal(signal.SIGINT)
-            except BaseException:  # as some modules do around what they can do without
+            except BaseException:  # as some modules do around optional imports
                 pass
 
 sys.meta_path.insert(0, Finder)
@@ -35,7 +35,7 @@ RUN = "from rankfold.__main__ import main; main()"
 
 
 def start(*words: object, cwd: Path, code: str = "", at_import: str = "-") -> subprocess.Popen[str]:
-    """A command that ``code`` goes before, interrupted when it imports a module."""
+    """A command after ``code``, interrupted when it imports a module."""
     command = [sys.executable, "-c", f"{START}{code}{RUN}", at_import, *map(str, words)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
@@ -49,7 +49,7 @@ def start(*words: object, cwd: Path, code: str = "", at_import: str = "-") -> su
         ("torch.nn", ("fit", "ials", "no", "--out", "new")),
     ],
 )
-def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) -> None:
+def test_an_import_does_not_swallow_ctrl_c(tmp_path: Path, module: str, words: Any) -> None:
     process = start(*words, cwd=tmp_path, at_import=module)
     assert process.communicate(timeout=60) == ("ready\n", "interrupted\n")
     assert process.returncode == 130
@@ -68,7 +68,7 @@ def test_an_import_does_not_swallow_it(tmp_path: Path, module: str, words: Any) 
         for s in (0.02, 0.3)
     ],
 )
-def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None:
+def test_ctrl_c_works_at_any_time(home: Path, words: Any, seconds: float) -> None:
     process = start(*words, cwd=home)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -81,14 +81,14 @@ def test_it_is_heard_at_any_time(home: Path, words: Any, seconds: float) -> None
     assert not (home / "new").exists()
 
 
-def test_it_is_heard_after_the_last_line(tmp_path: Path) -> None:
+def test_ctrl_c_works_after_the_last_line(tmp_path: Path) -> None:
     code = "atexit.register(signal.raise_signal, signal.SIGINT)\n"
     process = start("--version", cwd=tmp_path, code=code)
     assert process.communicate(timeout=60)[1] == "interrupted\n"
     assert process.returncode == 130
 
 
-def test_where_it_is_ignored_it_stays_so(tmp_path: Path) -> None:
+def test_ignored_ctrl_c_stays_ignored(tmp_path: Path) -> None:
     code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     process = start("--version", cwd=tmp_path, code=code, at_import="typer")
     assert "rankfold" in process.communicate(timeout=60)[0]

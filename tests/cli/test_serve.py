@@ -1,4 +1,4 @@
-"""What ``rankfold serve`` says before it serves, and when it cannot."""
+"""``rankfold serve``: its options, and its errors before the server starts."""
 
 import shutil
 import socket
@@ -16,39 +16,41 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What a server would be started with; none is."""
+    """The arguments that a server would get; none is started."""
     import torch
 
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "rankfold.serve.server.serve",
-        lambda folders, place, **more: calls.append({"folders": folders, "place": place, **more}),
+        lambda folders, host, port, **more: calls.append(
+            {"folders": folders, "host": host, "port": port, **more}
+        ),
     )
     monkeypatch.setattr(torch, "set_num_threads", lambda _n: None)
     monkeypatch.delenv("RANKFOLD_TOKEN", raising=False)
     return calls
 
 
-def test_it_serves_this_machine_alone_by_default(
+def test_only_this_machine_by_default(
     rankfold: Command, model: Path, served: list[dict[str, Any]]
 ) -> None:
     done = rankfold("serve", model)
     assert (done.code, done.err) == (0, "")
     (call,) = served
-    assert call["place"] == ("127.0.0.1", 8080)
+    assert (call["host"], call["port"]) == ("127.0.0.1", 8080)
     assert call["folders"] == {"model": model}
     assert call["token"] is None
     assert call["limits"] == Limits()  # the defaults are stated once
 
 
-def test_limits_are_taken(rankfold: Command, model: Path, served: list[dict[str, Any]]) -> None:
+def test_limits(rankfold: Command, model: Path, served: list[dict[str, Any]]) -> None:
     words = ("--max-k", 7, "--max-batch", 3, "--max-body", 99, "--max-text", 8, "--timeout", 2)
     assert rankfold("serve", model, *words, "--max-requests", 5).code == 0
-    expected = Limits(k=7, batch=3, body=99, text=8, seconds=2.0, in_flight=5)
+    expected = Limits(k=7, batch=3, body=99, text=8, timeout=2.0, requests=5)
     assert served[0]["limits"] == expected
 
 
-def test_other_machines_are_warned_of(
+def test_a_public_address_without_a_token_warns(
     rankfold: Command,
     model: Path,
     served: list[dict[str, Any]],
@@ -57,7 +59,7 @@ def test_other_machines_are_warned_of(
 ) -> None:
     done = rankfold("serve", model, "--host", "0.0.0.0")
     assert done.code == 0
-    assert "warning: 0.0.0.0 can be reached by other machines" in done.err
+    assert "warning: other machines can reach 0.0.0.0" in done.err
     assert "hint: set RANKFOLD_TOKEN" in done.err
     monkeypatch.setenv("RANKFOLD_TOKEN", "abc")
     assert rankfold("serve", model, "--host", "0.0.0.0").err == ""
@@ -67,7 +69,7 @@ def test_other_machines_are_warned_of(
 
 
 @pytest.mark.parametrize("content", ["", " \n", "two words", "é", "a\x00b"])
-def test_a_token_that_is_none_is_refused(
+def test_invalid_tokens_are_refused(
     rankfold: Command, model: Path, served: list[dict[str, Any]], tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "token").write_text(content)
@@ -79,13 +81,13 @@ def test_a_token_that_is_none_is_refused(
     assert served == []
 
 
-def test_bad_input_is_told(
+def test_invalid_input_is_explained(
     rankfold: Command, model: Path, tmp_path: Path, served: list[dict[str, Any]]
 ) -> None:
     shutil.copytree(model, tmp_path / "other" / "model")
     (tmp_path / "empty").mkdir()
     (tmp_path / "picture").write_bytes(b"\xff\xfe")
-    for words, told in (
+    for words, message in (
         ([tmp_path / "nothing"], "there is no folder"),
         ([tmp_path / "empty"], "is not a rankfold folder"),
         ([model.with_name("data")], "is a data folder, not a model folder"),
@@ -96,31 +98,33 @@ def test_bad_input_is_told(
         done = rankfold("serve", *words)
         assert done.code == 2
         assert done.err.startswith("error: ")
-        assert told in done.err
+        assert message in done.err
         assert "\nhint: " in done.err
     assert served == []
     assert rankfold("serve", model, f"second={tmp_path / 'other' / 'model'}").code == 0
     assert list(served[0]["folders"]) == ["model", "second"]
 
 
-def test_a_port_that_is_taken_is_told(rankfold: Command, model: Path) -> None:
+def test_a_taken_port_is_an_error(rankfold: Command, model: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         done = rankfold("serve", model, "--port", taken.getsockname()[1])
     assert done.code == 2
-    assert "error: cannot listen at 127.0.0.1, port" in done.err
+    assert "error: cannot listen on 127.0.0.1, port" in done.err
     assert "hint: choose another --port" in done.err
 
 
-def test_an_address_of_another_machine_is_told(rankfold: Command, model: Path) -> None:
-    done = rankfold("serve", model, "--host", "192.0.2.1", "--port", 0)  # one of documentation's
+def test_an_address_of_another_machine_is_an_error(rankfold: Command, model: Path) -> None:
+    done = rankfold(
+        "serve", model, "--host", "192.0.2.1", "--port", 0
+    )  # reserved for documentation
     assert done.code == 2
-    assert "hint: an address of this machine" in done.err
+    assert "hint: --host must be an address of this machine" in done.err
 
 
-def test_a_model_that_cannot_be_loaded_ends_it(rankfold: Command, model: Path) -> None:
-    """Its size and head are good, so that only reading all of it tells."""
+def test_a_damaged_model_stops_the_server(rankfold: Command, model: Path) -> None:
+    """The file's size and header are right, so only its checksum shows the damage."""
     largest = max(model.glob("tensors-*"), key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[-1] ^= 1
@@ -130,7 +134,7 @@ def test_a_model_that_cannot_be_loaded_ends_it(rankfold: Command, model: Path) -
     assert "does not match its checksum" in done.err
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_a_missing_extra_is_explained(
     rankfold: Command, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)

@@ -16,7 +16,7 @@ TOPICS = ["red apples", "blue Äther", "green tea"]
 
 @pytest.fixture
 def work(rankfold: Command, tmp_path: Path) -> Path:
-    """Thirty documents, ``data`` and a ``model`` of them."""
+    """A folder with thirty documents, their ``data`` and a ``model``."""
     rows = [{"title": f"{TOPICS[i % 3]} {i % 4}", "tags": [f"t{i % 3}"]} for i in range(30)]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pl.DataFrame({"tag": ["t0", "t1", "t2"], "text": TOPICS}).write_csv(tmp_path / "tags.csv")
@@ -28,7 +28,7 @@ def work(rankfold: Command, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_search_by_text_in_scripts(rankfold: Command, work: Path) -> None:
+def test_search_by_text_as_json(rankfold: Command, work: Path) -> None:
     done = rankfold("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json")
     assert (done.code, done.err) == (0, "")
     found = json.loads(done.out)
@@ -43,7 +43,7 @@ def test_search_by_text_in_scripts(rankfold: Command, work: Path) -> None:
     assert json.loads(near.out) == found
 
 
-def test_search_by_text_for_people(rankfold: Command, work: Path) -> None:
+def test_search_by_text_as_a_table(rankfold: Command, work: Path) -> None:
     shown = rankfold("search", work / "model", "--text", "[bold] blue äther", "-k", 1)
     assert shown.code == 0
     assert "for [bold] blue äther" in shown.err
@@ -79,8 +79,8 @@ def test_predict_texts(rankfold: Command, work: Path) -> None:
     out = work / "out.parquet"
     done = rankfold("predict", work / "model", work / "new.txt", "--out", out, "-k", 2)
     assert done.code == 0, done.err
-    told = " ".join(done.err.split())
-    assert "3 queries; 1 without a known word, ranked by popularity" in told
+    output = " ".join(done.err.split())
+    assert "3 queries; 1 without a known word, ranked by popularity" in output
     lists = pl.read_parquet(out)
     assert lists.columns == ["query", "rank", "candidate", "score"]
     assert lists.filter(rank=1)["query"].to_list() == [0, 1, 2]
@@ -118,14 +118,14 @@ def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     )
     done = rankfold("extend", work / "model", work / "new.csv", "--key-column", "tag")
     assert done.code == 0, done.err
-    told = " ".join(done.err.split())
-    assert "2 candidates added, 5 in all" in told
-    assert "the model knows no word of 1: they score 0 for any text" in told
+    output = " ".join(done.err.split())
+    assert "2 candidates added, 5 in all" in output
+    assert "1 have no word that the model knows: they score 0 for any text" in output
     found = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
     assert json.loads(found.out)["results"][0]["candidate"] == "t9"
-    told = " ".join(rankfold("info", work / "model").err.split())
-    assert "2 candidates were added by their texts" in told
-    assert "ranks by text: 10 different tokens" in told
+    output = " ".join(rankfold("info", work / "model").err.split())
+    assert "2 candidates were added from their texts" in output
+    assert "ranks by text: 10 distinct tokens" in output
     assert rankfold("verify", work / "model").code == 0
 
 
@@ -136,17 +136,17 @@ def test_extend_with_lines(rankfold: Command, work: Path) -> None:
     assert "2 candidates added, 5 in all" in " ".join(done.err.split())
 
 
-def test_info_tells_how_many_tokens_had_vectors(rankfold: Command, work: Path) -> None:
+def test_info_counts_tokens_with_vectors(rankfold: Command, work: Path) -> None:
     (work / "w.vec").write_text("2 2\ngreen 1 0\nxyzzy 0 1\n")
     few = [f"{name}=1" for name in ("encoder_epochs", "classifier_epochs")]
     settings = [w for s in ("width=2", f"vectors={work / 'w.vec'}", *few) for w in ("--set", s)]
     done = rankfold("fit", "siamesexml", work / "data", "--out", work / "m", *settings)
     assert done.code == 0, done.err
-    told = " ".join(rankfold("info", work / "m").err.split())
-    assert "1 of 10 tokens started at the vectors of a file" in told
+    output = " ".join(rankfold("info", work / "m").err.split())
+    assert "1 of 10 tokens started from vectors in a file" in output
 
 
-def test_methods_say_what_they_take(rankfold: Command) -> None:
+def test_methods_show_their_data_kind(rankfold: Command) -> None:
     listed = json.loads(rankfold("methods", "--json").out)["methods"]
     kinds = {entry["name"]: entry["data_kind"] for entry in listed}
     assert (kinds["words"], kinds["rg2"]) == ("texts", "interactions")
@@ -158,18 +158,18 @@ def test_methods_say_what_they_take(rankfold: Command) -> None:
     [
         (("search", "model", "--history", "t1"), "words ranks by text, not by history", "--text"),
         (("search", "pairs", "--text", "tea"), "popularity does not rank by text", "words"),
-        (("search", "model", "--text", "a", "--query", "1"), "takes one question", "--text"),
+        (("search", "model", "--text", "a", "--query", "1"), "takes one input", "--text"),
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
         (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
         (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),
-        (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot take in pairs", "text"),
-        (("extend", "own", "tags.csv"), "overlap makes no vectors from texts", "fit it again"),
+        (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
+        (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
         (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
         (("forget", "own", "1"), "overlap keeps the words of its queries", "fit again"),
     ],
 )
-def test_wrong_turns(
+def test_invalid_input_gets_an_error_with_a_hint(
     rankfold: Command,
     work: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,9 +187,9 @@ def test_wrong_turns(
     assert rankfold("prepare", "p.csv", "--out", "table", "--split", "1,0,0").code == 0
     done = rankfold(*words)
     assert done.code == 2, done.err
-    told = " ".join(done.err.split())
-    assert message in told
-    assert hint in told.partition("hint: ")[2]
+    output = " ".join(done.err.split())
+    assert message in output
+    assert hint in output.partition("hint: ")[2]
 
 
 def test_a_damaged_model_is_refused(rankfold: Command, work: Path) -> None:
@@ -200,9 +200,11 @@ def test_a_damaged_model_is_refused(rankfold: Command, work: Path) -> None:
     assert file.name in done.err
 
 
-def test_fit_says_which_mix_was_chosen(rankfold: Command, work: Path) -> None:
+def test_fit_prints_the_chosen_mix(rankfold: Command, work: Path) -> None:
     how = ("--set", "width=8", "--set", "encoder_epochs=1", "--set", "joint_epochs=1")
     done = rankfold("fit", "siamesexml", work / "data", "--out", work / "siamese", *how)
     assert done.code == 0, done.err
-    told = " ".join(done.err.split())
-    assert re.search(r"chosen from \d+ mixes, validation ndcg@10 [01]\.\d+: classifier_share", told)
+    output = " ".join(done.err.split())
+    assert re.search(
+        r"chosen from \d+ mixes, validation ndcg@10 [01]\.\d+: classifier_share", output
+    )

@@ -24,9 +24,9 @@ def test_prepare_info_and_verify(rankfold: Command, documents: Path, tmp_path: P
     done = rankfold("prepare", documents, "--format", "texts", "--out", out)
     assert done.code == 0, done.err
     assert folder.load(out).n_tokens == 10  # the, title, tag, and the numbers of seven titles
-    told = " ".join(rankfold("info", out).err.split())
-    assert "tokens are words, 10 different ones" in told
-    assert "query texts: tokens per text median 3, most 3; empty 0" in told
+    shown = " ".join(rankfold("info", out).err.split())
+    assert "tokens are words, 10 distinct" in shown
+    assert "query texts: tokens per text: median 3, maximum 3; empty: 0" in shown
     assert rankfold("verify", out).code == 0
     (file,) = out.glob("tokenizer-*.json")
     file.write_bytes(file.read_bytes()[:-1] + b" ")

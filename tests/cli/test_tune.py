@@ -34,7 +34,7 @@ def test_people_get_a_table_and_the_next_command(rankfold: Command, home: Path) 
     done = rankfold(*words, "--trials", 2)
     assert done.code == 0
     assert done.out == ""
-    assert "ials: trials, the best first (2 of 2)" in done.err
+    assert "ials: 2 of 2 trials, best first" in done.err
     assert "background" in done.err
     best = home / "t" / "best.toml"
     assert f"rankfold fit ials DATA --config {best} --out MODEL" in done.err
@@ -50,7 +50,7 @@ def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> 
     words = ("--out", home / "t", "--set", "width=4")
     done = rankfold("tune", "rg2", home / "data", *words)
     assert done.code == 0
-    assert "rg2 chooses its own settings on validation: it was fitted once" in done.err
+    assert "rg2 selects its own settings on validation: it was fitted once" in done.err
     done = rankfold("tune", "popularity", home / "data", "--out", home / "p")
     assert "popularity has nothing to search: it was fitted once" in done.err
 
@@ -70,7 +70,7 @@ def test_an_interrupt_keeps_what_is_done(
     words = ("tune", "ials", home / "data", "--out", home / "t", "--trials", 3, *FEW)
     done = rankfold(*words)
     assert done.code == 130
-    assert f"stopped: the same command goes on with what is in {home / 't'}" in done.err
+    assert f"stopped: the same command resumes the search in {home / 't'}" in done.err
     monkeypatch.setattr(records, "write", write)
     done = rankfold(*words, "--json")
     assert len(json.loads(done.out)["trials"]) == 3
@@ -79,10 +79,14 @@ def test_an_interrupt_keeps_what_is_done(
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (("--budget", "soon"), "the budget cannot be 'soon'", "write 120s, 2m or 1h"),
+        (("--budget", "soon"), "`budget` must be a time, got 'soon'", "write 120s, 2m or 1h"),
         (("--set", "wdith=4"), "there is no option 'wdith'", "did you mean 'width'?"),
-        (("--space", "big"), "there is no space 'big'", "it is usual or paper"),
-        (("--trials", "0"), "trials is 0", "it is at least 1"),
+        (("--space", "big"), "there is no space 'big'", "use usual or paper"),
+        (
+            ("--trials", "0"),
+            "`trials` must be at least 1, got 0",
+            "maximum number of trials; default: 20 without a budget",
+        ),
     ],
 )
 def test_wrong_words(
@@ -97,10 +101,11 @@ def test_defaults_are_those_of_the_library() -> None:
     from dataclasses import fields
     from inspect import signature
 
-    from rankfold.tasks.tune.plan import USUAL_TRIALS, Tuning
+    from rankfold.tasks.options import TuneOptions
+    from rankfold.tasks.tune.plan import DEFAULT_TRIALS
 
     shown = {name: one.default for name, one in signature(command.command).parameters.items()}
-    own = {one.name: one.default for one in fields(Tuning)}
+    own = {one.name: one.default for one in fields(TuneOptions)}
     for name in ("trials", "budget", "metric", "seed", "space", "device"):
         assert shown[name] == own[name]
-    assert USUAL_TRIALS == 20  # what --help says
+    assert DEFAULT_TRIALS == 20  # what --help says

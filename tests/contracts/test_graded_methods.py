@@ -46,33 +46,33 @@ def run(resume: dict[str, Tensor] | None = None) -> Run:
 
 def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:
     config = METHODS[name].config(**{**FEW, "epochs": 4})
-    found = []
+    result = []
     for step in METHODS[name].fit(data(), config, run(resume)):
         kept = {key: tensor.clone() for key, tensor in step.state().items()}
-        found.append(step._replace(state=lambda kept=kept: kept))
-    return found
+        result.append(step._replace(state=lambda kept=kept: kept))
+    return result
 
 
 @pytest.mark.parametrize("name", GRADED)
 class TestGradedMethod:
-    def test_scores_a_row_alone_as_among_others(self, name: str) -> None:
+    def test_a_row_scores_the_same_alone_and_among_others(self, name: str) -> None:
         """Up to rounding; grades are equal wherever a score is further from the cuts than that."""
-        found, rows = rf.fit(name, data(), **FEW), data().graded("test")
-        among, cuts = found.score(rows), found.cuts(0.1)
+        result, rows = rf.fit(name, data(), **FEW), data().graded("test")
+        among, cuts = result.score(rows), result.cuts(0.1)
         tolerance = 1e-5 * float(among.abs().max())
         clear = ((among[:, None] - cuts).abs() > 2 * tolerance).all(dim=1)
         assert clear.double().mean() > 0.9
         for some in torch.randperm(len(rows)).split([1, 1, 7, 50, 241]):
-            alone, kept = found.score(rows.select(some)), clear[some]
+            alone, kept = result.score(rows.select(some)), clear[some]
             torch.testing.assert_close(alone, among[some], rtol=0, atol=tolerance)
-            grades = found.grade(alone, 0.1), found.grade(among[some], 0.1)
+            grades = result.grade(alone, 0.1), result.grade(among[some], 0.1)
             assert torch.equal(grades[0][kept], grades[1][kept])
 
     @pytest.mark.parametrize("n_grades", [2, 4])
     def test_finds_the_planted_order(self, name: str, n_grades: int) -> None:
-        found = rf.fit(name, data(n_grades), **FEW)
-        assert isinstance(found, Grader)
-        metrics = rf.evaluate(found, data(n_grades), metrics=["order", "auc"], samples=10)
+        result = rf.fit(name, data(n_grades), **FEW)
+        assert isinstance(result, Grader)
+        metrics = rf.evaluate(result, data(n_grades), metrics=["order", "auc"], samples=10)
         assert metrics["order"] > 0.93
         assert metrics["auc"] > 0.93
 
@@ -88,30 +88,30 @@ class TestGradedMethod:
             assert torch.equal(rest[-1].state()[key], tensor), key
 
     def test_comes_back_from_disk(self, name: str, tmp_path: Path) -> None:
-        found, rows = rf.fit(name, data(), out=tmp_path / "model", **FEW), data().graded("test")
+        result, rows = rf.fit(name, data(), out=tmp_path / "model", **FEW), data().graded("test")
         again = rf.load(tmp_path / "model")
-        assert torch.equal(again.score(rows), found.score(rows))
+        assert torch.equal(again.score(rows), result.score(rows))
         assert again.names == ["g0", "g1", "g2", "g3"]
-        assert torch.equal(again.cuts(0.1), found.cuts(0.1))
+        assert torch.equal(again.cuts(0.1), result.cuts(0.1))
 
-    def test_a_grade_that_no_row_has_and_what_was_never_seen_do_no_harm(self, name: str) -> None:
+    def test_unused_grades_and_unseen_levels_are_harmless(self, name: str) -> None:
         whole = data()
         some = whole.graded("train")
         without = some.select((some.grades != 2).nonzero().flatten())
-        found = rf.fit(name, replace(whole, train=without), **FEW)
+        result = rf.fit(name, replace(whole, train=without), **FEW)
         odd = Graded(
             torch.tensor([[torch.nan, torch.nan], [1e30, -1e30]]),
             torch.full((2, 1), -1, dtype=torch.int32),
             None,
             torch.tensor([-1, -1]),
         )
-        assert found.score(odd).isfinite().all()
+        assert result.score(odd).isfinite().all()
 
-    def test_a_batch_of_one_row_does_no_harm(self, name: str) -> None:
-        found = rf.fit(name, data(), **{**FEW, "batch_size": 399, "epochs": 1})
-        assert all(t.isfinite().all() for t in found.model.tensors.values())
+    def test_a_batch_of_one_row_is_harmless(self, name: str) -> None:
+        result = rf.fit(name, data(), **{**FEW, "batch_size": 399, "epochs": 1})
+        assert all(t.isfinite().all() for t in result.model.tensors.values())
 
-    def test_one_grade_alone_is_refused(self, name: str) -> None:
+    def test_a_single_grade_is_refused(self, name: str) -> None:
         some = data().graded("train")
         alone = some.select((some.grades == 1).nonzero().flatten())
         with pytest.raises(rf.UserError, match="at least two grades"):
@@ -120,20 +120,20 @@ class TestGradedMethod:
     def test_validation_of_one_grade_is_refused_before_the_fit(self, name: str) -> None:
         some = data().graded("validation")
         alone = some.select((some.grades == 1).nonzero().flatten())
-        told: list[Step] = []
+        steps: list[Step] = []
         with pytest.raises(
             rf.UserError, match="validation split all have the same grade"
         ) as caught:
             rf.fit(
                 name,
                 replace(data(), validation=alone),
-                report=lambda _course, step: told.append(step),
+                report=lambda _course, step: steps.append(step),
                 **FEW,
             )
         assert "--split" in str(caught.value.hint)
-        assert not told
+        assert not steps
 
-    def test_a_finished_model_is_known_again(self, name: str, tmp_path: Path) -> None:
+    def test_a_finished_model_is_not_fitted_again(self, name: str, tmp_path: Path) -> None:
         how = {**FEW, "epochs": 1, "out": tmp_path / "model"}
         first = rf.fit(name, data(), **how)
         again = rf.fit(name, data(), resume=True, **how)
@@ -145,6 +145,6 @@ class TestGradedMethod:
             rf.fit(name, data(), resume=True, **{**how, "lr": 0.5})
 
     def test_refit_learns_validation_as_well(self, name: str) -> None:
-        found = rf.fit(name, data(), refit=True, **FEW)
-        assert found.model.notes["refit"]
-        assert found.operates_on_train
+        result = rf.fit(name, data(), refit=True, **FEW)
+        assert result.model.notes["refit"]
+        assert result.operates_on_train

@@ -19,10 +19,10 @@ class TestLoss:
         poisoned = scores.clone()
         poisoned[:, 4:] = torch.nan
         clean, dirty = scores.requires_grad_(), poisoned.requires_grad_()
-        expected, found = (LOSSES[name](s, grades, valid) for s in (clean, dirty))
-        torch.testing.assert_close(found, expected)
+        expected, result = (LOSSES[name](s, grades, valid) for s in (clean, dirty))
+        torch.testing.assert_close(result, expected)
         expected.sum().backward()
-        found.sum().backward()
+        result.sum().backward()
         torch.testing.assert_close(dirty.grad, clean.grad)
 
     def test_candidate_order_does_not_matter(self, name: str) -> None:
@@ -47,7 +47,7 @@ class TestLoss:
             LOSSES[name](scores, grades, valid),
         )
 
-    def test_inputs_are_left_alone(self, name: str) -> None:
+    def test_inputs_are_not_modified(self, name: str) -> None:
         scores = torch.randn(5, 9)
         before = scores.clone()
         LOSSES[name](scores, torch.ones(5, 9), torch.ones(5, 9).bool())

@@ -14,7 +14,8 @@ from rankings import assert_same_keys
 import rankfold as rf
 from rankfold.config import Settings, declarations, describe_type
 from rankfold.methods import METHODS
-from rankfold.models.ranker import Ranker, Ranking
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import Ranking
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]
@@ -50,7 +51,7 @@ def test_every_setting_has_one_line_of_help(name: str) -> None:
     assert issubclass(config, Settings)
     assert list(declared) == [field.name for field in fields(config)]
     for setting in declared.values():
-        assert 3 <= len(setting.help) <= 88
+        assert 3 <= len(setting.help) <= 110
         assert "\n" not in setting.help
 
 
@@ -70,7 +71,11 @@ class TestMethod:
         model = ranker.model
         assert isinstance(model, Model)
         assert model.method == name
-        if METHODS[name].search is not None:
+        opened, own = METHODS[name].open(model), METHODS[name].own_search
+        by_history = "histories" in METHODS[name].answers
+        assert (opened.histories is not None) is (by_history and not own)
+        assert (opened.search_histories is not None) is (by_history and own)
+        if own:
             train = checkerboard().split("train")
             assert torch.equal(model.tensors["offsets"], train.offsets)
             assert torch.equal(model.tensors["candidates_of_queries"], train.candidates)
@@ -92,14 +97,14 @@ class TestMethod:
         assert list(finals) == [False] * (len(numbers) - 1) + [True]
 
     def test_fold_in_gives_the_fitted_row(self, name: str) -> None:
-        fold_in = METHODS[name].fold_in
-        if fold_in is None:
-            pytest.skip(f"{name} has no fold-in")
         data = checkerboard()
         ranker = rf.fit(name, data)
+        fold_in = METHODS[name].open(ranker.model).histories
+        if fold_in is None:
+            pytest.skip(f"{name} has no fold-in")
         rows = data.split("train")
         torch.testing.assert_close(
-            fold_in(ranker.model, rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
+            fold_in(rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
         )
 
     def test_query_and_candidate_without_pairs_do_no_harm(self, name: str) -> None:
@@ -111,8 +116,7 @@ class TestMethod:
         assert all(tensor.isfinite().all() for tensor in tensors.values())
 
     def test_an_empty_history_gets_the_most_popular(self, name: str) -> None:
-        method = METHODS[name]
-        if method.fold_in is None and method.search is None:
+        if "histories" not in METHODS[name].answers:
             pytest.skip(f"{name} answers no histories")
         found = rf.fit(name, ([1, 2, 3, 1, 2], [7, 7, 7, 5, 6])).search(history=[])
         assert found.keys == [[7, 5, 6]]
@@ -172,13 +176,15 @@ def fitted(request: pytest.FixtureRequest, written: Dataset, models: dict[str, R
 class TestTextMethod:
     def test_model_is_plain_data_of_the_right_shape(self, fitted: Ranker) -> None:
         model, method = fitted.model, METHODS[fitted.model.method]
-        assert (method.encode_texts is None) is not (method.search_texts is None)
+        opened = method.open(model)
+        assert (opened.texts is None) is method.own_search
+        assert (opened.search_texts is None) is not method.own_search
         assert "queries" not in model.tensors
         floating = [t for t in model.tensors.values() if t.is_floating_point()]
         assert all(tensor.isfinite().all() for tensor in floating)
-        if method.encode_texts is not None:
+        if opened.texts is not None:
             assert fitted.texts is not None
-            vectors = method.encode_texts(model, fitted.texts, "query")
+            vectors = opened.texts(fitted.texts, "query")
             assert model.tensors["candidates"].shape == (6, vectors.shape[1])
             assert vectors.shape[0] == len(fitted.queries)
 
@@ -187,22 +193,22 @@ class TestTextMethod:
         assert all(torch.equal(again[key], value) for key, value in fitted.model.tensors.items())
 
     def test_new_texts_get_their_label(self, written: Dataset, fitted: Ranker) -> None:
-        found = fitted.search(texts=[f"the old {animal}" for animal in ANIMALS], k=1)
+        found = fitted.search(text=[f"the old {animal}" for animal in ANIMALS], k=1)
         assert [keys[0] for keys in found.keys] == ANIMALS
         assert rf.evaluate(fitted, written, metrics="recall@1")["recall@1"] == 1.0
 
     def test_a_text_is_ranked_alone_as_among_others(self, fitted: Ranker) -> None:
         texts = ["big dog", "", "the farm has a cow and an eel", "xyzzy", "fox fox fox"]
-        together = fitted.search(texts=texts)
+        together = fitted.search(text=texts)
         for row, text in enumerate(texts):
             among = Ranking(together.keys[row : row + 1], together.scores[row : row + 1])
-            assert_same_keys(fitted.search(texts=[text]), among, rtol=1e-4)
+            assert_same_keys(fitted.search(text=[text]), among, rtol=1e-4)
 
     def test_no_known_word_gets_the_most_popular(self, fitted: Ranker) -> None:
         counts = fitted.seen.candidate_counts()
         order = sorted(range(6), key=lambda row: (-int(counts[row]), row))
         expected = fitted.candidates.take(torch.tensor(order)).to_list()
-        assert fitted.search(texts=["", "xyzzy"]).keys == [expected] * 2
+        assert fitted.search(text=["", "xyzzy"]).keys == [expected] * 2
 
     def test_what_is_excluded_is_not_returned(self, fitted: Ranker) -> None:
         keys = fitted.queries.keys.to_list()
@@ -215,14 +221,14 @@ class TestTextMethod:
     def test_comes_back_from_disk(self, fitted: Ranker, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model")
         again = rf.load(tmp_path / "model")
-        assert again.search(texts=["old bee", ""]).keys == fitted.search(texts=["old bee", ""]).keys
+        assert again.search(text=["old bee", ""]).keys == fitted.search(text=["old bee", ""]).keys
 
     def test_a_new_candidate_is_found_by_its_text(self, fitted: Ranker) -> None:
-        if METHODS[fitted.model.method].encode_texts is None:
+        if METHODS[fitted.model.method].own_search:
             pytest.skip(f"{fitted.model.method} has no vectors of texts")
-        grown = fitted.add_candidates(pl.DataFrame({"candidate": ["new"], "text": ["farm 3"]}))
-        assert grown.search(texts=["farm 3"], k=1).keys == [["new"]]
-        assert grown.search(texts=["old bee"], k=1).keys == [["bee"]]
+        grown = fitted.extend(pl.DataFrame({"candidate": ["new"], "text": ["farm 3"]}))
+        assert grown.search(text=["farm 3"], k=1).keys == [["new"]]
+        assert grown.search(text=["old bee"], k=1).keys == [["bee"]]
 
     def test_odd_texts_do_no_harm(self, fitted: Ranker) -> None:
         """A document without words, one without labels, a label that nobody has."""
@@ -230,6 +236,6 @@ class TestTextMethod:
         labels = pl.DataFrame({"candidate": ["x", "y", "z"], "text": ["a", "?", "b"]})
         how: Any = {"format": "texts", "split": (1.0, 0.0, 0.0), "candidate_texts": labels}
         ranker = rf.fit(fitted.model.method, rf.prepare(pl.DataFrame(table), **how))
-        found = ranker.search(texts=["a", "", "b a"])
+        found = ranker.search(text=["a", "", "b a"])
         assert [sorted(keys) for keys in found.keys] == [["x", "y", "z"]] * 3
         assert np.isfinite(found.scores).all()

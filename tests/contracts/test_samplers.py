@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Drawn, Pool, Sampler
 
 N, SIZE = 30, 8
@@ -12,7 +12,7 @@ COUNTS = torch.arange(N) % 7  # some candidates nobody chose
 
 
 def make(name: str, n: int = N, size: int = SIZE) -> Sampler:
-    return SAMPLERS[name](Setting(COUNTS[:n], size, 5, "count", 0.2))
+    return SAMPLERS[name](SamplerContext(COUNTS[:n], size, 5, "count", 0.2))
 
 
 def batch_of(size: int, seed: int = 0, n: int = N) -> Batch:
@@ -67,7 +67,7 @@ class TestSampler:
                     assert times.dtype == weights.dtype == torch.float32
                     assert bool(((weights >= 0) & (weights <= 1)).all())
 
-    def test_only_what_is_valid_is_picked(self, name: str) -> None:
+    def test_only_valid_columns_are_picked(self, name: str) -> None:
         sampler, rng = make(name), torch.Generator().manual_seed(1)
         batch = batch_of(SIZE)
         pool = sampler.propose(batch, rng)
@@ -85,14 +85,14 @@ class TestSampler:
                 assert torch.equal(times.sum(dim=1), drawn.draws * mine.any(dim=1).float())
 
     def test_equal_seeds_give_equal_draws(self, name: str) -> None:
-        found = []
+        result = []
         for _ in range(2):
             sampler, rng = make(name), torch.Generator().manual_seed(3)
             torch.rand(7)  # the global generator has no say
-            found.append(
+            result.append(
                 [t for s in range(4) for t in tensors(*step(sampler, batch_of(8, s), rng))]
             )
-        assert same(*found)
+        assert same(*result)
 
     def test_state_goes_on_as_if_nothing_had_happened(self, name: str) -> None:
         first, rng = make(name), torch.Generator().manual_seed(3)
@@ -106,10 +106,10 @@ class TestSampler:
         for _ in range(2):  # loading leaves the state itself alone, too
             second.load(state)
             rng.set_state(position)
-            found = [t for s in range(3, 6) for t in tensors(*step(second, batch_of(8, s), rng))]
-            assert same(found, expected)
+            result = [t for s in range(3, 6) for t in tensors(*step(second, batch_of(8, s), rng))]
+            assert same(result, expected)
 
-    def test_inputs_are_left_alone(self, name: str) -> None:
+    def test_inputs_are_not_modified(self, name: str) -> None:
         sampler, rng, batch = make(name), torch.Generator().manual_seed(3), batch_of(8)
         pool = sampler.propose(batch, rng)
         shape = (8, pool.ids.shape[-1])

@@ -1,4 +1,4 @@
-"""Files to read, and what a reader is given."""
+"""Files to read, and the context of a reader."""
 
 import gzip
 import os
@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import polars as pl
 import pytest
 import zstandard
+from graded_samples import GRADES
 
 from rankfold.data.read.reading import Reading
 
@@ -18,7 +20,7 @@ Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Readin
 
 @pytest.fixture
 def reading(tmp_path: Path) -> Reading:
-    """What a reader is given, with an empty folder beside the test's own files."""
+    """The context of a reader, with an empty scratch folder."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return Reading(scratch)
@@ -26,7 +28,7 @@ def reading(tmp_path: Path) -> Reading:
 
 @pytest.fixture(scope="session")
 def written() -> Written:
-    """A file in a folder of its own and something to read it with, for one example of many."""
+    """A file in a new folder and a context to read it, for one of many examples."""
 
     @contextmanager
     def written(name: str, content: str | bytes) -> Iterator[tuple[Path, Reading]]:
@@ -53,9 +55,9 @@ def pack() -> Pack:
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """An empty folder, and no right to read what is forbidden there, even for root."""
+    """An empty folder; permissions hold there even for root."""
     if os.name == "nt":
-        pytest.skip("permissions are others there")
+        pytest.skip("Windows has other permissions")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         user = os.geteuid()
@@ -63,3 +65,17 @@ def unprivileged() -> Iterator[Path]:
             os.seteuid(65534)
         yield Path(folder)
         os.seteuid(user)
+
+
+@pytest.fixture
+def patients() -> pl.DataFrame:
+    """30 rows, 10 of each grade: an age that identifies the row, a sex, a missing value of each."""
+    n = range(30)
+    return pl.DataFrame(
+        {
+            "id": [f"p{i}" for i in n],
+            "age": [None if i == 7 else 20.5 + i for i in n],
+            "sex": [None if i == 8 else "mf"[i % 2] for i in n],
+            "severity": [GRADES[i % 3] for i in n],
+        }
+    )

@@ -1,4 +1,4 @@
-"""Prepared data comes back from its folder as it was, and only what is used is read."""
+"""Prepared data is loaded from its folder unchanged, and files are read on use."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def ratings() -> pl.DataFrame:
     ],
     ids=str,
 )
-def test_what_is_saved_is_loaded(
+def test_saved_data_is_loaded(
     options: dict[str, Any], ratings: pl.DataFrame, tmp_path: Path
 ) -> None:
     data = prepare(ratings, **options)
@@ -61,7 +61,7 @@ def test_what_is_saved_is_loaded(
     assert_same(folder.load(tmp_path / "data"), data)
 
 
-def test_prepare_with_a_folder_gives_what_is_in_it(ratings: pl.DataFrame, tmp_path: Path) -> None:
+def test_prepare_with_out_returns_the_folder(ratings: pl.DataFrame, tmp_path: Path) -> None:
     given_back = prepare(ratings, out=tmp_path / "data")
     assert_same(given_back, prepare(ratings))
     assert_same(given_back, folder.load(str(tmp_path / "data")))

@@ -464,7 +464,7 @@ def test_absent_file_is_refused(tmp_path: Path) -> None:
         ({"validation_share": -0.1}, "`validation_share` must be at least 0 and below 1, got -0.1"),
         ({"seed": -1}, "`seed` must be at least 0, got -1"),
         ({"kcore": -2}, "`kcore` must be at least 0, got -2"),
-        ({"kcore": 1.5}, "kcore cannot be 1.5"),
+        ({"kcore": 1.5}, "`kcore` must be a whole number, got 1.5"),
         ({"shards": 0}, "`shards` must be at least 1 and at most 99999, got 0"),
         ({"min_grade": float("nan")}, "`min_grade` must be a finite number, got nan"),
         ({"split": "0.9,0.1"}, "the split 0.9,0.1 is not three shares that add up to 1"),

@@ -124,7 +124,7 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
 def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
     """Record the sizes of each step: candidates and tokens, its own and of all processes."""
     chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
-    of_all, told = modules.distinct_of_all, modules.gather_batch
+    distinct_of_all, gather_batch = modules.distinct_of_all, modules.gather_batch
 
     def chosen(batch: Any, comm: Comm) -> Any:
         seen.append({"chosen": len(batch.positives.candidates.unique())})
@@ -136,12 +136,12 @@ def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
         return found
 
     def known(ids: Any, comm: Comm) -> Any:
-        found = of_all(ids, comm)
+        found = distinct_of_all(ids, comm)
         seen.append({"chosen": len(ids.unique()), "pool": len(found)})
         return found
 
     def everybody(*given: Any) -> Any:
-        found = told(*given)
+        found = gather_batch(*given)
         seen.append({"pool": found.numel()})
         return found
 
@@ -154,8 +154,8 @@ def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
 
     patch.setattr(modules, "chosen_by_all", chosen)
     patch.setattr(modules, "pool_around", pool)
-    patch.setattr(modules, "of_all", known)
-    patch.setattr(modules, "told", everybody)
+    patch.setattr(modules, "distinct_of_all", known)
+    patch.setattr(modules, "gather_batch", everybody)
     patch.setattr(loop, "sum_gradients", summed)
 
 

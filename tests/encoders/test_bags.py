@@ -41,13 +41,13 @@ def dense(bags: Texts) -> Tensor:
 @given(some_texts)
 def test_a_bag_counts_each_token(lists: list[list[int]]) -> None:
     expected = torch.tensor([[float(one.count(t)) for t in range(TOKENS)] for one in lists])
-    found = as_bags(texts_of(lists))
-    assert torch.equal(dense(found), expected)
-    assert len(found.tokens) == sum(len(set(one)) for one in lists)
+    result = as_bags(texts_of(lists))
+    assert torch.equal(dense(result), expected)
+    assert len(result.tokens) == sum(len(set(one)) for one in lists)
 
 
 @given(some_texts, some_texts)
-def test_rarity_is_the_written_formula(ours: list[list[int]], theirs: list[list[int]]) -> None:
+def test_idf_is_the_written_formula(ours: list[list[int]], theirs: list[list[int]]) -> None:
     n = len(ours) + len(theirs)
     having = [sum(t in one for one in [*ours, *theirs]) for t in range(TOKENS)]
     expected = torch.tensor([1 + math.log((1 + n) / (1 + df)) for df in having])
@@ -59,20 +59,20 @@ def test_rarity_is_the_written_formula(ours: list[list[int]], theirs: list[list[
 @given(some_texts)
 def test_weights_are_tf_idf_of_length_one(lists: list[list[int]]) -> None:
     idf = torch.rand(TOKENS) + 0.5
-    found = dense(weigh(texts_of(lists), idf))
+    result = dense(weigh(texts_of(lists), idf))
     for row, one in enumerate(lists):
         raw = [
             (1 + math.log(one.count(t))) * float(idf[t]) if t in one else 0 for t in range(TOKENS)
         ]
         norm = math.sqrt(sum(w * w for w in raw)) or 1.0
-        torch.testing.assert_close(found[row], torch.tensor([w / norm for w in raw]))
+        torch.testing.assert_close(result[row], torch.tensor([w / norm for w in raw]))
 
 
 def test_given_weights_are_only_normalised() -> None:
     texts = Texts(torch.tensor([0, 2]), torch.tensor([3, 5]).int(), torch.tensor([3.0, 4.0]))
-    found = weigh(texts, torch.rand(TOKENS))
-    assert found.weights is not None
-    torch.testing.assert_close(found.weights, torch.tensor([0.6, 0.8]))
+    result = weigh(texts, torch.rand(TOKENS))
+    assert result.weights is not None
+    torch.testing.assert_close(result.weights, torch.tensor([0.6, 0.8]))
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -87,14 +87,14 @@ def test_vectors_are_the_written_formula(residual: bool) -> None:  # noqa: FBT00
         assert encoder.mixing is not None
         first = unit(sums.relu())
         expected = unit(first + (first @ encoder.mixing.T).relu())
-    found = encoder(bags)
-    torch.testing.assert_close(found, expected)
-    assert torch.equal(found[1], torch.zeros(5))
-    lengths = found[[0, 2, 3]].norm(dim=1)
+    result = encoder(bags)
+    torch.testing.assert_close(result, expected)
+    assert torch.equal(result[1], torch.zeros(5))
+    lengths = result[[0, 2, 3]].norm(dim=1)
     torch.testing.assert_close(lengths[lengths > 0], torch.ones(int((lengths > 0).sum())))
 
 
-def test_gradients_reach_the_tokens_of_the_texts_alone() -> None:
+def test_gradients_reach_only_the_tokens_of_the_texts() -> None:
     encoder = BagEncoder(torch.randn(TOKENS, 4), residual=False, rng=torch.Generator())
     encoder(weigh(texts_of([[1, 2], [2, 9]]), torch.ones(TOKENS))).sum().backward()
     assert encoder.tokens.weight.grad is not None
@@ -104,12 +104,12 @@ def test_gradients_reach_the_tokens_of_the_texts_alone() -> None:
 
 def test_thinning_drops_its_share_and_keeps_the_rest() -> None:
     bags = weigh(texts_of([list(range(TOKENS))] * 500), torch.ones(TOKENS))
-    found = thin(bags, 0.3, torch.Generator().manual_seed(0))
+    result = thin(bags, 0.3, torch.Generator().manual_seed(0))
     assert bags.weights is not None
-    assert found.weights is not None
-    gone = found.weights == 0
+    assert result.weights is not None
+    gone = result.weights == 0
     assert 0.27 < float(gone.double().mean()) < 0.33
-    assert torch.equal(found.weights[~gone], bags.weights[~gone])
+    assert torch.equal(result.weights[~gone], bags.weights[~gone])
     assert torch.equal(thin(bags, 0.0, torch.Generator()).weights, bags.weights)  # type: ignore[arg-type]
 
 
@@ -121,11 +121,11 @@ def test_pairs_are_adjacent_tokens_that_occur_often(
     often = sorted({a * TOKENS + b for a, b in every if every.count((a, b)) >= least})
     pairs = common_pairs([texts_of(ours), texts_of(theirs)], TOKENS, least)
     assert pairs.tolist() == often
-    found = with_pairs(texts_of(ours), pairs, TOKENS)
+    result = with_pairs(texts_of(ours), pairs, TOKENS)
     for row, one in enumerate(ours):
         keys = [a * TOKENS + b for a, b in itertools.pairwise(one)]
         expected = [*one, *(TOKENS + often.index(key) for key in keys if key in often)]
-        tokens = found.tokens[found.offsets[row] : found.offsets[row + 1]].tolist()
+        tokens = result.tokens[result.offsets[row] : result.offsets[row + 1]].tolist()
         assert tokens == expected
 
 
@@ -136,8 +136,8 @@ def test_bags_have_no_pairs() -> None:
 
 
 @given(lists=some_texts)
-def test_texts_in_order_weigh_what_their_bags_do(lists: list[list[int]]) -> None:
+def test_texts_in_order_have_the_weights_of_their_bags(lists: list[list[int]]) -> None:
     texts, idf = texts_of(lists), torch.linspace(1, 3, TOKENS)
-    found = weigh_in_order(texts, idf)
-    assert torch.equal(found.tokens, texts.tokens)
-    torch.testing.assert_close(dense(found), dense(weigh(texts, idf)))
+    result = weigh_in_order(texts, idf)
+    assert torch.equal(result.tokens, texts.tokens)
+    torch.testing.assert_close(dense(result), dense(weigh(texts, idf)))

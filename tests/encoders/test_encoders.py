@@ -1,4 +1,4 @@
-"""Encoders: what their vectors are made of."""
+"""Tables, towers, scaled and biased encoders."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_a_tower_is_its_written_formula() -> None:
     torch.testing.assert_close(made(None)[[1, 2]], expected)
 
 
-def test_a_new_row_is_one_without_a_vector_of_its_own() -> None:
+def test_a_new_row_has_no_free_vector() -> None:
     made = towers().candidates
     known = features()
     same = Features(known.numbers[3:], known.categories[3:], known.columns)
@@ -79,12 +79,12 @@ def test_features_may_be_of_one_kind(columns: str) -> None:
         known = Features(known.numbers, known.categories[:, :0], Columns(("a", "b"), {}))
     else:
         known = Features(known.numbers[:, :0], known.categories, Columns((), known.columns.levels))
-    found = Towers(SEEN, 6, rng(), (None, known)).of_candidates(None)
-    assert found.shape == (4, 6)
-    assert found.isfinite().all()
+    result = Towers(SEEN, 6, rng(), (None, known)).of_candidates(None)
+    assert result.shape == (4, 6)
+    assert result.isfinite().all()
 
 
-def test_a_column_that_never_changes_or_is_empty_does_no_harm() -> None:
+def test_constant_and_empty_columns_are_harmless() -> None:
     numbers = torch.tensor([[7.0, NAN], [7.0, NAN]])
     known = Features(numbers, torch.zeros(2, 0).int(), Columns(("a", "b"), {}))
     seen = torch.ones(1).bool(), torch.ones(2).bool()

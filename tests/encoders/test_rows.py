@@ -32,7 +32,7 @@ def pictures(n: int = 40, channels: int = 3) -> Graded:
 
 
 def pictures_and_columns(n: int = 60, seed: int = 0) -> Graded:
-    """Grade 2 is told from bright images, grade 1 from the number and the category alone."""
+    """Bright images predict grade 2; only the number and the category predict grade 1."""
     rng = torch.Generator().manual_seed(seed)
     grades = torch.randint(0, 3, (n,), generator=rng)
     images = torch.randint(0, 100, (n, 8, 8, 1), generator=rng)
@@ -46,18 +46,18 @@ def prepared(rows: Graded) -> Dataset:
     return Dataset("graded", rows, None, rows, Vocabulary.numbered(1), Vocabulary.numbered(3))
 
 
-def test_numbers_are_scaled_and_what_is_missing_is_marked() -> None:
+def test_numbers_are_scaled_and_missing_ones_are_marked() -> None:
     rows = table()
     scaling = Scaling(RowShape.of(rows, None))
     scaling.fit(rows)
-    found = scaling(rows).numbers
+    result = scaling(rows).numbers
     there = ~rows.numbers.isnan()
     for column in range(3):
-        mine = found[there[:, column], column]
+        mine = result[there[:, column], column]
         assert float(mine.mean()) == pytest.approx(0, abs=1e-5)
         assert float(mine.std(unbiased=False)) == pytest.approx(1, abs=1e-4)
-    assert torch.equal(found[:, 3:] == 1, ~there)
-    assert torch.equal(found[:, :3][~there], torch.zeros(int((~there).sum())))
+    assert torch.equal(result[:, 3:] == 1, ~there)
+    assert torch.equal(result[:, :3][~there], torch.zeros(int((~there).sum())))
 
 
 def test_images_are_scaled_by_channel() -> None:
@@ -71,7 +71,7 @@ def test_images_are_scaled_by_channel() -> None:
 
 
 @pytest.mark.parametrize(("name", "rows"), [("linear", table()), ("mlp", table())])
-def test_unknown_levels_have_a_vector_of_their_own(name: str, rows: Graded) -> None:
+def test_unknown_levels_have_their_own_vector(name: str, rows: Graded) -> None:
     shape = RowShape.of(rows, Columns(("a", "b", "c"), {"d": ("p",) * 4, "e": ("q",) * 4}))
     module = ROW_ENCODERS[name](shape, 6, 0.0, torch.Generator().manual_seed(0))
     first, second = (
@@ -82,7 +82,7 @@ def test_unknown_levels_have_a_vector_of_their_own(name: str, rows: Graded) -> N
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp"])
-def test_what_training_never_saw_adds_nothing(name: str) -> None:
+def test_inputs_unseen_in_training_add_nothing(name: str) -> None:
     """Numbers of noise, complete in training: a row without them is scored as one with their mean.
 
     Likewise a new level of a category is no reason for a higher or a lower score.
@@ -104,7 +104,7 @@ def test_what_training_never_saw_adds_nothing(name: str) -> None:
     assert all(not vector.any() for vector in unknown)
 
 
-def test_dropping_is_by_the_generator_and_keeps_the_mean() -> None:
+def test_dropout_follows_the_generator_and_keeps_the_mean() -> None:
     ones = torch.ones(200, 200)
     first, second = (dropout(ones, 0.3, torch.Generator().manual_seed(1)) for _ in range(2))
     assert torch.equal(first, second)
@@ -115,82 +115,82 @@ def test_dropping_is_by_the_generator_and_keeps_the_mean() -> None:
 
 def test_images_are_mirrored_one_by_one() -> None:
     images = torch.arange(64.0 * 6).view(64, 1, 2, 3)
-    found = random_flips(images, (2, 3), torch.Generator().manual_seed(0))
+    result = random_flips(images, (2, 3), torch.Generator().manual_seed(0))
     ways = [images, images.flip(2), images.flip(3), images.flip(2, 3)]
-    same = torch.stack([(found == way).flatten(1).all(dim=1) for way in ways])
+    same = torch.stack([(result == way).flatten(1).all(dim=1) for way in ways])
     assert (same.sum(dim=0) == 1).all()
     assert (same.sum(dim=1) > 5).all()
     assert random_flips(images, (), torch.Generator()) is images
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_pictures_are_learnt(channels: int) -> None:
+def test_images_are_learned(channels: int) -> None:
     data = prepared(pictures(channels=channels))
-    found = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
-    assert rf.evaluate(found, data, metrics=["order"], samples=10)["order"] > 0.95
+    result = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
+    assert rf.evaluate(result, data, metrics=["order"], samples=10)["order"] > 0.95
 
 
 def test_a_convolution_is_three_products_of_patches_each_halved() -> None:
     rows, rng = pictures(5), torch.Generator().manual_seed(1)
     module = Convolution(RowShape.of(rows, None), 6, 0.3, rng)
     images = torch.randn(5, 3, 12, 10, generator=rng)
-    found = images
+    result = images
     for layer in module.layers:
         assert isinstance(layer, nn.Conv2d)
         assert layer.bias is not None
         with torch.no_grad():
             layer.bias.uniform_(-1, 1, generator=rng)
-        height, width = found.shape[2:]
+        height, width = result.shape[2:]
         weight = layer.weight.detach().flatten(1)
-        patches = nn.functional.unfold(found, 3, padding=1)  # [n, channels x 9, pixels]
+        patches = nn.functional.unfold(result, 3, padding=1)  # [n, channels x 9, pixels]
         sums = (weight @ patches + layer.bias.detach()[:, None]).clamp(min=0)
         rounded_up = nn.functional.pad(
             sums.unflatten(2, (height, width)), (0, width % 2, 0, height % 2)
         )
         squares = rounded_up.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
-        found = squares.amax(dim=(3, 5))
-        assert found.shape[2:] == (-(-height // 2), -(-width // 2))
-    expected = module.last(found.mean(dim=(2, 3))).relu()
+        result = squares.amax(dim=(3, 5))
+        assert result.shape[2:] == (-(-height // 2), -(-width // 2))
+    expected = module.last(result.mean(dim=(2, 3))).relu()
     inputs = Inputs(torch.empty(5, 0), torch.empty(5, 0, dtype=torch.int64), images)
     torch.testing.assert_close(module(inputs, None), expected)
     assert float(expected.detach().abs().max()) > 0
-    alone = inputs._replace(images=images[2:3])  # no other row has a part in it
+    alone = inputs._replace(images=images[2:3])  # independent of other rows
     torch.testing.assert_close(module(alone, None), expected[2:3])
 
 
-def test_how_rich_in_contrast_an_image_is_is_not_lost() -> None:
+def test_the_contrast_of_an_image_is_not_lost() -> None:
     rows, rng = pictures(8), torch.Generator().manual_seed(1)
     module = Convolution(RowShape.of(rows, None), 6, 0.0, rng)
     images = torch.randn(8, 3, 12, 10, generator=rng)
     inputs = Inputs(torch.empty(8, 0), torch.empty(8, 0, dtype=torch.int64), images)
     pale = inputs._replace(images=images / 4)
-    found, of_pale = (module(some, None).detach().norm(dim=1) for some in (inputs, pale))
-    torch.testing.assert_close(of_pale, found / 4)  # biases begin at 0
+    result, of_pale = (module(some, None).detach().norm(dim=1) for some in (inputs, pale))
+    torch.testing.assert_close(of_pale, result / 4)  # biases begin at 0
 
 
-def test_a_model_whose_encoder_is_of_another_make_is_refused(
+def test_a_model_of_another_encoder_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = pictures()
-    found = rf.fit("ce", prepared(rows), epochs=1, batch_size=8)
-    assert isinstance(found, rf.Grader)
+    result = rf.fit("ce", prepared(rows), epochs=1, batch_size=8)
+    assert isinstance(result, rf.Grader)
     monkeypatch.setattr("rankfold.encoders.rows.CHANNELS", (4, 8, 16))
     with pytest.raises(rf.UserError, match="do not fit the encoder named convolution"):
-        found.score(rows)
-    del found.model.tensors["encoder.layers.0.bias"]  # type: ignore[attr-defined]
+        result.score(rows)
+    del result.model.tensors["encoder.layers.0.bias"]  # type: ignore[attr-defined]
     monkeypatch.undo()
     with pytest.raises(rf.UserError, match="do not fit the encoder named convolution"):
-        found.score(rows)
+        result.score(rows)
 
 
 def test_auto_reads_both_images_and_columns(tmp_path: object) -> None:
     data = replace(prepared(pictures_and_columns()), test=pictures_and_columns(seed=1))
-    found = rf.fit("ce", data, epochs=15, batch_size=8)
-    assert found.model.config["encoder"] == "convolution+mlp"
-    assert rf.evaluate(found, data, metrics=["order"], samples=0)["order"] > 0.95
-    found.save(f"{tmp_path}/model")
+    result = rf.fit("ce", data, epochs=15, batch_size=8)
+    assert result.model.config["encoder"] == "convolution+mlp"
+    assert rf.evaluate(result, data, metrics=["order"], samples=0)["order"] > 0.95
+    result.save(f"{tmp_path}/model")
     rows = data.graded("test")
-    assert torch.equal(rf.load(f"{tmp_path}/model").score(rows), found.score(rows))
+    assert torch.equal(rf.load(f"{tmp_path}/model").score(rows), result.score(rows))
     images = rf.fit("ce", data, epochs=15, batch_size=8, encoder="convolution")
     assert rf.evaluate(images, data, metrics=["order"], samples=0)["order"] < 0.9
 
@@ -203,7 +203,7 @@ def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None
         find_encoder("convolution+mlp", RowShape.of(pictures(), None))
 
 
-def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_a_custom_module(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     class Mine(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -229,35 +229,35 @@ def test_a_module_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
     with pytest.raises(rf.UserError, match="encoder=mine must return float32, got float64"):
         rf.fit("cba", data, encoder="mine", epochs=1)
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
-    found = rf.fit("ce", data, encoder="mine", epochs=1)
-    found.save(f"{tmp_path}/model")
+    result = rf.fit("ce", data, encoder="mine", epochs=1)
+    result.save(f"{tmp_path}/model")
     again = rf.load(f"{tmp_path}/model")
-    assert torch.equal(again.score(table()), found.score(table()))
+    assert torch.equal(again.score(table()), result.score(table()))
     monkeypatch.delitem(ROW_ENCODERS, "mine")
     with pytest.raises(rf.UserError, match=r"`encoder` must be one of .*, got 'mine'"):
         rf.load(f"{tmp_path}/model").score(table())
 
 
-def test_a_module_of_ones_own_that_learns_its_shapes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_module_with_lazy_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()
             self.layer = nn.LazyLinear(width)
 
         def forward(self, inputs: Inputs, _rng: torch.Generator | None) -> torch.Tensor:
-            found: torch.Tensor = self.layer(inputs.numbers)
-            return found
+            result: torch.Tensor = self.layer(inputs.numbers)
+            return result
 
     monkeypatch.setitem(ROW_ENCODERS, "mine", lambda _shape, width, _drop, _rng: Mine(width))
-    found = rf.fit("ce", prepared(table()), encoder="mine", epochs=1)
-    assert isinstance(found, rf.Grader)
-    assert found.score(table()).isfinite().all()
+    result = rf.fit("ce", prepared(table()), encoder="mine", epochs=1)
+    assert isinstance(result, rf.Grader)
+    assert result.score(table()).isfinite().all()
 
 
-def test_a_module_of_ones_own_that_drops_and_normalises(
+def test_a_custom_module_with_dropout_and_batch_norm(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As torch has it: by torch's own generator in training, at rest when rows are scored."""
+    """As usual in torch: with torch's generator in training, in eval mode when rows are scored."""
 
     class Mine(nn.Module):
         def __init__(self, width: int) -> None:
@@ -275,7 +275,7 @@ def test_a_module_of_ones_own_that_drops_and_normalises(
     state = torch.get_rng_state()
     first = rf.fit("cba", data, **how)
     assert torch.equal(torch.get_rng_state(), state)
-    torch.rand(7)  # what others draw does not matter
+    torch.rand(7)  # other draws do not matter
     second, other = rf.fit("cba", data, **how), rf.fit("cba", data, seed=1, **how)
     scores = first.score(rows)
     assert torch.equal(scores, first.score(rows))
@@ -297,7 +297,7 @@ def stop_after(steps: int) -> Callable[[object, Step], None]:
     return report
 
 
-def test_dropout_that_begins_late_follows_the_seed_as_well(
+def test_dropout_in_later_epochs_follows_the_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Late(nn.Module):
@@ -322,7 +322,7 @@ def test_dropout_that_begins_late_follows_the_seed_as_well(
 
 
 class StandIn(nn.Module):
-    """What ``timm.create_model`` gives: a network with ``num_features``, and batch norm."""
+    """A stand-in for a timm model: a network with ``num_features`` and a batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -365,7 +365,7 @@ def test_a_backbone_that_timm_does_not_know(monkeypatch: pytest.MonkeyPatch) -> 
     assert "list_models" in str(caught.value.hint)
 
 
-def test_without_timm_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_timm_there_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(rf.UserError, match="timm cannot be imported") as caught:
         rf.fit("ce", prepared(pictures()), encoder="timm:rexnet_200")
@@ -381,8 +381,8 @@ def test_an_encoder_that_does_not_suit_the_rows_is_refused(name: str, rows: Grad
 
 
 def test_rows_of_another_shape_are_refused() -> None:
-    found = rf.fit("ce", prepared(table()), epochs=1)
+    result = rf.fit("ce", prepared(table()), epochs=1)
     with pytest.raises(
         rf.UserError, match="fitted on rows with 3 numbers, 2 categories and no images"
     ):
-        found.score(pictures())
+        result.score(pictures())

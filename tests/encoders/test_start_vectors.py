@@ -1,4 +1,4 @@
-"""Token vectors start at those of a file, where it has them."""
+"""Token vectors start from a file of word vectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = ["ant", "bee", "çow", "dog"]
 
 
 def data_of(words: list[str] | None = WORDS) -> Dataset:
-    """Four documents of a word each, of which two have the first label, and two the second."""
+    """Four documents of one word; two have the first label, two the second."""
     tokenizer = None
     if words is not None:
         vocabulary = {word: token for token, word in enumerate([*words, "[UNK]"])}
@@ -51,26 +51,26 @@ GOOD = "4 2\nzebra 1 1\nbee 3 4 \nçow 0 -2\nbee 9 9\n"
 
 @pytest.mark.parametrize("name", ["some.vec", "some.vec.gz"])
 def test_tokens_in_the_file_have_its_vectors_of_length_1(tmp_path: Path, name: str) -> None:
-    found = read_vectors(written(tmp_path, GOOD, name), data_of(), 2)
-    assert found.tokens.tolist() == [1, 2]
-    torch.testing.assert_close(found.vectors, torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
-    assert found.notes == {"found": 2, "tokens": 4}
+    result = read_vectors(written(tmp_path, GOOD, name), data_of(), 2)
+    assert result.tokens.tolist() == [1, 2]
+    torch.testing.assert_close(result.vectors, torch.tensor([[0.6, 0.8], [0.0, -1.0]]))
+    assert result.notes == {"found": 2, "tokens": 4}
 
 
-def test_words_that_are_written_otherwise(tmp_path: Path) -> None:
-    """With accents, or letters without lower case; what the file has as it is comes first."""
+def test_words_with_accents_or_upper_case_match(tmp_path: Path) -> None:
+    """With accents, or letters without lower case; an exact match comes first."""
     tokens = ["strasse", "cafe", "ant"]
     data = data_of(tokens)
     lines = ["café 3 4", "straße 0 2", "strässe 1 1", "cafe 1 0", "ant 1 0"]
     path = written(tmp_path, f"{len(lines)} 2\n" + "\n".join(lines) + "\n")
     read = read_vectors(path, data, 2)
-    found = dict(zip(read.tokens.tolist(), read.vectors.tolist(), strict=True))
-    assert found == {0: [0, 1], 1: [1, 0], 2: [1, 0]}
+    result = dict(zip(read.tokens.tolist(), read.vectors.tolist(), strict=True))
+    assert result == {0: [0, 1], 1: [1, 0], 2: [1, 0]}
 
 
-def test_a_vector_of_zeros_is_none(tmp_path: Path) -> None:
-    found = read_vectors(written(tmp_path, "2 2\nant 0 0\nbee 0 1\n"), data_of(), 2)
-    assert found.tokens.tolist() == [1]
+def test_a_vector_of_zeros_does_not_count(tmp_path: Path) -> None:
+    result = read_vectors(written(tmp_path, "2 2\nant 0 0\nbee 0 1\n"), data_of(), 2)
+    assert result.tokens.tolist() == [1]
 
 
 @pytest.mark.parametrize("text", ["2 2\nAnt 1 1\nBee 0 1\n", "1 2\nant 0 0\n", "0 2\n"])
@@ -88,7 +88,7 @@ def test_nothing_is_read_after_the_last_token(tmp_path: Path) -> None:
     assert read_vectors(path, data_of(["ant", "bee"]), 2).tokens.tolist() == [1, 0]
 
 
-def test_unknown_is_no_word() -> None:
+def test_the_unknown_token_is_not_a_word() -> None:
     assert "[UNK]" not in start_vectors.tokens_of(data_of())
 
 
@@ -109,7 +109,9 @@ def test_unknown_is_no_word() -> None:
         ("1 2\nant 1 0\nbee 0 1\n", "has more lines than the 1 words"),
     ],
 )
-def test_what_is_no_file_of_vectors_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_a_malformed_file_of_vectors_is_a_user_error(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UserError, match=message) as error:
         read_vectors(path, data_of(), 2)
@@ -117,7 +119,7 @@ def test_what_is_no_file_of_vectors_is_said(tmp_path: Path, text: str, message: 
     assert error.value.hint
 
 
-def test_another_width_says_which(tmp_path: Path) -> None:
+def test_the_hint_names_the_width_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read_vectors(written(tmp_path, "1 3\nant 1 0 0\n"), data_of(), 2)
     assert error.value.hint == "width=3"
@@ -140,7 +142,7 @@ def test_bags_without_words_are_refused(tmp_path: Path) -> None:
     assert error.value.hint
 
 
-def test_others_start_as_without_a_file(tmp_path: Path) -> None:
+def test_tokens_not_in_the_file_start_at_random(tmp_path: Path) -> None:
     run = Run(
         torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess(), build_index=Exact
     )
@@ -155,7 +157,7 @@ def test_others_start_as_without_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("siamesexml")])
-def test_models_tell_how_many_were_found(name: str, tmp_path: Path) -> None:
+def test_notes_count_the_tokens_with_vectors(name: str, tmp_path: Path) -> None:
     run = Run(
         torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess(), build_index=Exact
     )
@@ -166,8 +168,8 @@ def test_models_tell_how_many_were_found(name: str, tmp_path: Path) -> None:
     assert last.model.notes["vectors"] == {"found": 2, "tokens": 4}
 
 
-def test_a_finished_model_is_known_again(tmp_path: Path) -> None:
-    """What its notes say of the vectors does not hide which file was asked for."""
+def test_a_finished_model_is_not_fitted_again(tmp_path: Path) -> None:
+    """The notes about vectors do not hide which file was requested."""
     how = {"width": 2, "vectors": written(tmp_path, GOOD), "out": tmp_path / "model"}
     made = rf.fit("siamesexml", data_of(), **how)
     again = rf.fit("siamesexml", data_of(), resume=True, **how)

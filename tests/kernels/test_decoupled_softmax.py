@@ -19,12 +19,12 @@ def test_is_the_loss_of_the_pool(n_queries: int, n_candidates: int, seed: int) -
     shifted = torch.where(positive, scores, scores - log_q)
     expected = decoupled_softmax_loss(shifted, positive, positive | ~hidden)
     places = (Places(*mask.nonzero(as_tuple=True)) for mask in (positive, hidden))
-    found = shared_decoupled_softmax_loss(scores, log_q, *places)
-    torch.testing.assert_close(found, expected)
+    result = shared_decoupled_softmax_loss(scores, log_q, *places)
+    torch.testing.assert_close(result, expected)
     upstream = torch.randn(n_queries, generator=rng, dtype=torch.float64)
     gradients = [
         torch.autograd.grad(value, scores, upstream, retain_graph=True)[0]
-        for value in (found, expected)
+        for value in (result, expected)
     ]
     torch.testing.assert_close(*gradients)
 

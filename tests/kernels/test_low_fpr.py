@@ -16,9 +16,9 @@ def test_is_the_loss_of_each_threshold(n: int, n_grades: int, seed: int) -> None
     weights = weights * (torch.rand(positive.shape, generator=rng) < 0.7)
     pool = scores.expand(len(positive), -1)
     expected = low_fpr_loss(pool, positive, torch.ones_like(positive), weights)
-    found = shared_low_fpr_loss(scores, positive, weights)
-    torch.testing.assert_close(found, expected)
+    result = shared_low_fpr_loss(scores, positive, weights)
+    torch.testing.assert_close(result, expected)
     gradients = [
-        torch.autograd.grad(v.sum(), scores, retain_graph=True)[0] for v in (found, expected)
+        torch.autograd.grad(v.sum(), scores, retain_graph=True)[0] for v in (result, expected)
     ]
     torch.testing.assert_close(*gradients)

@@ -23,7 +23,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 @pytest.fixture
 def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores, where all of them could be stored as fast."""
-    monkeypatch.setattr(kernels, "LEAST_SCORES", 1)
+    monkeypatch.setattr(kernels, "MIN_SCORES", 1)
 
 
 def whole(seed: int, b: int, n: int, d: int = 3) -> list[Tensor]:
@@ -58,10 +58,10 @@ def test_blocks_with_the_largest_maxima_hold_the_best(
     maxima = block_maxima_plain(queries, candidates, size)
     blocks = top_k(maxima, taken).ids.sort(dim=1).values
     inside = scores_inside_plain(queries, candidates, blocks, size)
-    found = best_inside(inside, blocks, size, k, hidden)
+    result = best_inside(inside, blocks, size, k, hidden)
     expected = nearest_plain(queries, candidates, k, hidden)
-    torch.testing.assert_close(found.scores, expected.scores, rtol=0, atol=0)
-    assert torch.equal(found.ids, expected.ids)
+    torch.testing.assert_close(result.scores, expected.scores, rtol=0, atol=0)
+    assert torch.equal(result.ids, expected.ids)
 
 
 def test_plain_forms_by_hand() -> None:
@@ -88,9 +88,9 @@ def test_fused_kernels_find_the_best(dtype: torch.dtype, b: int, n: int, d: int,
     queries, candidates = (torch.randn(m, d, device="cuda").to(dtype) for m in (b, n))
     hidden = tuple(t.cuda() for t in some_hidden(0, b, n, 4))
     assert takes(queries, candidates, k, 4)
-    found = nearest(queries, candidates, k, hidden, 4)
+    result = nearest(queries, candidates, k, hidden, 4)
     exact = nearest_plain(queries.double().float(), candidates.double().float(), 2 * k, hidden)
-    assert_same_ranking(found, exact, rtol=1e-4)
+    assert_same_ranking(result, exact, rtol=1e-4)
 
 
 @cuda
@@ -104,10 +104,10 @@ def test_fused_kernels_keep_the_order_of_ties(dtype: torch.dtype, width: int) ->
         assert (dtype, width) == (torch.float32, 256)
         return
     hidden = tuple(t.cuda() for t in some_hidden(2, 40, 20_000, 7))
-    found = nearest(queries, candidates, 20, hidden, 7)
+    result = nearest(queries, candidates, 20, hidden, 7)
     expected = nearest_plain(queries, candidates, 20, hidden)
-    assert torch.equal(found.ids, expected.ids)
-    assert torch.equal(found.scores, expected.scores)
+    assert torch.equal(result.ids, expected.ids)
+    assert torch.equal(result.scores, expected.scores)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -123,7 +123,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def spread(calls: list[int], at_once: int) -> None:
-    """Too few at once are not worth it; the others go by blocks of so many."""
+    """Few queries do not use the kernel; others use blocks of this many."""
     assert calls == {1: [], 130: [130, 130, 40], 1000: [300]}[at_once]
 
 
@@ -136,11 +136,11 @@ def test_search_on_a_device_is_that_of_the_processor(
     pytest.importorskip("triton")
     queries, candidates, hidden, budget = a_search(at_once)
     calls, there = counted(monkeypatch), Exact(candidates.cuda(), budget)
-    found = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
+    result = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
     spread(calls, at_once)
     expected = Exact(candidates).search(queries, 15, hidden)
-    assert torch.equal(found.ids.cpu(), expected.ids)
-    assert torch.equal(found.scores.cpu(), expected.scores)
+    assert torch.equal(result.ids.cpu(), expected.ids)
+    assert torch.equal(result.scores.cpu(), expected.scores)
 
 
 def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
@@ -163,13 +163,13 @@ def test_search_by_blocks_is_that_of_all_scores(
     expected = Exact(candidates).search(queries, 15, hidden)
     in_place_of_kernels(monkeypatch)
     monkeypatch.setattr(kernels, "takes", lambda *_: True)
-    calls, found = counted(monkeypatch), TopK(*map(torch.empty_like, expected))
-    done = Exact(candidates, budget)._search_fused(queries, hidden, found)
+    calls, result = counted(monkeypatch), TopK(*map(torch.empty_like, expected))
+    done = Exact(candidates, budget)._search_fused(queries, hidden, result)
     spread(calls, at_once)
     assert done == (at_once > 1)
     if done:
-        assert torch.equal(found.ids, expected.ids)
-        assert torch.equal(found.scores, expected.scores)
+        assert torch.equal(result.ids, expected.ids)
+        assert torch.equal(result.scores, expected.scores)
 
 
 def in_place_of_kernels(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> None:
@@ -178,15 +178,15 @@ def in_place_of_kernels(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> Non
     def maxima(queries: Tensor, candidates: Tensor) -> Tensor:
         if wrong == "does not compile":
             raise RuntimeError("no such instruction")
-        found = block_maxima_plain(queries, candidates, nearest_triton.block_size(queries))
-        return found * {"maxima": 1.1, "maxima are NaN": torch.nan}.get(wrong, 1.0)
+        result = block_maxima_plain(queries, candidates, nearest_triton.block_size(queries))
+        return result * {"maxima": 1.1, "maxima are NaN": torch.nan}.get(wrong, 1.0)
 
     def inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
         size = nearest_triton.block_size(queries)
-        found = scores_inside_plain(queries, candidates, blocks, size)
+        result = scores_inside_plain(queries, candidates, blocks, size)
         if wrong == "the end":
-            found = found.clamp(min=-9)
-        return found * {"inside": 1.1, "inside is NaN": torch.nan}.get(wrong, 1.0)
+            result = result.clamp(min=-9)
+        return result * {"inside": 1.1, "inside is NaN": torch.nan}.get(wrong, 1.0)
 
     monkeypatch.setattr(nearest_triton, "block_maxima", maxima)
     monkeypatch.setattr(nearest_triton, "scores_inside", inside)
@@ -201,9 +201,9 @@ def test_kernels_that_fail_their_trial_are_not_used(
     wrong: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place_of_kernels(monkeypatch, wrong)
-    trial = nearest_triton._is_right_on.__wrapped__  # not what was found before
+    trial = nearest_triton._passes_trial_on.__wrapped__  # without its cache
     if not wrong:
         assert trial(torch.device("cpu"), dtype, 64)
         return
-    with pytest.warns(UserWarning, match="search goes by blocks"):
+    with pytest.warns(UserWarning, match="search uses blocks of scores"):
         assert not trial(torch.device("cpu"), dtype, 64)

@@ -37,9 +37,9 @@ def test_equals_the_plain_form(
     seed: int, b: int, n: int, scale: float, block_bytes: int | None
 ) -> None:
     inputs = vectors(seed, b, n, scale)
-    found = with_gradients(log_sum_exp(*inputs, block_bytes), inputs)
+    result = with_gradients(log_sum_exp(*inputs, block_bytes), inputs)
     expected = with_gradients(log_sum_exp_plain(*inputs), inputs)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -50,11 +50,11 @@ def test_gradients_are_those_of_finite_differences(seed: int, b: int, n: int) ->
 
 
 def test_more_queries_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "MOST_ROWS", 3)
+    monkeypatch.setattr(softmax, "MAX_ROWS", 3)
     inputs = vectors(0, 8, 11)
-    found = with_gradients(log_sum_exp(*inputs, 100), inputs)
+    result = with_gradients(log_sum_exp(*inputs, 100), inputs)
     expected = with_gradients(log_sum_exp_plain(*inputs), inputs)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
@@ -64,8 +64,8 @@ def test_float32_is_as_exact_as_the_plain_form(scale: float) -> None:
     double = [t.detach().double().requires_grad_() for t in single]
     exact = with_gradients(log_sum_exp_plain(*double), double)
     plain = with_gradients(log_sum_exp_plain(*single), single)
-    found = with_gradients(log_sum_exp(*single, 2000), single)
-    for ours, theirs, right in zip(found, plain, exact, strict=True):
+    result = with_gradients(log_sum_exp(*single, 2000), single)
+    for ours, theirs, right in zip(result, plain, exact, strict=True):
         assert ours.dtype == torch.float32
         error, usual = ((t.double() - right).norm() for t in (ours, theirs))
         assert error <= 2 * usual + 5e-7 * right.norm()
@@ -75,9 +75,9 @@ def test_float32_is_as_exact_as_the_plain_form(scale: float) -> None:
 def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     half = [t.detach().to(dtype).requires_grad_() for t in vectors(0, 5, 3000)]
     single = [t.detach().float().requires_grad_() for t in half]
-    found = with_gradients(log_sum_exp(*half, 1000), half)
+    result = with_gradients(log_sum_exp(*half, 1000), half)
     expected = with_gradients(log_sum_exp_plain(*single), single)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one, other.to(dtype), rtol=1e-2, atol=1e-4)
 
@@ -107,11 +107,11 @@ def test_a_block_fits_into_its_bytes(b: int, n: int) -> None:
 
 def test_blocks_are_all_scores_once_in_the_same_memory() -> None:
     p, q = (t.detach() for t in vectors(0, 5, 13))
-    found, places = torch.zeros(5, 13, dtype=p.dtype), set()
+    result, places = torch.zeros(5, 13, dtype=p.dtype), set()
     for rows, columns, scores in score_blocks(p, q, 5 * 8 * 4):
-        found[rows, columns] += scores
+        result[rows, columns] += scores
         places.add(scores.data_ptr())
-    torch.testing.assert_close(found, p @ q.T)
+    torch.testing.assert_close(result, p @ q.T)
     assert len(places) == 1
 
 
@@ -132,10 +132,10 @@ class Largest(TorchDispatchMode):
     size = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        sizes = [t.untyped_storage().nbytes() for t in tree_leaves(found) if isinstance(t, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        sizes = [t.untyped_storage().nbytes() for t in tree_leaves(result) if isinstance(t, Tensor)]
         self.size = max([self.size, *sizes])
-        return found
+        return result
 
 
 @cuda
@@ -151,10 +151,10 @@ def test_fused_kernels_equal_the_plain_form(dtype: torch.dtype, b: int, n: int, 
     inputs = [t.to(dtype).requires_grad_() for t in made]
     exact = [t.detach().double().requires_grad_() for t in inputs]
     assert softmax_triton.takes(*inputs)
-    found = with_gradients(softmax_triton.log_sum_exp(*inputs), inputs)
+    result = with_gradients(softmax_triton.log_sum_exp(*inputs), inputs)
     expected = with_gradients(log_sum_exp_plain(*exact), exact)
     limit = 1e-5 if dtype == torch.float32 else 1e-2
-    for ours, right in zip(found, expected, strict=True):
+    for ours, right in zip(result, expected, strict=True):
         assert (ours.double() - right).norm() <= limit * right.norm()
 
 
@@ -171,7 +171,7 @@ def test_kernels_that_fail_their_trial_are_not_used(
 
     monkeypatch.setattr(softmax_triton, "log_sum_exp", stand_in)
     if not problem:
-        assert softmax_triton._is_right_on(torch.device("cpu"))
+        assert softmax_triton._passes_trial_on(torch.device("cpu"))
         return
-    with pytest.warns(UserWarning, match="softmax goes by blocks"):
-        assert not softmax_triton._is_right_on(torch.device("cpu"))
+    with pytest.warns(UserWarning, match="softmax uses blocks of scores"):
+        assert not softmax_triton._passes_trial_on(torch.device("cpu"))

@@ -67,8 +67,8 @@ def test_pair_products_are_the_scores_of_the_pairs_in_order(
     rng = torch.Generator().manual_seed(1)
     left = torch.randn(len(dense), 3, generator=rng, dtype=dtype)
     right = torch.randn(dense.shape[1], 3, generator=rng, dtype=dtype)
-    found = pair_products(rows_of(dense, index), left, right)
-    torch.testing.assert_close(found, (left @ right.T)[dense > 0])
+    result = pair_products(rows_of(dense, index), left, right)
+    torch.testing.assert_close(result, (left @ right.T)[dense > 0])
 
 
 @given(dense=matrices(), most_rows=st.integers(1, 9), most_pairs=st.integers(1, 30))
@@ -76,9 +76,9 @@ def test_blocks_are_the_longest_runs_within_the_limits(
     dense: Tensor, most_rows: int, most_pairs: int
 ) -> None:
     rows = rows_of(dense)
-    found = list(blocks(rows, most_rows, most_pairs))
-    assert [0, *(stop for _, stop in found)] == [*(start for start, _ in found), len(dense)]
-    for start, stop in found:
+    result = list(blocks(rows, most_rows, most_pairs))
+    assert [0, *(stop for _, stop in result)] == [*(start for start, _ in result), len(dense)]
+    for start, stop in result:
         pairs, longer = (int((dense[start:end] > 0).sum()) for end in (stop, stop + 1))
         alone = stop == start + 1
         assert start < stop <= start + most_rows
@@ -116,11 +116,11 @@ def test_every_budget_gives_the_same_rows_and_columns(
     dense: Tensor, pairs: int, *, graded: bool
 ) -> None:
     dense = dense if graded else (dense > 0).float()
-    found = list(Blocks(rows_of(dense, graded=graded), pairs * 4 * PAIR_BYTES))
-    ends = [block.queries.stop for block in found]
-    assert [block.queries.start for block in found] == [0, *ends][: len(found)]
-    assert sum(len(block.rows.offsets) - 1 for block in found) == len(dense)
-    for block in found:
+    result = list(Blocks(rows_of(dense, graded=graded), pairs * 4 * PAIR_BYTES))
+    ends = [block.queries.stop for block in result]
+    assert [block.queries.start for block in result] == [0, *ends][: len(result)]
+    assert sum(len(block.rows.offsets) - 1 for block in result) == len(dense)
+    for block in result:
         assert block.rows.n_pairs <= pairs or block.rows.n_queries == 1
         assert (block.rows.grades is None) is (block.columns.grades is None) is not graded
         assert torch.equal(dense_of(block.rows), dense[block.queries])
@@ -142,9 +142,9 @@ def test_what_is_kept_grows_with_the_number_of_blocks() -> None:
     """N offsets for each block count too: many candidates are not kept in a small budget."""
     dense = torch.eye(64)
     budget = 4 * PAIR_BYTES * 4  # 16 blocks of 4 pairs: 256 bytes of pairs, 8 KiB of offsets
-    found = Blocks(rows_of(dense, graded=False), budget)
-    assert len(list(found)) == 16
-    assert all(first is not again for first, again in zip(found, found, strict=True))
+    result = Blocks(rows_of(dense, graded=False), budget)
+    assert len(list(result)) == 16
+    assert all(first is not again for first, again in zip(result, result, strict=True))
 
 
 def test_columns_within_a_block_ascend() -> None:
@@ -162,12 +162,12 @@ def test_columns_within_a_block_ascend() -> None:
 def test_transposed_through_a_file_is_the_transpose(graded: bool, pairs: int) -> None:  # noqa: FBT001
     rows, _ = random_rows(4, 23, 17, graded=graded)
     expected = rows.transpose()
-    found = sparse.transposed(rows, pairs * sparse.PAIR_BYTES)
-    assert torch.equal(found.offsets, expected.offsets)
-    assert torch.equal(found.candidates, expected.candidates)
-    assert found.candidates.dtype == expected.candidates.dtype
-    assert found.n_candidates == expected.n_candidates
+    result = sparse.transposed(rows, pairs * sparse.PAIR_BYTES)
+    assert torch.equal(result.offsets, expected.offsets)
+    assert torch.equal(result.candidates, expected.candidates)
+    assert result.candidates.dtype == expected.candidates.dtype
+    assert result.n_candidates == expected.n_candidates
     if graded:
-        assert found.grades is not None
+        assert result.grades is not None
         assert expected.grades is not None
-        assert torch.equal(found.grades, expected.grades)
+        assert torch.equal(result.grades, expected.grades)

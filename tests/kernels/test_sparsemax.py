@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankfold.kernels import softmax, sparsemax
-from rankfold.kernels.sparsemax import KEPT, sparsemax_value, sparsemax_value_plain
+from rankfold.kernels.sparsemax import TOP_SCORES, sparsemax_value, sparsemax_value_plain
 
 
 def vectors(seed: int, b: int, n: int, scale: float = 1.0) -> list[Tensor]:
@@ -36,14 +36,14 @@ def by_bisection(scores: list[float]) -> float:
 
 def test_the_reference_is_its_formula() -> None:
     p, q = (t.detach() for t in vectors(0, 5, 30))
-    found = sparsemax_value_plain(p, q).tolist()
-    assert found == pytest.approx([by_bisection(row) for row in (p @ q.T).tolist()])
+    result = sparsemax_value_plain(p, q).tolist()
+    assert result == pytest.approx([by_bisection(row) for row in (p @ q.T).tolist()])
 
 
 @given(
     seed=st.integers(0, 10**6),
     b=st.integers(1, 7),
-    n=st.integers(1, 4 * KEPT),
+    n=st.integers(1, 4 * TOP_SCORES),
     scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 1e4]),
     block_bytes=st.sampled_from([1, 60, 500, None]),
 )
@@ -51,9 +51,9 @@ def test_equals_the_reference(
     seed: int, b: int, n: int, scale: float, block_bytes: int | None
 ) -> None:
     inputs = vectors(seed, b, n, scale)
-    found = with_gradients(sparsemax_value(*inputs, block_bytes), inputs)
+    result = with_gradients(sparsemax_value(*inputs, block_bytes), inputs)
     expected = with_gradients(sparsemax_value_plain(*inputs), inputs)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
@@ -63,20 +63,22 @@ def test_float32_is_exact_to_its_digits(scale: float) -> None:
     exact = vectors(1, 6, 20_000, scale)
     single = [t.detach().float().requires_grad_() for t in exact]
     exact = [t.detach().double().requires_grad_() for t in single]
-    found = sparsemax_value(*single)
+    result = sparsemax_value(*single)
     expected = sparsemax_value_plain(*exact)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-6, atol=2e-6)
 
 
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.03, 1.0]))
 def test_gradients_are_those_of_finite_differences(seed: int, scale: float) -> None:
-    inputs = vectors(seed, 2, KEPT + 4, scale)
+    inputs = vectors(seed, 2, TOP_SCORES + 4, scale)
     assert torch.autograd.gradcheck(lambda p, q: sparsemax_value(p, q, 64), inputs, atol=1e-4)
 
 
-@pytest.mark.parametrize("n", [KEPT, KEPT + 1, 1000])
-def test_equal_scores_share_alike_after_two_passes(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("n", [TOP_SCORES, TOP_SCORES + 1, 1000])
+def test_equal_scores_have_equal_shares_after_two_passes(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passes = []
     once = sparsemax._above
     monkeypatch.setattr(sparsemax, "_above", lambda *given: passes.append(1) or once(*given))
@@ -85,7 +87,7 @@ def test_equal_scores_share_alike_after_two_passes(n: int, monkeypatch: pytest.M
     value.sum().backward()
     torch.testing.assert_close(value, torch.full((3,), 2 - 1 / (2 * n) + 0.5))
     torch.testing.assert_close(q.grad, torch.full((n, 2), 3 / n))
-    assert len(passes) == (0 if n == KEPT else 2)
+    assert len(passes) == (0 if n == TOP_SCORES else 2)
 
 
 def test_huge_scores_share_as_exactly_as_small_ones() -> None:

@@ -56,13 +56,13 @@ def test_equals_the_reference_on_rows_that_lie_apart(seed: int, n: int, k: int, 
 
 def test_the_reference_is_what_a_loop_finds() -> None:
     scores = scores_with_ties(0, 4, 30, 2, 0.5)
-    found = top_k_reference(scores, 20)
+    result = top_k_reference(scores, 20)
     for row, values in enumerate(scores.tolist()):
         left = [c for c in range(30) if values[c] > -torch.inf]
         order = sorted(left, key=lambda c: (-values[c], c))[:20]
-        assert found.ids[row].tolist() == order + [-1] * (20 - len(order))
+        assert result.ids[row].tolist() == order + [-1] * (20 - len(order))
         right = [values[c] for c in order] + [-torch.inf] * (20 - len(order))
-        assert found.scores[row].tolist() == right
+        assert result.scores[row].tolist() == right
 
 
 @pytest.mark.parametrize("n", [4096, 5000, 5003])
@@ -93,24 +93,24 @@ def test_every_kind_of_float_finds_its_place() -> None:
 def test_float64_is_not_rounded_before_it_is_ranked() -> None:
     scores = torch.ones(1, 4096, dtype=torch.float64)
     scores[0, 4000] += 1e-12
-    found = top_k(scores, 2)
-    assert found.ids.tolist() == [[4000, 0]]
-    assert found.scores.tolist() == [[1 + 1e-12, 1.0]]
+    result = top_k(scores, 2)
+    assert result.ids.tolist() == [[4000, 0]]
+    assert result.scores.tolist() == [[1 + 1e-12, 1.0]]
 
 
 def test_what_is_minus_infinity_is_never_returned() -> None:
     scores = torch.full((1, 2000), -torch.inf)
     scores[0, [1999, 17]] = torch.tensor([1.0, 2.0])
-    found = top_k(scores, 4)
-    assert found.ids.tolist() == [[17, 1999, -1, -1]]
-    assert found.scores.tolist() == [[2.0, 1.0, -torch.inf, -torch.inf]]
+    result = top_k(scores, 4)
+    assert result.ids.tolist() == [[17, 1999, -1, -1]]
+    assert result.scores.tolist() == [[2.0, 1.0, -torch.inf, -torch.inf]]
 
 
 @pytest.mark.parametrize(("n", "k", "width"), [(1, 3, 1), (5, 9, 5), (5, 0, 0), (0, 4, 0)])
 def test_no_more_than_there_are(n: int, k: int, width: int) -> None:
-    found = top_k(torch.zeros(2, n), k)
-    assert found.ids.tolist() == [list(range(width))] * 2
-    assert found.scores.shape == (2, width)
+    result = top_k(torch.zeros(2, n), k)
+    assert result.ids.tolist() == [list(range(width))] * 2
+    assert result.scores.shape == (2, width)
 
 
 @given(

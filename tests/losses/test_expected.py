@@ -22,7 +22,7 @@ def test_value_is_the_written_formula(seed: int) -> None:
     assert_by_hand(expected_loss, by_hand, seed)
 
 
-def test_query_without_negatives_has_the_positives_term_alone() -> None:
+def test_query_without_negatives_has_only_the_positive_term() -> None:
     scores, grades = torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 1]])
     loss = expected_loss(scores, grades, torch.ones(1, 2, dtype=torch.bool))
     assert loss.item() == pytest.approx(-0.5)
@@ -35,7 +35,7 @@ def test_draws_from_softmax_give_the_gradient_of_softmax() -> None:
     grades = torch.zeros(1, 9).long()
     grades[0, 0] = 1
     everything = torch.ones(1, 9, dtype=torch.bool)
-    (found,) = torch.autograd.grad(expected_loss(scores[pool], grades, everything)[0], scores)
+    (result,) = torch.autograd.grad(expected_loss(scores[pool], grades, everything)[0], scores)
     softmax = softmax_loss(scores[None], torch.tensor([[1, 0, 0]]), everything[:, :3])[0]
     (wanted,) = torch.autograd.grad(softmax, scores)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)

@@ -52,13 +52,13 @@ VALUES = {"softmax": softmax, "sparsemax": sparsemax, "rg2": rg2, "rgx": rgx}
 @pytest.mark.parametrize("name", FULL_LOSSES)
 def test_value_is_the_written_formula(name: str, index: torch.dtype) -> None:
     p, q = vectors()
-    found = FULL_LOSSES[name](p, q, positives(index)).tolist()
+    result = FULL_LOSSES[name](p, q, positives(index)).tolist()
     for b, chosen in enumerate(ROWS):
         scores = [
             math.fsum(x * y for x, y in zip(p[b].tolist(), v, strict=True)) for v in q.tolist()
         ]
         expected = sum(VALUES[name](scores) - scores[c] for c in chosen) / max(1, len(chosen))
-        assert found[b] == pytest.approx(expected, abs=1e-12)
+        assert result[b] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", FULL_LOSSES)

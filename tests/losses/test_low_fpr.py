@@ -22,13 +22,13 @@ from rankfold.losses.low_fpr import (
 def test_value_is_the_written_formula() -> None:
     scores = torch.tensor([[2.0, 1.0, 3.0, 0.5]])
     weights = torch.tensor([[9.0, 1.0, 3.0, 9.0]])  # those of the positives do not count
-    found = low_fpr_loss(scores, torch.tensor([[1, 0, 0, 1]]), torch.ones(1, 4).bool(), weights)
+    result = low_fpr_loss(scores, torch.tensor([[1, 0, 0, 1]]), torch.ones(1, 4).bool(), weights)
 
     def cost(positive: float) -> float:
         near, far = math.log1p(math.exp(1 - positive)), math.log1p(math.exp(3 - positive))
         return 0.25 * near + 0.75 * far
 
-    assert found.item() == pytest.approx((cost(2.0) + cost(0.5)) / 2)
+    assert result.item() == pytest.approx((cost(2.0) + cost(0.5)) / 2)
 
 
 def test_without_weights_it_is_bpr() -> None:
@@ -74,9 +74,9 @@ def test_the_exact_risk_is_against_one_negative(given_: tuple[Tensor, Tensor], f
 
 def test_weights_are_the_gaussian_of_ranks() -> None:
     ranks, negative = torch.tensor([[0.0, 0.1, 0.5]]), torch.tensor([[True, True, False]])
-    found = rank_weights(ranks, negative, 0.1, 0.05)
+    result = rank_weights(ranks, negative, 0.1, 0.05)
     far = math.exp(-(0.1**2) / (2 * 0.05**2))
-    assert found.tolist()[0] == pytest.approx([far / (1 + far), 1 / (1 + far), 0.0])
+    assert result.tolist()[0] == pytest.approx([far / (1 + far), 1 / (1 + far), 0.0])
 
 
 @given(st.floats(0.01, 0.99), st.integers(2, 60))
@@ -98,16 +98,16 @@ def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
     """Also one that floats take for 0 or infinity: decimals do not."""
     ranks = torch.tensor([[0.0, 0.25, 0.75, 0.5, 0.5, 1.0], [0.0] * 6], dtype=dtype)
     negative = torch.tensor([[True, True, True, True, True, False], [False] * 6])
-    found = rank_weights(ranks, negative, 0.5, sigma)
+    result = rank_weights(ranks, negative, 0.5, sigma)
     wide = Decimal(sigma)
     parts = [
         (-((Decimal(r) - Decimal("0.5")) ** 2) / wide / wide / 2).exp()
         for r in ranks[0, :5].tolist()
     ]
     expected = [float(part / sum(parts)) for part in parts]
-    assert found.dtype == dtype
-    assert found[0].tolist() == pytest.approx([*expected, 0.0], rel=1e-6)
-    assert found[1].tolist() == [0.0] * 6
+    assert result.dtype == dtype
+    assert result[0].tolist() == pytest.approx([*expected, 0.0], rel=1e-6)
+    assert result[1].tolist() == [0.0] * 6
 
 
 def test_no_negative_no_weight() -> None:
@@ -122,9 +122,9 @@ def test_the_surrogate_tends_to_the_exact_risk() -> None:
     n = int((grades == 0).sum())
     fpr = 7 / n  # the ranks are 0/n, 1/n, ...: the 8th highest has rank 7/n
     expected = exact_risk(scores, grades > 0, 7.5 / n)
-    found = [surrogate_risk(scores, grades, 2, fpr, sigma) for sigma in (0.3, 1e-5)]
-    assert float(found[1]) == pytest.approx(float(expected))
-    assert abs(float(found[0] - expected)) > 0.01
+    result = [surrogate_risk(scores, grades, 2, fpr, sigma) for sigma in (0.3, 1e-5)]
+    assert float(result[1]) == pytest.approx(float(expected))
+    assert abs(float(result[0] - expected)) > 0.01
 
 
 def test_the_surrogate_is_the_mean_over_thresholds_written_out() -> None:
@@ -138,8 +138,8 @@ def test_the_surrogate_is_the_mean_over_thresholds_written_out() -> None:
         p = torch.exp(-((ranks - fpr) ** 2) / (2 * sigma**2))
         costs = softplus(down[None] - up[:, None]) @ (p / p.sum())
         values.append(costs.mean())
-    found = surrogate_risk(scores, grades, 4, fpr, sigma)
-    assert float(found) == pytest.approx(float(torch.stack(values).mean()))
+    result = surrogate_risk(scores, grades, 4, fpr, sigma)
+    assert float(result) == pytest.approx(float(torch.stack(values).mean()))
     assert above(grades, 4).shape == (3, 40)
 
 

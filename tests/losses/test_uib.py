@@ -23,7 +23,7 @@ def test_value_is_the_written_formula(seed: int) -> None:
     assert_by_hand(uib_loss, by_hand, seed)
 
 
-def test_query_without_negatives_has_the_positives_term_alone() -> None:
+def test_query_without_negatives_has_only_the_positive_term() -> None:
     scores, grades = torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 1]])
     loss = uib_loss(scores, grades, torch.ones(1, 2, dtype=torch.bool))
     assert loss.item() == pytest.approx((log(1 + exp(-2)) + log(1 + exp(1))) / 2)

@@ -13,9 +13,9 @@ from rankfold import storage
 from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.models import ranker
-from rankfold.models.grader import Grader, load, load_grader
-from rankfold.types import Graded, Method, Model, Vocabulary
+from rankfold.models.grader import Grader
+from rankfold.models.load import load, load_grader, load_ranker
+from rankfold.types import Graded, Method, Opened, Vocabulary
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,11 @@ def without_operating(grader: Grader) -> Grader:
 def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, sizes = data_of().graded("test"), []
 
-    def counted(model: Model, some: Graded) -> torch.Tensor:
+    def counted(some: Graded) -> torch.Tensor:
         sizes.append(len(some))
-        return score_rows(model, some)
+        return score_rows(grader.model, some)
 
-    monkeypatch.setitem(METHODS, "linear", replace(LINEAR, score_rows=counted))
+    monkeypatch.setitem(METHODS, "linear", replace(LINEAR, open=lambda _: Opened(rows=counted)))
     monkeypatch.setattr(
         "rankfold.models.grader.BLOCK_BYTES", 4 * 4 * 30
     )  # of 2 numbers and a category
@@ -57,7 +57,7 @@ def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.Mo
 def test_a_score_that_is_no_number_is_refused(grader: Grader) -> None:
     rows = data_of().graded("test")
     rows.numbers[3, 0] = torch.nan
-    with pytest.raises(UserError, match="gives 1 row no score") as caught:
+    with pytest.raises(UserError, match="scores 1 row as NaN") as caught:
         grader.score(rows)
     assert "diverge" in caught.value.hint
 
@@ -145,7 +145,7 @@ def test_cautions_say_what_a_rate_may_lack(grader: Grader) -> None:
     grades = torch.arange(3).repeat_interleave(50)
     enough = with_tensors(grader, operating_scores=torch.randn(150), operating_grades=grades)
     assert enough.cautions(0.1) == []
-    assert "which takes 1,000 below a grade" in enough.cautions(0.001)[0]
+    assert "it needs 1,000 below a grade" in enough.cautions(0.001)[0]
     assert "1e+300" in enough.cautions(1e-300)[0]
     model = enough.model
     trained = replace(enough, model=replace(model, notes={**model.notes, "operating_on": "train"}))
@@ -164,16 +164,16 @@ def test_a_rate_that_is_none_is_refused(grader: Grader, fpr: float) -> None:
 def test_a_rate_that_too_few_rows_tell_of_is_known(grader: Grader) -> None:
     grades = torch.tensor([0] * 9 + [1] * 11 + [2] * 5 + [-1] * 90)
     few = with_tensors(grader, operating_scores=torch.randn(len(grades)), operating_grades=grades)
-    assert few.few(0.04) == {"mild": 9, "severe": 20}
-    assert few.few(0.05) == {"mild": 9}  # a twentieth of 20 is one row
-    assert few.few(0.2) == {}
+    assert few.scarce(0.04) == {"mild": 9, "severe": 20}
+    assert few.scarce(0.05) == {"mild": 9}  # a twentieth of 20 is one row
+    assert few.scarce(0.2) == {}
     scores = few.model.tensors["operating_scores"]
     assert few.cuts(0.05)[0] > scores[grades == 0].max()
     assert few.cuts(0.2)[0] < scores[grades == 0].max()
 
 
 def test_without_operating_rows_there_are_no_cuts(grader: Grader) -> None:
-    with pytest.raises(UserError, match="no rows to choose cuts from") as caught:
+    with pytest.raises(UserError, match="no rows to find cuts from") as caught:
         without_operating(grader).cuts(0.01)
     assert "fit it again" in caught.value.hint
 
@@ -188,11 +188,11 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("rankfold.models.grader.read_rows", read)
     model = replace(grader.model, notes={**grader.model.notes, "image_shape": [4, 5, 3]})
-    found = replace(grader, model=model).predict("new.csv", fpr=0.1, key="id")
+    found = replace(grader, model=model).predict("new.csv", fpr=0.1, key_column="id")
     assert asked == {
         "source": "new.csv",
         "columns": COLUMNS,
-        "key": "id",
+        "key_column": "id",
         "image_shape": (4, 5, 3),
     }
     assert found.columns == ["query", "score", "grade"]
@@ -205,7 +205,7 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
 
 
 def test_search_hints_at_predict(grader: Grader) -> None:
-    with pytest.raises(UserError, match="grades rows and ranks no candidates") as caught:
+    with pytest.raises(UserError, match="grades rows and does not rank") as caught:
         grader.search(["a"], k=3)
     assert "predict" in caught.value.hint
 
@@ -244,7 +244,7 @@ def test_other_models_are_loaded_as_before(tmp_path: Path) -> None:
 def test_a_ranker_is_not_made_of_it(grader: Grader, tmp_path: Path) -> None:
     grader.save(tmp_path / "m")
     with pytest.raises(UserError, match="linear, which grades rows") as caught:
-        ranker.load(tmp_path / "m")
+        load_ranker(tmp_path / "m")
     assert "predict" in caught.value.hint
     with pytest.raises(UserError, match="no vectors to search"):
         load(tmp_path / "m", index="auto")
@@ -308,7 +308,7 @@ def test_a_damaged_folder_is_refused(
 
 
 def test_a_method_without_scores_is_told(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent: Method = replace(LINEAR, score_rows=None)
+    silent: Method = replace(LINEAR, open=lambda _: Opened())
     monkeypatch.setitem(METHODS, "linear", silent)
-    with pytest.raises(UserError, match="linear gives no scores to rows"):
+    with pytest.raises(UserError, match="linear does not score rows"):
         grader.score(data_of().graded("test"))

@@ -64,9 +64,9 @@ def test_a_candidate_is_not_like_itself(ranker: rf.Ranker) -> None:
     [
         ({"queries": ["anna"]}, "unknown query 'anna'"),
         ({"history": ["teaa"]}, "unknown candidate 'teaa'"),
-        ({}, "search was given nothing"),
-        ({"queries": ["ann"], "history": ["tea"]}, "search was given queries and history"),
-        ({"queries": ["ann"], "k": 0}, "k is 0"),
+        ({}, "got none"),
+        ({"queries": ["ann"], "history": ["tea"]}, "got queries and history"),
+        ({"queries": ["ann"], "k": 0}, "`k` must be at least 1, got 0"),
     ],
 )
 def test_bad_questions_are_refused(

@@ -13,9 +13,9 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.models.search import Searcher
+from rankfold.models.searcher import Searcher
 from rankfold.tasks.predict import predict
-from rankfold.types import Dataset, Interactions, Model, TopK, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Opened, TopK, from_pairs
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
@@ -100,10 +100,10 @@ def test_a_history_is_empty_whatever_the_method_makes_of_it() -> None:
 
 
 def test_a_method_without_fold_in_answers_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], open=lambda _: Opened()))
     ranker = rf.fit("sums", PAIRS)
     for history in (["tea"], []):
-        with pytest.raises(UserError, match="sums cannot rank for a new query"):
+        with pytest.raises(UserError, match="sums cannot be queried by history"):
             ranker.search(history=history)
 
 
@@ -196,7 +196,7 @@ def test_own_search_is_evaluated_and_predicts(tmp_path: Path) -> None:
 
 def test_own_search_has_no_similar_candidates() -> None:
     ranker = rf.fit("neighbours", PAIRS)
-    with pytest.raises(UserError, match="neighbours knows no likeness") as caught:
+    with pytest.raises(UserError, match="neighbours cannot find similar candidates") as caught:
         ranker.search(candidates=["tea"])
     assert "rg2" in caught.value.hint
     tensors = {**ranker.model.tensors, "candidates": torch.eye(4)}

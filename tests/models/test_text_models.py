@@ -21,11 +21,11 @@ from rankfold.index.inverted import Inverted
 from rankfold.methods import METHODS
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Searcher
+from rankfold.models.searcher import Searcher
 from rankfold.tasks.evaluate import score
 from rankfold.tasks.predict import predict
 from rankfold.tasks.update import extend, fit_and_add, forget
-from rankfold.types import Dataset, Model, Texts
+from rankfold.types import Dataset, Model, Opened, Texts
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 BOTH = pytest.mark.parametrize("method", ["words", "overlap"])
@@ -129,18 +129,16 @@ def seen_by(data: Dataset, row: int) -> list[str]:
 def test_a_text_without_words_has_zeros_whatever_the_method_makes_of_it(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def biased(model: Any, texts: Texts, side: Any) -> torch.Tensor:
-        return encode(model, texts, side) + 1.0
-
-    encode = METHODS["words"].encode_texts
-    assert encode is not None
     ranker = rf.fit("words", data)
-    monkeypatch.setitem(METHODS, "words", replace(METHODS["words"], encode_texts=biased))
-    assert ranker.search(texts=["?!"]).keys == [popular(data)]
+    encode = METHODS["words"].open(ranker.model).texts
+    assert encode is not None
+    biased = Opened(texts=lambda texts, side: encode(texts, side) + 1.0)
+    monkeypatch.setitem(METHODS, "words", replace(METHODS["words"], open=lambda _: biased))
+    assert ranker.search(text=["?!"]).keys == [popular(data)]
 
 
 def test_without_texts_of_queries_there_is_no_answer(data: Dataset, ranker: Ranker) -> None:
-    with pytest.raises(UserError, match="words knows a query by its text"):
+    with pytest.raises(UserError, match="words ranks by the texts of queries, but there are none"):
         Searcher(ranker.model, data.split("train")).of_queries(torch.tensor([0]), 3)
 
 
@@ -177,7 +175,7 @@ def test_methods_for_pairs_fit_on_texts_and_show_them(data: Dataset, tmp_path: P
     found = ranker.search(["d01"], include_seen=True)
     assert found.texts == [[TOPICS[int(key[-1])] for key in found.keys[0]]]
     with pytest.raises(UserError, match="rg2-plain does not rank by text") as caught:
-        ranker.search(texts=["tea"])
+        ranker.search(text=["tea"])
     assert "words" in caught.value.hint
 
 
@@ -185,9 +183,7 @@ def test_a_refit_and_a_folder_are_as_any_other(tmp_path: Path) -> None:
     prepared(out=tmp_path / "data")
     ranker = rf.fit("words", tmp_path / "data", refit=True, out=tmp_path / "model")
     assert ranker.model.notes["refit"]
-    assert (
-        rf.load(tmp_path / "model").search(texts=["tea"]).keys == ranker.search(texts=["tea"]).keys
-    )
+    assert rf.load(tmp_path / "model").search(text=["tea"]).keys == ranker.search(text=["tea"]).keys
 
 
 # ---------------------------------------------------------------------------------- the ranker
@@ -199,21 +195,21 @@ def test_comes_back_from_disk_as_it_was(data: Dataset, method: str, tmp_path: Pa
     again = rf.load(tmp_path / "model")
     assert (again.tokenizer, again.n_tokens) == (data.tokenizer, data.n_tokens)
     asked = ["Green TEA!", "noodles 麺 äther", "", "xyzzy"]
-    found = again.search(texts=asked)
-    assert found.keys == ranker.search(texts=asked).keys
+    found = again.search(text=asked)
+    assert found.keys == ranker.search(text=asked).keys
     assert [keys[0] for keys in found.keys[:1]] == ["tag 2"]
     assert found.texts is not None
     assert found.texts[0][0] == "green tea"
     keys = data.queries.keys.to_list()
     assert again.search(keys).keys == ranker.search(keys).keys
     assert np.array_equal(again.search(keys).scores, ranker.search(keys).scores)
-    assert again.search(texts="green tea").keys == again.search(texts=["green tea"]).keys
+    assert again.search(text="green tea").keys == again.search(text=["green tea"]).keys
 
 
 def test_a_known_query_is_answered_by_its_text_without_what_it_has_seen(ranker: Ranker) -> None:
     text = documents()["text"][3]
     whole, left = ranker.search(["d03"], include_seen=True), ranker.search(["d03"])
-    assert whole.keys == ranker.search(texts=[text]).keys
+    assert whole.keys == ranker.search(text=[text]).keys
     assert whole.keys[0][0] == "tag 3"
     assert ("tag 3" in left.keys[0]) is ("tag 3" not in _seen(ranker, "d03"))
 
@@ -225,7 +221,7 @@ def _seen(ranker: Ranker, key: str) -> list[Any]:
 
 def test_candidates_are_alike_by_their_vectors(ranker: Ranker, data: Dataset) -> None:
     assert set(ranker.search(candidates=["tag 1"]).keys[0]) == {f"tag {i}" for i in (0, 2, 3, 4)}
-    with pytest.raises(UserError, match="overlap knows no likeness"):
+    with pytest.raises(UserError, match="overlap cannot find similar candidates"):
         rf.fit("overlap", data).search(candidates=["tag 1"])
 
 
@@ -235,12 +231,12 @@ def test_what_texts_cannot_do_is_refused(data: Dataset, method: str, tmp_path: P
     with pytest.raises(UserError, match=f"{method} ranks by text, not by history") as caught:
         ranker.search(history=["tag 1"])
     assert "text" in caught.value.hint
-    with pytest.raises(UserError, match=f"{method} ranks by text, and cannot take in pairs"):
+    with pytest.raises(UserError, match=f"{method} ranks by text and cannot add pairs"):
         ranker.add((["d01"], ["tag 3"]))
-    with pytest.raises(UserError, match="cannot take in pairs"):
+    with pytest.raises(UserError, match="cannot add pairs"):
         fit_and_add(method, data, tmp_path / "more", tmp_path / "model")
-    with pytest.raises(UserError, match="search was given queries and texts"):
-        ranker.search(["d01"], texts=["tea"])
+    with pytest.raises(UserError, match="got queries and text"):
+        ranker.search(["d01"], text=["tea"])
 
 
 def test_removed_queries_take_their_texts_along(ranker: Ranker, tmp_path: Path) -> None:
@@ -255,7 +251,7 @@ def test_removed_queries_take_their_texts_along(ranker: Ranker, tmp_path: Path) 
 
 def test_what_was_learnt_with_words_cannot_forget_them(data: Dataset) -> None:
     with pytest.raises(UserError, match="overlap keeps the words of its queries") as caught:
-        rf.fit("overlap", data).remove(["d00"])
+        rf.fit("overlap", data).forget(["d00"])
     assert "fit again" in caught.value.hint
 
 
@@ -280,9 +276,9 @@ def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> N
         assert table["tag 2"] == "green tea"
         assert model.candidates.keys.is_sorted()
         assert len(model.candidates) == 9
-        first = model.search(texts=["tea, old"], k=1)
+        first = model.search(text=["tea, old"], k=1)
         assert (first.keys, first.texts) == ([["tag 25"]], [["old tea"]])
-        assert set(model.search(texts=[""], k=9).keys[0][-4:]) == set(new["label"])
+        assert set(model.search(text=[""], k=9).keys[0][-4:]) == set(new["label"])
     [entry] = again.model.notes["extended"]
     assert entry == {"candidates": 4, "left_out": 0, "without_words": 1}
     assert rows_by_key(again) == rows_by_key(ranker)
@@ -290,14 +286,14 @@ def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> N
 
 def test_new_candidates_come_by_lines(ranker: Ranker, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("tag 25\told tea\ntag 26\tcold tea\n")
-    grown = ranker.add_candidates(tmp_path / "new.txt")
+    grown = ranker.extend(tmp_path / "new.txt")
     assert {"tag 25", "tag 26"} < set(grown.candidates.keys)
     assert len(grown.candidates) == len(ranker.candidates) + 2
     (tmp_path / "new.txt").write_text("code\twhat\ntag 25\told tea\n")
-    grown = ranker.add_candidates(tmp_path / "new.txt", text_column="what")
+    grown = ranker.extend(tmp_path / "new.txt", text_column="what")
     assert len(grown.candidates) == len(ranker.candidates) + 1
     with pytest.raises(UserError, match="no column 'body'"):
-        ranker.add_candidates(tmp_path / "new.txt", text_column="body")
+        ranker.extend(tmp_path / "new.txt", text_column="body")
 
 
 def rows_by_key(ranker: Ranker) -> dict[Any, list[Any]]:
@@ -306,7 +302,7 @@ def rows_by_key(ranker: Ranker) -> dict[Any, list[Any]]:
 
 def test_new_candidates_have_the_vectors_of_a_fit(data: Dataset, ranker: Ranker) -> None:
     """A candidate added with the text of a known one is ranked beside it."""
-    grown = ranker.add_candidates(pl.DataFrame({"candidate": ["twin"], "words": ["green tea"]}))
+    grown = ranker.extend(pl.DataFrame({"candidate": ["twin"], "words": ["green tea"]}))
     names = dict(zip(grown.candidates.keys, grown.model.tensors["candidates"], strict=True))
     assert torch.equal(names["twin"], names["tag 2"])
     before = dict(zip(data.candidates.keys, ranker.model.tensors["candidates"], strict=True))
@@ -329,20 +325,20 @@ def test_candidates_that_cannot_be_added_are_refused(
     ranker: Ranker, table: dict[str, Any], columns: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        ranker.add_candidates(pl.DataFrame(table), **columns)
+        ranker.extend(pl.DataFrame(table), **columns)
     assert caught.value.hint
 
 
 def test_a_search_of_its_own_takes_in_no_candidates(data: Dataset) -> None:
-    with pytest.raises(UserError, match="overlap makes no vectors from texts") as caught:
-        rf.fit("overlap", data).add_candidates(LABELS.with_columns(candidate=pl.lit("new")))
+    with pytest.raises(UserError, match="overlap cannot add candidates") as caught:
+        rf.fit("overlap", data).extend(LABELS.with_columns(candidate=pl.lit("new")))
     assert "fit it again" in caught.value.hint
 
 
 def test_candidates_that_come_by_features_show_no_text() -> None:
     sizes = pl.DataFrame({"candidate": LABELS["candidate"], "size": [1.0, 2.0, 3.0, 4.0, 5.0]})
     ranker = rf.fit("slopes", prepared(candidate_features=sizes))
-    grown = ranker.add_candidates(pl.DataFrame({"candidate": ["tag 25"], "size": [2.5]}))
+    grown = ranker.extend(pl.DataFrame({"candidate": ["tag 25"], "size": [2.5]}))
     found = grown.search(["d01"], include_seen=True)
     assert found.texts is not None
     shown = dict(zip(found.keys[0], found.texts[0], strict=True))
@@ -352,7 +348,7 @@ def test_candidates_that_come_by_features_show_no_text() -> None:
 
 def test_features_are_no_texts(data: Dataset) -> None:
     with pytest.raises(UserError, match="sums does not rank by text"):
-        rf.fit("sums", data).add_candidates(LABELS, text_column="text")
+        rf.fit("sums", data).extend(LABELS, text_column="text")
 
 
 # ---------------------------------------------------------------------------------- on disk
@@ -435,7 +431,7 @@ def test_every_query_is_ranked_by_the_text_that_the_data_has(data: Dataset, meth
         expected = len(truth & set(top)) / len(truth)
         assert whole.per_query["recall@2"][place] == pytest.approx(expected)
     if method == "words":
-        fewer = ranker.remove(data.queries.keys.to_list()[1:])
+        fewer = ranker.forget(data.queries.keys.to_list()[1:])
         assert rf.evaluate(fewer, data, metrics=["recall@2", "ndcg@5"]).metrics == whole.metrics
 
 
@@ -483,7 +479,7 @@ def test_models_of_bags_answer_for_known_queries_alone(data: Dataset, tmp_path: 
     assert ranker.search(["d03"]).keys == rf.fit("words", data).search(["d03"]).keys
     assert rf.evaluate(ranker, bags, metrics="ndcg@3").queries > 0
     with pytest.raises(UserError, match="fitted on bags") as caught:
-        ranker.search(texts=["tea"])
+        ranker.search(text=["tea"])
     assert "known query" in caught.value.hint
 
 
@@ -536,7 +532,7 @@ def test_texts_of_a_table_are_ranked_as_search_ranks_them(
     assert done == {"queries": 13, "unknown": 0, "without_words": 2, "left_out": 0}
     lists = pl.read_parquet(out)
     assert lists.columns == ["query", "rank", "candidate", "score", "text"]
-    expected = ranker.search(texts=[text or "" for text in texts], k=3)
+    expected = ranker.search(text=[text or "" for text in texts], k=3)
     by_query = lists.group_by("query", maintain_order=True).agg(pl.all())
     assert by_query["query"].to_list() == keys
     assert by_query["candidate"].to_list() == expected.keys
@@ -562,7 +558,7 @@ def test_texts_for_a_model_of_pairs_are_refused(data: Dataset, tmp_path: Path) -
     pl.DataFrame({"query": ["d05"], "text": ["tea"]}).write_csv(tmp_path / "in.csv")
     ranker, out = rf.fit("sums", rf.prepare((["a", "b"], ["x", "y"]))), tmp_path / "out.parquet"
     with pytest.raises(UserError, match="sums does not rank by text"):
-        predict(ranker, tmp_path / "in.csv", out, text="text")
+        predict(ranker, tmp_path / "in.csv", out, text_column="text")
     with pytest.raises(UserError, match="no texts of candidates"):
         predict(ranker, tmp_path / "in.csv", out, with_text=True)
     assert predict(rf.fit("sums", data), tmp_path / "in.csv", out, with_text=True)["queries"] == 1

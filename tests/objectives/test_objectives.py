@@ -20,7 +20,7 @@ def test_value_is_the_dense_sum(case: Case, seed: int) -> None:
 
 
 def scores_only(r: Tensor, scores: Tensor, n: int, *, centred: bool) -> float:
-    """Twice the expected loss of every pair to second order, pools enumerated; METHODS 1.1.
+    """Twice the expected loss of every pair to second order, pools enumerated.
 
     A pool is the positive and n uniform draws (with replacement, positives included).
     """
@@ -55,7 +55,7 @@ def test_sampled_objectives_are_the_expectation_over_pools(
     assert gaps == pytest.approx([gaps[0]] * 3, abs=1e-9)
 
 
-def test_many_negatives_give_the_whole_softmax() -> None:
+def test_many_negatives_give_the_full_softmax() -> None:
     """RG2 and RGx over N, to the last digit that 1/n leaves."""
     rows, _ = random_rows(3)
     rng = torch.Generator().manual_seed(1)
@@ -71,7 +71,7 @@ def test_many_negatives_give_the_whole_softmax() -> None:
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_rgx_does_not_see_a_constant_added_to_a_query() -> None:
+def test_rgx_ignores_a_constant_added_to_the_scores_of_a_query() -> None:
     rows, _ = random_rows(2)
     objective = rgx(rg2_weighted(rows, 0.0, 0.0))
     rng = torch.Generator().manual_seed(4)

@@ -1,4 +1,4 @@
-"""The released steps solve the systems that METHODS 1.3 describes, written out densely."""
+"""The released steps solve the systems of the released code, written out densely."""
 
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ def test_candidate_step(seed: int, solve: object, *, centred: bool) -> None:
 
 
 def test_without_extra_weight_beta_only_scales_every_iterate() -> None:
-    """So fixed points too: RG2's (with the turned sign in both), scores times 1/(1 - beta)."""
+    """So fixed points too: RG2's (with the opposite sign in both), scores times 1/(1 - beta)."""
     rows, _ = random_rows(3)
     query, candidate = halves(rows, 0.0, centred=True)
     plain = rg2_weighted(rows, REG, 0.0)
@@ -99,7 +99,7 @@ def converged(query: Half, candidate: Half, seed: int) -> Tensor:
     return half_step(query, q, by_cholesky, None) @ q.T
 
 
-def test_with_the_right_sign_the_scores_are_those_of_rg2_over_1_less_beta() -> None:
+def test_with_the_right_sign_scores_are_those_of_rg2_over_1_less_beta() -> None:
     """Global optimum against global optimum, with all components: every run reaches it."""
     rows, r = random_rows(4)
     query, candidate = halves(rows, 0.0, centred=True)
@@ -115,8 +115,8 @@ def test_with_the_right_sign_the_scores_are_those_of_rg2_over_1_less_beta() -> N
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_with_the_released_sign_they_are_not() -> None:
-    """The turned sign is no matter of scale: it leads to other scores."""
+def test_with_the_released_sign_scores_differ() -> None:
+    """The opposite sign is not a matter of scale: it leads to other scores."""
     rows, _ = random_rows(4)
     query, candidate = halves(rows, 0.0, centred=True)
     right = replace(candidate, line_other=-candidate.line_other)

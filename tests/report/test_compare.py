@@ -1,4 +1,4 @@
-"""The report of a comparison: one well-formed page that says what the results say."""
+"""The report of a comparison: one well-formed page that matches the results."""
 
 import copy
 import json
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rankfold.errors import UserError
-from rankfold.report.compare import STEPS, facts, render, thinned, write
-from rankfold.report.wording import NONE
+from rankfold.report.compare import MAX_STEPS, facts, render, thin, write
+from rankfold.report.format import UNKNOWN
 
 HERE = Path(__file__).parent
 VOID = {"meta", "br", "link", "img"}
@@ -21,8 +21,8 @@ EVIL = "<script>alert('x')</script>"
 
 
 def example(kind: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((HERE / f"example_results{kind}.json").read_text())
-    return found
+    results: dict[str, Any] = json.loads((HERE / f"example_results{kind}.json").read_text())
+    return results
 
 
 class Page(HTMLParser):
@@ -71,7 +71,7 @@ def many(n: int) -> dict[str, Any]:
 
 
 def unknown() -> dict[str, Any]:
-    """Everything that may be missing is."""
+    """Results in which every optional value is missing."""
     results = example()
     for i, entry in enumerate(results["methods"][:5]):
         value = {"mean": math.nan if i % 2 else None, "low": None, "high": math.nan, "seeds": []}
@@ -103,7 +103,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_page_is_whole_small_and_needs_nothing_else(name: str) -> None:
+def test_a_page_is_complete_small_and_self_contained(name: str) -> None:
     text = render(CASES[name])
     page = Page(text)
     assert len(text.encode()) < 300_000
@@ -119,7 +119,7 @@ def test_a_page_is_whole_small_and_needs_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_page_can_be_read_aloud(name: str) -> None:
+def test_a_page_is_accessible(name: str) -> None:
     page = Page(render(CASES[name]))
     assert ("html", {"lang": "en"}) in page.tags
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
@@ -149,30 +149,30 @@ def test_the_table_is_sorted_with_the_best_bold_ties_marked_and_errors_last() ->
     assert 'class="error"' in rows[5]
 
 
-def test_charts_are_of_what_was_measured() -> None:
+def test_charts_show_the_measurements() -> None:
     text = render(example())
     page = Page(text)
-    for words in ("training time (s, log scale)", "size of the model (MB, log scale)"):
+    for words in ("training time (s, log scale)", "model size (MB, log scale)"):
         assert words in page.words
     assert {"head", "torso", "tail", "8 to 14"} <= set(re.findall(r">([^<>]+)</text>", text))
     assert page.count("figure") == 4
     assert "rankfold compare pinterest --methods" in page.words
 
 
-def test_texts_show_examples_with_the_right_ones_marked() -> None:
+def test_texts_show_examples_with_correct_ones_marked() -> None:
     text = render(example("_texts"))
-    assert text.count('<li class="right">') == 20  # 5 queries, 2 methods, 2 right ones each
+    assert text.count('<li class="right">') == 20  # 5 queries, 2 methods, 2 correct ones each
     assert Page(text).words.count("fetch api") == 10
 
 
-def test_grades_are_shown_threshold_by_threshold() -> None:
+def test_grades_are_shown_by_threshold() -> None:
     text = render(example("_graded"))
     page = Page(text)
     assert "incapacitating or more" in page.words
     assert page.count("figure") == 2 + 3  # a calibration curve for each of three methods
     rows = text[text.index("<caption><span>tpr@fpr=.01<") :].split("<tr")
     values = re.findall(r'"n">([^<]*)<', rows[2])
-    assert values == ["0.2600", NONE, "0.3200", "0.3500", "0.3100"]
+    assert values == ["0.2600", UNKNOWN, "0.3200", "0.3500", "0.3100"]
 
 
 def test_the_legend_of_a_sweep_is_sorted_by_quality() -> None:
@@ -201,7 +201,7 @@ def test_a_sweep_is_drawn_for_each_metric_on_a_log_axis() -> None:
     assert ">low</text>" in render(results | {"sweep": words})
 
 
-def test_whatever_data_holds_is_text() -> None:
+def test_text_from_data_is_escaped() -> None:
     for kind in ("", "_texts", "_graded", "_sweep"):
         results = json.loads(
             json.dumps(example(kind))
@@ -219,15 +219,15 @@ def test_whatever_data_holds_is_text() -> None:
 
 
 def test_long_lines_are_thinned_to_their_end() -> None:
-    assert thinned(list(range(STEPS))) == list(range(STEPS))
-    found = thinned(list(range(1000)))
+    assert thin(list(range(MAX_STEPS))) == list(range(MAX_STEPS))
+    found = thin(list(range(1000)))
     assert found[-1] == 999
-    assert STEPS / 2 < len(found) <= STEPS
+    assert MAX_STEPS / 2 < len(found) <= MAX_STEPS
     assert len({b - a for a, b in pairwise(found)}) == 1
-    assert thinned([]) == []
+    assert thin([]) == []
 
 
-def test_facts_of_data_whatever_they_are() -> None:
+def test_facts_of_data() -> None:
     summary = {
         "pairs": 12345,
         "density": 0.0027,
@@ -248,7 +248,7 @@ def test_facts_of_data_whatever_they_are() -> None:
     ]
 
 
-def test_a_report_is_replaced_at_once(tmp_path: Path) -> None:
+def test_a_report_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
     write(example(), path)
     write(example("_texts"), path)

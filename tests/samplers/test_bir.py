@@ -20,8 +20,8 @@ def test_weights_are_the_written_formula() -> None:
     valid = torch.tensor([[True, False, True]])
     first, third = math.exp(1) / 0.5, math.exp(0.5) / 0.2
     expected = [first / (first + third), 0.0, third / (first + third)]
-    found = pick_weights(scores, pop.log(), valid)
-    assert found[0].tolist() == pytest.approx(expected)
+    result = pick_weights(scores, pop.log(), valid)
+    assert result[0].tolist() == pytest.approx(expected)
 
 
 def test_picks_follow_the_weights(

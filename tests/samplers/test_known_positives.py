@@ -35,19 +35,19 @@ def test_places_are_those_of_the_loops(m: int, n: int, batch: int, seed: int) ->
     pairs = pairs_of(float(torch.rand(())), (m, n))
     queries, ids = torch.randint(m, (batch,)), torch.randint(n, (n,)).unique()
     expected = hits_by_loops(pairs, queries, ids).nonzero(as_tuple=True)
-    for found, wanted in zip(places(pairs, queries, ids), expected, strict=True):
-        assert torch.equal(found, wanted)
+    for result, wanted in zip(places(pairs, queries, ids), expected, strict=True):
+        assert torch.equal(result, wanted)
 
 
 def test_the_loops_find_what_was_chosen() -> None:
     pairs = from_pairs(torch.tensor([0, 0, 2]), torch.tensor([1, 3, 0]), None, (3, 4))
-    found = hits_by_loops(pairs, torch.tensor([2, 0, 1]), torch.tensor([0, 3, 3, 2]))
-    assert found.tolist() == [[True, False, False, False], [False, True, True, False], [False] * 4]
+    result = hits_by_loops(pairs, torch.tensor([2, 0, 1]), torch.tensor([0, 3, 3, 2]))
+    assert result.tolist() == [[True, False, False, False], [False, True, True, False], [False] * 4]
 
 
 def test_a_small_sieve_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs that share a cell of the sieve are told apart behind it."""
-    monkeypatch.setattr(module, "SIEVE", 4)
+    """Pairs that share a cell of the sieve are still distinguished."""
+    monkeypatch.setattr(module, "SIEVE_SIZE", 4)
     pairs, queries, ids = pairs_of(0.3, (8, 50)), torch.arange(8), torch.randint(50, (8, 40))
     assert torch.equal(hits(pairs, queries, ids), hits_by_loops(pairs, queries, ids))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from rankfold.samplers.bir import Bir
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.in_batch import InBatch
-from rankfold.samplers.popularity import Mode, popularity
+from rankfold.samplers.popularity import PopularityMode, popularity
 from rankfold.types import Batch
 
 QUERIES = 40  # all with the same scores: they differ by the picks alone
@@ -20,7 +20,7 @@ S = torch.tensor([0.9, -0.6, 0.3, 1.2, -1.1, 0.1, -0.3, 0.7, -0.8, 0.5, 1.0, -0.
 POSITIVE = 3
 
 
-def log_pop(counts: Tensor, mode: Mode = "count") -> Tensor:
+def log_pop(counts: Tensor, mode: PopularityMode = "count") -> Tensor:
     return popularity(counts, mode).log().float()
 
 
@@ -46,7 +46,9 @@ def softmax_weights(ids: Tensor, positive: Tensor, logits: Tensor) -> Tensor:
     return per_candidate(ids, torch.cat([positive[:, None], logits], dim=1).softmax(dim=1))
 
 
-def in_batch(counts: Tensor, size: int, rng: torch.Generator, mode: Mode, name: str) -> Tensor:
+def in_batch(
+    counts: Tensor, size: int, rng: torch.Generator, mode: PopularityMode, name: str
+) -> Tensor:
     """SSL ("none") and SSL-Pop ("all")."""
     pool = InBatch(log_pop(counts, mode)).propose(batch_of(counts, size, rng), rng)
     pool = pool._replace(positive_log_q=log_pop(counts, mode)[[POSITIVE]])
@@ -91,7 +93,7 @@ def test_limit(name: str, counts: Tensor, rng: torch.Generator) -> None:
 
 
 def test_the_limits_differ(counts: Tensor) -> None:
-    found = list(limits(counts).values())
-    for i, a in enumerate(found):
-        for b in found[:i]:
+    result = list(limits(counts).values())
+    for i, a in enumerate(result):
+        for b in result[:i]:
             assert float((a - b).abs().sum()) / 2 > 0.08

@@ -1,4 +1,4 @@
-"""Samplers that draw a pool: what they draw is as likely as they say."""
+"""Samplers that draw a pool: frequencies match the stated probabilities."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def batch_by(counts: Tensor, size: int, rng: torch.Generator) -> Batch:
 
 
 def by_id(ids: Tensor, log_q: Tensor, n: int) -> Tensor:
-    """What the pool says q is for each candidate, which must be the same wherever it says it."""
+    """The q of each candidate in the pool, which must be the same in every column."""
     assert len(ids.unique()) == n
     q = torch.full((n,), torch.nan)
     q[ids.flatten()] = log_q.flatten().exp()
@@ -37,7 +37,7 @@ def test_uniform(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
     assert follow(pool.ids, by_id(pool.ids, pool.log_q, 12))
     assert not follow(pool.ids, popularity(counts, "log"))
     torch.testing.assert_close(pool.positive_log_q, torch.full((300,), -math.log(12)))
-    assert not torch.equal(pool.ids[0], pool.ids[1])  # anew for each query
+    assert not torch.equal(pool.ids[0], pool.ids[1])  # drawn for each query
 
 
 def test_popularity_modes_are_the_written_formulas() -> None:

@@ -22,7 +22,7 @@ def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
 
 
 def batch(cache: RankCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors, and as many rows, each once; all of them where there are fewer."""
+    """Vectors of n distinct rows, or of all rows if there are fewer."""
     rng = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(cache.grades), generator=rng)[:n]
     return vectors_of(len(rows), cache.vectors.shape[1], seed), rows
@@ -31,7 +31,7 @@ def batch(cache: RankCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tens
 def queues_of(
     shares: list[float] | torch.Tensor, size: int, width: int, counts: list[int] | None = None
 ) -> RankCache:
-    """Of grades with so many rows; None: more than fit."""
+    """A cache of grades with so many rows; None: more rows than places."""
     counts = [20 * size] * len(shares) if counts is None else counts
     grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     mixed = grades[torch.randperm(len(grades), generator=torch.Generator().manual_seed(1))]
@@ -39,7 +39,7 @@ def queues_of(
 
 
 def entries_of(cache: RankCache, grade: int) -> torch.Tensor:
-    """What is kept of a grade."""
+    """The cached vectors of a grade."""
     mine = (cache.owners == grade) & cache.taken
     return cache.vectors[: len(mine)][mine]
 
@@ -51,10 +51,10 @@ def entries_of(cache: RankCache, grade: int) -> torch.Tensor:
     st.lists(st.integers(0, 12), max_size=6),
     st.integers(0, 99),
 )
-def test_queues_hold_the_latest_of_each_grade(
+def test_the_cache_holds_the_latest_of_each_grade(
     size: int, counts: list[int], batches: list[int], seed: int
 ) -> None:
-    """Of each row, where all fit. Also of a batch that is larger, and of one without some grade."""
+    """Every row, if all fit. Also for a larger batch, and for a batch without some grade."""
     cache = queues_of(torch.ones(3) / 3, size, 2, counts)
     latest: list[dict[int, tuple[float, ...]]] = [{}, {}, {}]
     came = [deque(maxlen=size) for _ in range(3)]
@@ -92,21 +92,21 @@ def test_direct_ranks_are_weighted_shares(seen: int) -> None:
     cache = queues_of(SOME, 8, 4, FEW)
     cache.push(*batch(cache, seen, 0))
     vectors, head = vectors_of(5, 4, 1), vectors_of(1, 4, 2)[0]
-    found = cache.ranks(vectors, head, by_likeness=False)
+    result = cache.ranks(vectors, head, by_likeness=False)
     expected = [[brute(cache, float(v @ head), head, k) for v in vectors] for k in range(2)]
-    torch.testing.assert_close(found, torch.tensor(expected))
+    torch.testing.assert_close(result, torch.tensor(expected))
 
 
 def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
     cache = queues_of(SOME, 8, 4, FEW)
     cache.push(*batch(cache, 40, 0))
     vectors, head = vectors_of(5, 4, 1), vectors_of(1, 4, 2)[0]
-    found = cache.ranks(vectors, head, by_likeness=True)
+    result = cache.ranks(vectors, head, by_likeness=True)
     for k in range(2):
         entries = torch.cat([entries_of(cache, g) for g in range(k + 1)])
         own = torch.tensor([brute(cache, float(e @ head), head, k) for e in entries])
         cosines = torch.nn.functional.cosine_similarity(vectors[:, None], entries[None], dim=2)
-        torch.testing.assert_close(found[k], (40 * cosines).softmax(dim=1) @ own)
+        torch.testing.assert_close(result[k], (40 * cosines).softmax(dim=1) @ own)
 
 
 def by_definition(
@@ -156,7 +156,7 @@ def test_ranks_are_those_of_the_formulas(
 ) -> None:
     """Of cache that are empty, filled in part, and full; with vectors of 0 and equal scores.
 
-    Also of more thresholds than vectors are wide, which are told some at a time.
+    Also with more thresholds than the width, which are computed in blocks.
     """
     rng = torch.Generator().manual_seed(seed)
     cache = queues_of(torch.rand(len(counts), generator=rng, dtype=dtype), size, 7, counts)
@@ -167,10 +167,10 @@ def test_ranks_are_those_of_the_formulas(
         vectors = stepped(vectors_of(30, 7, seed + 10 + number), step)
         vectors[0], head = 0, whole_head(7, seed + number).to(dtype)
         expected, direct = (x.to(dtype) for x in by_definition(cache, vectors, head))
-        found = cache.ranks(vectors.to(dtype), head, by_likeness=True)
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-        found = cache.ranks(vectors.to(dtype), head, by_likeness=False)
-        torch.testing.assert_close(found, direct, atol=1e-5, rtol=0)
+        result = cache.ranks(vectors.to(dtype), head, by_likeness=True)
+        torch.testing.assert_close(result, expected, atol=2e-5, rtol=0)
+        result = cache.ranks(vectors.to(dtype), head, by_likeness=False)
+        torch.testing.assert_close(result, direct, atol=1e-5, rtol=0)
         wanted = torch.rand(30, generator=rng) < 0.6
         some = cache.ranks(vectors.to(dtype), head, by_likeness=True, wanted=wanted)
         torch.testing.assert_close(some[:, wanted], expected[:, wanted], atol=2e-5, rtol=0)
@@ -183,20 +183,20 @@ def test_at_full_size_ranks_are_those_of_the_formulas() -> None:
     cache.push(stepped(vectors, 1 / 64).relu(), rows)
     asked = stepped(vectors_of(256, 64, 1), 1 / 64).relu()
     for likeness, expected in zip((True, False), by_definition(cache, asked, head), strict=True):
-        found = cache.ranks(asked, head, by_likeness=likeness)
-        torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
+        result = cache.ranks(asked, head, by_likeness=likeness)
+        torch.testing.assert_close(result, expected.float(), atol=1e-5, rtol=0)
 
 
 def test_ranks_are_not_halved_by_autocast() -> None:
-    """Half of the digits of 40 times a cosine are too few, and make scores equal that are not."""
+    """Half precision has too few digits for 40 times a cosine, and makes ties of scores."""
     cache, head = queues_of(torch.ones(3) / 3, 64, 16), vectors_of(1, 16, 2)[0]
     cache.push(*batch(cache, 300, 0))
     vectors = vectors_of(50, 16, 1).bfloat16()
     for likeness in (True, False):
         expected = cache.ranks(vectors.float(), head, by_likeness=likeness)
         with torch.autocast("cpu", torch.bfloat16):
-            found = cache.ranks(vectors, head, by_likeness=likeness)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            result = cache.ranks(vectors, head, by_likeness=likeness)
+        torch.testing.assert_close(result, expected, atol=1e-5, rtol=0)
 
 
 def test_loaded_weights_are_those_of_the_loaded_entries() -> None:
@@ -207,12 +207,12 @@ def test_loaded_weights_are_those_of_the_loaded_entries() -> None:
     full.ranks(vectors, head, by_likeness=True)
     full.load(young.state())
     for likeness in (True, False):
-        found, expected = (q.ranks(vectors, head, by_likeness=likeness) for q in (full, young))
-        assert torch.equal(found, expected)
+        result, expected = (q.ranks(vectors, head, by_likeness=likeness) for q in (full, young))
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("levels", [1, 3, 10_000])
-def test_own_places_are_those_of_a_loop(levels: int) -> None:
+def test_counts_before_are_those_of_a_loop(levels: int) -> None:
     scores = torch.randint(0, levels, (50,), generator=torch.Generator().manual_seed(0)).float()
     expected = [sum(other < score for other in scores.tolist()) for score in scores.tolist()]
     assert counts_before(*sort_ascending(scores)).tolist() == expected
@@ -220,7 +220,7 @@ def test_own_places_are_those_of_a_loop(levels: int) -> None:
 
 @pytest.mark.parametrize("counts", [[40, 30, 20], [41, 7, 1]])
 def test_with_all_rows_in_the_cache_ranks_are_exact(counts: list[int]) -> None:
-    """At every step: a row that comes again takes its own place."""
+    """At every step: a row that is pushed again takes its own place."""
     cache = queues_of(torch.tensor(counts) / sum(counts), 60, 6, counts)
     vectors, grades = vectors_of(len(cache.grades), 6, 0), cache.grades
     head = vectors_of(1, 6, 1)[0]
@@ -229,13 +229,13 @@ def test_with_all_rows_in_the_cache_ranks_are_exact(counts: list[int]) -> None:
     for number in range(4):
         _, rows = batch(cache, 17, number)
         cache.push(vectors[rows], rows)
-        found = cache.ranks(vectors, head, by_likeness=False)
-        torch.testing.assert_close(found, expected)
+        result = cache.ranks(vectors, head, by_likeness=False)
+        torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 67])
 def test_no_row_is_below_its_own_entry(n: int) -> None:
-    """Products of rows are rounded alike, however many there are."""
+    """Products round all rows the same way, however many there are."""
     cache, head = queues_of(torch.ones(3) / 3, 100, 64, [101, 99, 30]), vectors_of(1, 64, 1)[0]
     for number in range(20):
         vectors, rows = batch(cache, n, number)
@@ -263,8 +263,8 @@ def test_likeness_is_exact_where_rows_are_unlike() -> None:
 
 def test_equal_scores_are_not_above() -> None:
     scores, weights = torch.tensor([[1.0, 1.0, 2.0]]), torch.tensor([[1 / 3, 0]])
-    found = direct_ranks(torch.tensor([1.0, 2.0, 0.0]), scores, weights)
-    torch.testing.assert_close(found, torch.tensor([[1 / 3, 0.0, 1.0]]))
+    result = direct_ranks(torch.tensor([1.0, 2.0, 0.0]), scores, weights)
+    torch.testing.assert_close(result, torch.tensor([[1 / 3, 0.0, 1.0]]))
 
 
 def test_no_table_of_entries_has_more_numbers_than_their_vectors(
@@ -279,8 +279,8 @@ def test_no_table_of_entries_has_more_numbers_than_their_vectors(
     monkeypatch.setattr(module, "weights_before", spied)
     cache = queues_of(torch.ones(50) / 50, 4, 8)
     cache.push(*batch(cache, 500, 0))
-    found = cache.ranks(vectors_of(5, 8, 1), torch.ones(8), by_likeness=True)
-    assert found.shape == (49, 5)
+    result = cache.ranks(vectors_of(5, 8, 1), torch.ones(8), by_likeness=True)
+    assert result.shape == (49, 5)
     assert sum(rows for rows, _ in shapes) == 49
     assert max(rows for rows, _ in shapes) <= 8
 

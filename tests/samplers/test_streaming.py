@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rankfold.samplers.streaming import SIZES, Streaming
+from rankfold.samplers.streaming import HASH_SIZES, Streaming
 from rankfold.types import Batch
 
 CPU = torch.device("cpu")
@@ -21,11 +21,11 @@ class Naive:
 
     def log_q(self, ids: list[int]) -> list[float]:
         self.step += 1
-        for cell in {(size, y % size) for y in ids for size in SIZES}:
+        for cell in {(size, y % size) for y in ids for size in HASH_SIZES}:
             gap = self.step - self.last.get(cell, 0)
             self.delta[cell] = (1 - self.rate) * self.delta.get(cell, 1.0) + self.rate * gap
             self.last[cell] = self.step
-        most = [max(self.delta[size, y % size] for size in SIZES) for y in ids]
+        most = [max(self.delta[size, y % size] for size in HASH_SIZES) for y in ids]
         return [-math.log(delta * len(ids)) for delta in most]
 
 

@@ -99,7 +99,7 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     assert answer.status_code == 200
     found = answer.json()["results"]
     assert [entry["score"] for entry in found] == pytest.approx([4.0, -1.25, 1.0])
-    from rankfold.models.grader import load_grader
+    from rankfold.models.load import load_grader
 
     expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
     assert [entry["grade"] for entry in found] == expected["grade"].to_list()
@@ -193,8 +193,14 @@ def test_the_first_model_answers_without_its_name(client: Client) -> None:
         ("shop", "search", {"queries": [1], "k": "3"}, 400, "k: "),
         ("shop", "search", [1], 400, "object"),
         ("patients", "grade", {"rows": [{"weight": 1}]}, 400, "row 0: unknown column 'weight'"),
-        ("patients", "grade", {"rows": [{}, {"age": "old"}]}, 400, "row 1: 'age' is 'old'"),
-        ("patients", "grade", {"rows": [{"site": 3}]}, 400, "'site' is 3"),
+        (
+            "patients",
+            "grade",
+            {"rows": [{}, {"age": "old"}]},
+            400,
+            "row 1: 'age' must be a number, got 'old'",
+        ),
+        ("patients", "grade", {"rows": [{"site": 3}]}, 400, "'site' must be a text, got 3"),
         ("patients", "grade", {"rows": [{"age": [1]}]}, 400, "rows.0.age"),
         ("patients", "grade", {"rows": []}, 400, "rows"),
         ("patients", "grade", {"rows": [{}], "fpr": 2}, 400, "fpr"),

@@ -13,10 +13,11 @@ from serving import Client, item, ranked
 
 import rankfold as rf
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import SearchSpec
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.errors import HttpError
-from rankfold.serve.search import Question, answer
+from rankfold.serve.search import answer, group_of
 
 Start = Callable[..., Client]
 
@@ -107,13 +108,13 @@ def ranker(folders: dict[str, Path]) -> Ranker:
 
 def test_shared_searches_equal_single_ones(ranker: Ranker) -> None:
     asked = [
-        Question("queries", [3], 4),
-        Question("queries", [4, 5], 10),
-        Question("queries", ["nobody"], 10),
-        Question("queries", [6], 7, exclude=[item(n) for n in range(0, 60, 2)]),
-        Question("queries", [3, 3], 1, exclude=["nobody"]),
+        SearchSpec("queries", [3], 4),
+        SearchSpec("queries", [4, 5], 10),
+        SearchSpec("queries", ["nobody"], 10),
+        SearchSpec("queries", [6], 7, exclude=[item(n) for n in range(0, 60, 2)]),
+        SearchSpec("queries", [3, 3], 1, exclude=["nobody"]),
     ]
-    assert len({question.group for question in asked}) == 1
+    assert len({group_of(question) for question in asked}) == 1
     shared = answer(ranker, asked)
     alone = [answer(ranker, [question])[0] for question in asked]
     assert isinstance(shared[2], HttpError)
@@ -128,21 +129,21 @@ def test_shared_searches_equal_single_ones(ranker: Ranker) -> None:
 
 
 def test_requests_with_other_results_are_not_shared() -> None:
-    plain = Question("queries", [3], 10)
-    assert plain.group == Question("queries", [4], 5).group
+    plain = SearchSpec("queries", [3], 10)
+    assert group_of(plain) == group_of(SearchSpec("queries", [4], 5))
     others = [
-        Question("history", [[3]], 10),
-        Question("queries", [3], 11),
-        Question("queries", [3], 10, include_seen=True),
-        Question("queries", [3], 10, allow=[1]),
-        Question("queries", [3], 10, allow=[1]),
+        SearchSpec("history", [[3]], 10),
+        SearchSpec("queries", [3], 11),
+        SearchSpec("queries", [3], 10, include_seen=True),
+        SearchSpec("queries", [3], 10, allow=[1]),
+        SearchSpec("queries", [3], 10, allow=[1]),
     ]
-    assert len({question.group for question in [plain, *others]}) == 6
+    assert len({group_of(question) for question in [plain, *others]}) == 6
 
 
 @pytest.mark.parametrize("k", [1, 9, 10, 11, 60, 500, 999])
 def test_any_k(ranker: Ranker, k: int) -> None:
-    (document,) = answer(ranker, [Question("queries", [3], k, include_seen=True)])
+    (document,) = answer(ranker, [SearchSpec("queries", [3], k, include_seen=True)])
     assert isinstance(document, bytes)
     (found,) = json.loads(document)["results"]
     expected = ranker.search([3], k=k, include_seen=True)

@@ -1,4 +1,4 @@
-"""The page, in a real browser, against a real server: what people see, press and are told."""
+"""The page in a real browser, with a real server."""
 
 import csv
 import json
@@ -10,15 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, asked, browsing, serving
+from browser import Browser, browsing, fetch, serving
 from selenium.webdriver.common.keys import Keys
 
 import rankfold as rf
 
 SCRIPT = "<script>document.title = 'taken'</script>"
 PICTURE = '"><img src=x onerror="document.title = 1">'
-ODD = [SCRIPT, PICTURE, "a&b=c?d#e/f%20g", "a, b", "ключ ‮right to left", "w" * 300, "constructor"]
-LARGE = 2**53 + 1  # not a number of JavaScript
+UNUSUAL_KEYS = [
+    SCRIPT,
+    PICTURE,
+    "a&b=c?d#e/f%20g",
+    "a, b",
+    "ключ ‮right to left",
+    "w" * 300,
+    "constructor",
+]
+LARGE = 2**53 + 1  # not exact as a number in JavaScript
 TOPICS = {
     "fruit": "red apples and pears",
     "sky": "blue clouds at noon",
@@ -29,13 +37,13 @@ Page = Browser
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The bundled packages; odd keys; texts; patients with grades."""
+    """The bundled packages; unusual keys; texts; graded patients."""
     home = tmp_path_factory.mktemp("page")
     data = rf.prepare(source="debian", out=home / "debian")
     rf.fit("rg2", data, width=16, validation_queries=300).save(home / "packages")
     rng = random.Random(5)
     pairs = [("query", "candidate")]
-    pairs += [(str(LARGE + n), key) for n in range(30) for key in rng.sample(ODD, 4)]
+    pairs += [(str(LARGE + n), key) for n in range(30) for key in rng.sample(UNUSUAL_KEYS, 4)]
     fit_table(home, "odd", pairs, "puresvd", {}, width=3)
     fit_texts(home)
     fit_table(home, "patients", patients(), "nnrank", {"grades": "none,mild,severe"}, epochs=10)
@@ -94,20 +102,22 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def servers(window: Browser, models: list[Path]) -> Iterator[list[Callable[[], str]]]:  # noqa: ARG001
-    """One for all, and one that wants a token. Nothing is fitted where there is no browser."""
-    with serving(*models) as everybodys, serving(models[1], token="open-sesame") as guarded:
-        yield [everybodys, guarded]
+    """One with all models, and one with a token. Nothing is fitted without a browser."""
+    with serving(*models) as public, serving(models[1], token="open-sesame") as protected:
+        yield [public, protected]
 
 
 @pytest.fixture
 def page(window: Browser, servers: list[Callable[[], str]]) -> Iterator[Page]:
-    """After each test: nothing was logged, nothing came from elsewhere, no key ran as a script."""
+    """After each test: an empty console, no requests elsewhere, and no key ran as a script."""
     window.address = servers[0]()
     window.size(1280)
     window.console()
     yield window
-    own = [line for line in window.console() if "the server responded with a status" not in line]
-    assert own == []
+    messages = [
+        line for line in window.console() if "the server responded with a status" not in line
+    ]
+    assert messages == []
     assert [name for name in window.requests() if not name.startswith(window.address)] == []
     assert window.js("return document.title") not in ("taken", "1")
 
@@ -120,16 +130,16 @@ def keys(results: Any) -> list[str]:
     return [str(entry["candidate"]) for entry in results["results"][0]["candidates"]]
 
 
-# ---------------------------------------------------------------------------------- asking
+# ---------------------------------------------------------------------------------- requests
 
 
 def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
     page.open()
-    assert page.texts("#start .chip")  # something to begin with
+    assert page.texts("#examples .chip")
     page.fill("#query", "vlc")
     page.press(Keys.ENTER)
-    page.finalize()
-    found = asked(page.address, "/search", {"queries": ["vlc"]})
+    page.wait()
+    found = fetch(page.address, "/search", {"queries": ["vlc"]})
     assert names(page) == keys(found)
     scores = [float(words.removeprefix("score ")) for words in page.texts(".score")]
     assert scores == pytest.approx(
@@ -139,7 +149,7 @@ def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
         e => Number(e.style.getPropertyValue('--share')))""")
     assert shares[0] == 1
     assert shares == sorted(shares, reverse=True)
-    chosen = asked(page.address, "/history?query=vlc")["candidates"]
+    chosen = fetch(page.address, "/history?query=vlc")["candidates"]
     assert page.texts("#history .key") == [entry["candidate"] for entry in chosen]
     assert page.js("return location.search") == "?query=vlc"
     assert page.text("#status").startswith("10 candidates in ")
@@ -150,45 +160,45 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     before = names(page)
     chosen = page.texts("#history .key")
     page.click("#history input", 2)
-    page.finalize()
+    page.wait()
     left = chosen[:2] + chosen[3:]
     body = {"exclude": ["vlc"]}  # the data links packages: none is a candidate of its own
-    now = keys(asked(page.address, "/search", {"history": left, **body}))
-    full = keys(asked(page.address, "/search", {"history": chosen, "k": 200, **body}))
+    now = keys(fetch(page.address, "/search", {"history": left, **body}))
+    full = keys(fetch(page.address, "/search", {"history": chosen, "k": 200, **body}))
     assert names(page) == now
     assert now != before
-    moves = page.texts(".move .unseen")
+    moves = page.texts(".move .visually-hidden")
     for rank, (key, words) in enumerate(zip(now, moves, strict=True), 1):
         was = full.index(key) + 1 if key in full else None
         if was is None:
-            assert words == "new: was not among the first 200"
+            assert words == "new: was not in the top 200"
         elif was == rank:
-            assert words == "same place"
+            assert words == "same rank"
         else:
-            places = abs(was - rank)
-            way = "up" if was > rank else "down"
-            assert words == f"{way} {places} place{'s' * (places > 1)}, from {was}"
+            ranks = abs(was - rank)
+            direction = "up" if was > rank else "down"
+            assert words == f"{direction} {ranks} rank{'s' * (ranks > 1)}, from {was}"
     ups = sum(words.startswith("up") for words in moves)
-    assert f"against the full history {ups} up" in page.text("#status")
+    assert f"Compared with the full history: {ups} up" in page.text("#status")
     gone = [key for key in full[:10] if key not in now]
     assert page.texts(".gone .key") == gone
     assert page.js("return new URLSearchParams(location.search).getAll('off')") == [chosen[2]]
     page.click("#history .tools button")
-    page.finalize()
+    page.wait()
     assert names(page) == before
     assert page.texts(".move") == []
 
 
-def test_a_query_is_not_found_by_its_own_history(page: Page) -> None:
-    """Where its own list leaves it out, so does that of a changed history."""
-    key = "libgtk-3-0t64"  # which its history leads back to
+def test_a_query_is_not_in_its_own_ranking(page: Page) -> None:
+    """If its own ranking excludes it, so does that of a changed history."""
+    key = "libgtk-3-0t64"  # its history ranks it
     chosen = [
-        one["candidate"] for one in asked(page.address, f"/history?query={key}")["candidates"]
+        one["candidate"] for one in fetch(page.address, f"/history?query={key}")["candidates"]
     ]
-    assert key in keys(asked(page.address, "/search", {"history": chosen[1:], "k": 50}))
+    assert key in keys(fetch(page.address, "/search", {"history": chosen[1:], "k": 50}))
     page.open(f"/?query={key}&k=50")
     page.click("#history input")
-    page.finalize()
+    page.wait()
     assert len(names(page)) == 50
     assert key not in names(page)
 
@@ -196,8 +206,8 @@ def test_a_query_is_not_found_by_its_own_history(page: Page) -> None:
 def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
     page.open("/?query=vlc")
     page.click("#history .tools button", 1)
-    page.finalize()
-    assert names(page) == keys(asked(page.address, "/search", {"history": [], "exclude": ["vlc"]}))
+    page.wait()
+    assert names(page) == keys(fetch(page.address, "/search", {"history": [], "exclude": ["vlc"]}))
     assert page.text(".count").startswith("0 of ")
 
 
@@ -206,12 +216,12 @@ def test_a_candidate_opens_to_those_like_it(page: Page) -> None:
     page.click("button.name", 3)
     page.until(lambda: page.texts(".similar li"))
     key = names(page)[3]
-    like = keys(asked(page.address, "/search", {"candidates": [key]}))
+    like = keys(fetch(page.address, "/search", {"candidates": [key]}))
     assert page.texts(".similar .key") == like
     page.click(".similar a")
     page.until(lambda: page.js("return location.search") == f"?candidate={like[0]}")
-    page.finalize()
-    assert names(page) == keys(asked(page.address, "/search", {"candidates": like[:1]}))
+    page.wait()
+    assert names(page) == keys(fetch(page.address, "/search", {"candidates": like[:1]}))
     assert page.js("return document.querySelector('#candidate').value") == like[0]
 
 
@@ -219,13 +229,13 @@ def test_a_candidate_joins_the_history(page: Page) -> None:
     page.open("/?query=vlc")
     key = names(page)[0]
     page.click("button.name")
-    page.js("document.querySelector('.acts button').focus()")
+    page.js("document.querySelector('.actions button').focus()")
     page.press(Keys.ENTER)
-    page.until(lambda: page.finalize() and key in page.texts("#history .key"))
+    page.until(lambda: page.wait() and key in page.texts("#history .key"))
     assert key not in names(page)
-    assert page.focus().startswith("section#answer")  # not at the top of the page again
+    assert page.focus().startswith("section#results")  # not at the top of the page
     page.click(".remove")
-    page.until(lambda: page.finalize() and key in names(page))
+    page.until(lambda: page.wait() and key in names(page))
 
 
 def test_a_history_is_pasted(page: Page) -> None:
@@ -233,17 +243,17 @@ def test_a_history_is_pasted(page: Page) -> None:
     page.click("input[value=history]")
     page.js("""const data = new DataTransfer();
         data.setData('text', 'python3-numpy\\r\\npython3-scipy\\n python3-pandas \\n');
-        document.querySelector('#item').dispatchEvent(
+        document.querySelector('#history-key').dispatchEvent(
             new ClipboardEvent('paste', {clipboardData: data, cancelable: true}))""")
-    page.finalize()
+    page.wait()
     chosen = ["python3-numpy", "python3-scipy", "python3-pandas"]
     assert page.texts("#history .key") == chosen
-    assert names(page) == keys(asked(page.address, "/search", {"history": chosen}))
-    page.fill("#item", "no-such-package")
+    assert names(page) == keys(fetch(page.address, "/search", {"history": chosen}))
+    page.fill("#history-key", "no-such-package")
     page.press(Keys.ENTER)
-    assert page.finalize() == "failed"
-    page.click(".remove", 3)  # the chips are still there
-    assert page.finalize() == "answered"
+    assert page.wait() == "failed"
+    page.click(".remove", 3)  # the chips stay
+    assert page.wait() == "done"
     assert page.texts("#history .key") == chosen
 
 
@@ -251,11 +261,11 @@ def test_a_text_is_ranked_with_texts_beside_keys(page: Page) -> None:
     page.open("/?model=topics")
     page.fill("#text", "a cup of green tea")
     page.press(Keys.ENTER, holding=Keys.CONTROL)
-    page.finalize()
+    page.wait()
     assert names(page)[0] == "tea"
     assert page.texts(".hit .text")[0] == TOPICS["tea"]
-    page.click("button.name")  # a long text can be read in full
-    assert page.text(".whole") == TOPICS["tea"]
+    page.click("button.name")  # shows a long text in full
+    assert page.text(".full-text") == TOPICS["tea"]
     assert len(page.texts("button.name")) == 1
     assert (
         page.js("return new URLSearchParams(location.search).get('text')") == "a cup of green tea"
@@ -266,42 +276,42 @@ def test_a_row_is_graded(page: Page) -> None:
     page.open("/?model=patients")
     labels = page.texts("#columns label")
     assert labels == ["age", "dose", "constructor", "site"]
-    row, expected = undecided(page.address)
+    row, expected = row_between_grades(page.address)
     for name, value in row.items():
         field = f"#column-{labels.index(name)}"
         page.js("document.querySelector(arguments[0]).value = arguments[1]", field, str(value))
     for fpr, found in expected.items():
         page.fill("#fpr", fpr)
         page.click("#grade button.main")
-        page.finalize()
-        assert page.text("#own-grade") == page.text(".grades .is") == found["grade"]
-        score = float(page.text("#own-score").replace("\N{MINUS SIGN}", "-"))
+        page.wait()
+        assert page.text("#row-grade") == page.text(".grades .current") == found["grade"]
+        score = float(page.text("#row-score").replace("\N{MINUS SIGN}", "-"))
         assert score == pytest.approx(found["score"], rel=1e-3)
     page.open(page.js("return location.pathname + location.search"))
-    assert page.text("#own-grade") == found["grade"]
+    assert page.text("#row-grade") == found["grade"]
 
 
-def undecided(address: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A row whose grade depends on the rate, and its grades."""
+def row_between_grades(address: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row whose grade depends on the false-positive rate, and its grades."""
     for age in range(30, 80):
         row = {"age": age, "dose": 5.5, "site": "harbour"}
         found = {
-            fpr: asked(address, "/models/patients/grade", {"rows": [row], "fpr": float(fpr)})
+            fpr: fetch(address, "/models/patients/grade", {"rows": [row], "fpr": float(fpr)})
             for fpr in ("0.01", "0.3")
         }
         results = {fpr: answer["results"][0] for fpr, answer in found.items()}
         if len({result["grade"] for result in results.values()}) == 2:
             return row, results
-    raise AssertionError("every row has one grade at all rates")
+    raise AssertionError("no row's grade depends on the rate")
 
 
-def test_the_card_says_what_the_model_is(page: Page) -> None:
+def test_the_model_card(page: Page) -> None:
     page.open("/?model=packages")
-    card = asked(page.address, "/card")
+    card = fetch(page.address, "/card")
     rows = dict(zip(page.texts("#card dt"), page.texts("#card dd"), strict=True))
     assert rows["Method"] == "rg2"
     assert rows["Candidates"] == f"{card['sizes']['candidates']:,}"
-    assert card["notes"]["data"][:12] in rows["Learnt from"]
+    assert card["notes"]["data"][:12] in rows["Trained on"]
     [(metric, value)] = card["metrics"].items()
     assert rows[metric] == f"{value:.4f}"
     assert rows["Recall"].startswith("100%")
@@ -315,9 +325,9 @@ def test_a_model_is_chosen(page: Page) -> None:
     page.js("""const select = document.querySelector('#model'); select.value = 'patients';
         select.dispatchEvent(new Event('change', {bubbles: true}))""")
     page.until(lambda: page.texts("#columns label"))
-    assert not page.js("return document.querySelector('#ask').checkVisibility()")
+    assert not page.js("return document.querySelector('#search').checkVisibility()")
     page.js("history.back()")
-    page.until(lambda: page.js("return document.querySelector('#ask').checkVisibility()"))
+    page.until(lambda: page.js("return document.querySelector('#search').checkVisibility()"))
 
 
 def test_links_and_back(page: Page) -> None:
@@ -326,24 +336,24 @@ def test_links_and_back(page: Page) -> None:
     first = names(page)
     page.fill("#query", "gimp")
     page.press(Keys.ENTER)
-    page.finalize()
+    page.wait()
     second = names(page)
     assert second != first
     page.js("history.back()")
-    page.until(lambda: page.finalize() and names(page) == first)
+    page.until(lambda: page.wait() and names(page) == first)
     assert page.js("return document.querySelector('#query').value") == "vlc"
     page.js("history.forward()")
-    page.until(lambda: page.finalize() and names(page) == second)
+    page.until(lambda: page.wait() and names(page) == second)
 
 
 def test_a_long_list_stays_light(page: Page) -> None:
     page.open("/?query=vlc&k=1000")
     rows = page.js("return document.querySelectorAll('.hit').length")
     assert rows == 1000
-    assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"], "k": 1000}))
+    assert names(page) == keys(fetch(page.address, "/search", {"queries": ["vlc"], "k": 1000}))
     drawn = """return [...document.querySelectorAll('.hit .name')].filter(
         e => e.checkVisibility({contentVisibilityAuto: true})).length"""
-    page.until(lambda: 5 < page.js(drawn) < 200)  # what is far away is not drawn
+    page.until(lambda: 5 < page.js(drawn) < 200)  # rows far away are not drawn
     frame = page.driver.execute_async_script("""const done = arguments[0];
         let steps = 0, last = performance.now(), times = [];
         requestAnimationFrame(function step(now) {
@@ -360,7 +370,7 @@ def test_a_long_list_stays_light(page: Page) -> None:
 # ---------------------------------------------------------------------------------- keyboard
 
 
-def test_all_of_it_by_keyboard(page: Page) -> None:
+def test_the_page_works_by_keyboard(page: Page) -> None:
     page.open()
     page.tab_to("a.skip")
     page.tab_to("#query")
@@ -377,11 +387,11 @@ def test_all_of_it_by_keyboard(page: Page) -> None:
     assert page.js(f"return document.getElementById({marked}).innerText") == "python3-numpy"
     page.press(Keys.ENTER)
     page.until(lambda: page.js("return location.search") == "?query=python3-numpy")
-    page.finalize()
+    page.wait()
     before = names(page)
     page.tab_to("#history input")
     page.press(Keys.SPACE)
-    page.until(lambda: page.finalize() and names(page) != before)
+    page.until(lambda: page.wait() and names(page) != before)
     assert page.js("return document.activeElement.checked") is False  # the focus stays
     page.tab_to("button.name")
     page.press(Keys.ENTER)
@@ -400,56 +410,56 @@ def test_every_field_has_a_label(page: Page) -> None:
         assert bare == []
 
 
-# ---------------------------------------------------------------------------------- problems
+# ---------------------------------------------------------------------------------- errors
 
 
-def test_an_unknown_key_is_told_calmly(page: Page) -> None:
+def test_an_unknown_key_shows_an_error(page: Page) -> None:
     page.open("/?query=vlc")
     page.fill("#query", "vlx")
     page.press(Keys.ENTER)
-    assert page.finalize() == "failed"
-    assert page.text("[role=alert] .what") == "Unknown query 'vlx'."
+    assert page.wait() == "failed"
+    assert page.text("[role=alert] .message") == "Unknown query 'vlx'."
     assert "'vlc'" in page.text("[role=alert] .hint")
     assert names(page) == []
     assert page.texts("#history .key") == []
     assert page.js("return document.querySelector('#query').value") == "vlx"
     page.fill("#query", "vlc")
     page.press(Keys.ENTER)
-    assert page.finalize() == "answered"
+    assert page.wait() == "done"
     assert page.text("[role=alert]") == ""
     assert len(names(page)) == 10
 
 
-def test_a_busy_server_is_asked_again(page: Page) -> None:
+def test_a_busy_server_can_be_tried_again(page: Page) -> None:
     page.open("/?query=vlc")
     page.js("""const real = window.fetch; window.fetch = async () => { window.fetch = real;
         return new Response('{"error": "the server is busy", "hint": "try again in a moment"}',
             {status: 429, headers: {'Retry-After': '1'}}) }""")
     page.click("button.main")
-    assert page.finalize() == "failed"
-    assert page.text("[role=alert] .what") == "The server is busy."
+    assert page.wait() == "failed"
+    assert page.text("[role=alert] .message") == "The server is busy."
     page.click("[role=alert] button")
     page.until(lambda: len(names(page)) == 10)
 
 
-def test_a_server_that_is_gone(page: Page) -> None:
+def test_a_server_that_does_not_respond(page: Page) -> None:
     page.open("/?query=vlc")
     page.offline(True)
     page.click("#history input")
-    assert page.finalize() == "failed"
+    assert page.wait() == "failed"
     page.offline(False)
-    assert page.text("[role=alert] .what") == "The server does not answer."
+    assert page.text("[role=alert] .message") == "The server does not respond."
     assert len(page.texts("#history .key")) > 1
     page.click("[role=alert] button")
     page.until(lambda: len(names(page)) == 10)
-    page.console()  # the browser itself notes a request that failed
+    page.console()  # the browser itself logs failed requests
 
 
-def test_late_answers_are_dropped(page: Page) -> None:
+def test_late_responses_are_dropped(page: Page) -> None:
     page.open()
     page.js("""const real = window.fetch; window.begun = window.late = 0;
         window.fetch = async (address, how) => {
-            const {signal, ...rest} = how;  // it is not even stopped
+            const {signal, ...rest} = how;  // even without an abort
             const slow = how.body?.includes('gimp');
             window.begun += slow ? 1 : 0;
             try {
@@ -462,25 +472,23 @@ def test_late_answers_are_dropped(page: Page) -> None:
         page.fill("#query", key)
         page.press(Keys.ENTER)
         page.until(lambda: page.js("return window.begun") > 0)
-    page.finalize()
+    page.wait()
     page.until(lambda: page.js("return window.late === window.begun"))
     page.js("return new Promise(done => setTimeout(done, 50))")
-    assert page.finalize() == "answered"  # the late one does not say that it is waited for
-    assert names(page) == keys(asked(page.address, "/search", {"queries": ["vlc"]}))
+    assert page.wait() == "done"  # the late one does not change the state
+    assert names(page) == keys(fetch(page.address, "/search", {"queries": ["vlc"]}))
     assert page.js("return location.search") == "?query=vlc"
 
 
-def test_a_token_is_asked_for_and_kept_in_memory_alone(
-    page: Page, servers: list[Callable[[], str]]
-) -> None:
+def test_a_token_is_kept_only_in_memory(page: Page, servers: list[Callable[[], str]]) -> None:
     page.open("/", servers[1]())
     assert page.text("label[for=token]") == "Token"
-    for token, state in (("wrong", "failed"), ("open-sesame", "answered")):
+    for token, state in (("wrong", "failed"), ("open-sesame", "done")):
         page.fill("#token", token)
         page.press(Keys.ENTER)
-        assert page.finalize() == state
-    page.click("#start a")
-    page.until(lambda: page.finalize() and names(page))
+        assert page.wait() == state
+    page.click("#examples a")
+    page.until(lambda: page.wait() and names(page))
     kept = "return location.href + JSON.stringify([localStorage, sessionStorage, history.state])"
     assert "sesame" not in page.js(kept) + page.js("return document.cookie")
     page.js("location.reload()")
@@ -490,37 +498,37 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(
 # ---------------------------------------------------------------------------------- keys, widths
 
 
-@pytest.mark.parametrize("key", ODD)
-def test_keys_of_any_letters(page: Page, key: str) -> None:
-    """They are shown as they are, complete, can be asked about, and stand in addresses."""
-    page.open(f"/?model=odd&query={LARGE}&seen=1")
-    assert sorted(names(page)) == sorted(ODD)
+@pytest.mark.parametrize("key", UNUSUAL_KEYS)
+def test_unusual_keys(page: Page, key: str) -> None:
+    """They are shown unchanged, can be searched for, and survive in addresses."""
+    page.open(f"/?model=odd&query={LARGE}&include_seen=1")
+    assert sorted(names(page)) == sorted(UNUSUAL_KEYS)
     page.click("button.name", names(page).index(key))
-    page.until(lambda: len(page.texts(".similar li")) == len(ODD) - 1)
-    page.click(".acts a")
+    page.until(lambda: len(page.texts(".similar li")) == len(UNUSUAL_KEYS) - 1)
+    page.click(".actions a")
     page.until(lambda: page.js("return document.querySelector('#candidate').value") == key)
-    page.finalize()
-    assert sorted([*names(page), key]) == sorted(ODD)
+    page.wait()
+    assert sorted([*names(page), key]) == sorted(UNUSUAL_KEYS)
     page.open(page.js("return location.pathname + location.search"))
     assert page.js("return document.querySelector('#candidate').value") == key
     assert page.js("return document.querySelectorAll('script, img').length") == 1
 
 
-def test_integers_too_large_for_numbers_stay_as_they_are(page: Page) -> None:
+def test_large_integers_keep_all_digits(page: Page) -> None:
     page.open("/?model=odd")
     page.fill("#query", str(LARGE))
     page.until(lambda: page.texts("[role=option]"))
     assert page.texts("[role=option]")[0] == str(LARGE)
     page.press(Keys.ARROW_DOWN, Keys.ENTER)
-    page.until(lambda: page.finalize() and names(page))
+    page.until(lambda: page.wait() and names(page))
     assert page.js("return new URLSearchParams(location.search).get('query')") == str(LARGE)
 
 
-def test_narrow_screens_need_no_sideways_scrolling(page: Page) -> None:
+def test_narrow_screens_do_not_scroll_sideways(page: Page) -> None:
     page.size(320, 640)
     paths = {
         "/?query=vlc&off=vlc-bin&k=30": "button.name",
-        f"/?model=odd&query={LARGE}&seen=1": "button.name",
+        f"/?model=odd&query={LARGE}&include_seen=1": "button.name",
         f"/?model=odd&history={'w' * 300}": None,
         "/?model=topics&text=green": "button.name",
         "/?model=patients&row.age=50&fpr=0.1": None,
@@ -548,7 +556,7 @@ def files(ending: str) -> dict[str, str]:
     return found
 
 
-def test_nothing_stands_in_the_page_that_its_policy_forbids() -> None:
+def test_the_files_respect_the_content_policy() -> None:
     for name, text in files(".html").items():
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|https?:", text), name
     for name, text in files(".js").items():
@@ -558,7 +566,7 @@ def test_nothing_stands_in_the_page_that_its_policy_forbids() -> None:
         assert not re.search(r"localStorage|sessionStorage|cookie", text), name
 
 
-def test_colours_have_contrast() -> None:
+def test_colours_have_enough_contrast() -> None:
     [css] = files(".css").values()
     blocks = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
     assert len(blocks) == 2  # light and dark
@@ -572,7 +580,7 @@ def test_colours_have_contrast() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2 defines it."""
+    """The contrast ratio of WCAG 2."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

@@ -89,7 +89,7 @@ def test_enough_cg_steps_are_cholesky_in_single_precision(case: Case) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("case", LARGER, ids=lambda case: case.name)
 def test_more_cg_steps_than_needed_do_no_harm(case: Case, seed: int) -> None:
-    """Once a row is solved its residual is rounding: dividing by it must not move the row."""
+    """Once a row is solved its residual is rounding, and must not move the row."""
     rows, _ = random_rows(seed, m=300, n=200, graded=case.graded)
     objective = case.build(rows)
     rng = torch.Generator().manual_seed(6)
@@ -103,7 +103,7 @@ def test_more_cg_steps_than_needed_do_no_harm(case: Case, seed: int) -> None:
 
 
 @each_solver
-def test_rows_without_a_determined_vector_get_zeros_whatever_the_start(solve: Solve) -> None:
+def test_rows_with_a_singular_system_get_zeros_from_any_start(solve: Solve) -> None:
     rows, _ = random_rows(5)
     rng = torch.Generator().manual_seed(6)
     p, q = torch.randn(9, 3, generator=rng), torch.randn(7, 3, generator=rng)
@@ -145,8 +145,8 @@ def test_size_of_the_blocks_changes_nothing(
     ],
     ids=lambda case: case.name,
 )
-def test_without_reg_equal_components_share_alike(case: Case, solve: Solve) -> None:
-    """A singular Gram matrix: of all minimisers the shortest, found by leaving the copy out."""
+def test_equal_components_have_equal_shares_without_reg(case: Case, solve: Solve) -> None:
+    """A singular Gram matrix: the shortest minimiser is that without the copy."""
     rows, _ = random_rows(9, m=20, n=15, graded=case.graded)
     objective, columns = case.build(rows), rows.transpose()
     rng = torch.Generator().manual_seed(2)
@@ -181,7 +181,7 @@ def test_matrix_regulariser_gives_the_steps_of_appendix_a6(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_candidates_of_rgx_are_coupled_through_their_mean_alone(seed: int) -> None:
-    """METHODS 1.3: solve for the mean first, then for each candidate by itself."""
+    """Solve for the mean first, then for each candidate by itself."""
     rows, r = random_rows(seed)
     alpha, objective = 0.4, rgx(rg2_weighted(rows, 0.03, 0.4))
     p = torch.randn(9, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

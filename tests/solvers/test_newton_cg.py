@@ -1,4 +1,4 @@
-"""Newton-CG has the loss, gradient and curvature it says, and ends where exact solves end."""
+"""Newton-CG has the documented loss, gradient and curvature, and reaches the exact minimum."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -41,7 +41,7 @@ def random(seed: int, *shape: int) -> Tensor:
 
 
 def dense_value(dense: Tensor, queries: Tensor, candidates: Tensor) -> Tensor:
-    """The loss as it is defined, pair by pair, less its regulariser."""
+    """The loss by its definition, pair by pair, without the regulariser."""
     scores = queries @ candidates.T
     total = torch.zeros((), dtype=torch.float64)
     for x, y in dense.nonzero():
@@ -254,7 +254,7 @@ def test_mlp_ends_below_adam() -> None:
 
 @pytest.mark.parametrize("curvature", CURVATURES)
 @pytest.mark.parametrize(("make", "encode"), ENCODERS)
-def test_going_on_from_a_state_changes_no_bit(make: Any, encode: Any, curvature: Any) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(make: Any, encode: Any, curvature: Any) -> None:
     rows = planted()
     whole = run(make, encode, rows, curvature=curvature, steps=6)
     saved = {name: tensor.clone() for name, tensor in whole[2].state.items()}
@@ -268,7 +268,7 @@ def test_going_on_from_a_state_changes_no_bit(make: Any, encode: Any, curvature:
 # ------------------------------------------------------------------------ hard cases
 
 
-def test_the_caller_s_parameters_stay() -> None:
+def test_parameters_of_the_caller_stay() -> None:
     params = tables(9, 7)
     list(newton_cg(as_they_are, params, random_rows(1)[0], REG, steps=3))
     assert all(
@@ -308,7 +308,7 @@ def test_without_pairs_only_the_regulariser_is_left() -> None:
 
 
 @pytest.mark.parametrize("curvature", CURVATURES)
-def test_the_saddle_at_0_is_no_place_to_go_on_from(curvature: Any) -> None:
+def test_start_at_the_saddle_yields_nothing(curvature: Any) -> None:
     zero = {name: torch.zeros_like(p) for name, p in tables(9, 7).items()}
     rows = random_rows(1)[0]
     assert list(newton_cg(as_they_are, zero, rows, REG, curvature=curvature)) == []
@@ -319,7 +319,7 @@ def test_the_saddle_at_0_is_no_place_to_go_on_from(curvature: Any) -> None:
 
 
 @pytest.mark.parametrize("damping", [None, 0.0])
-def test_negative_curvature_is_gone_down(damping: float | None) -> None:
+def test_negative_curvature_is_followed_downwards(damping: float | None) -> None:
     """Near the saddle the Hessian is indefinite, with or without damping."""
     params = tables(9, 7, scale=1e-3)
     problem = problem_of(as_they_are, params, random_rows(1)[0])
@@ -333,7 +333,7 @@ def test_negative_curvature_is_gone_down(damping: float | None) -> None:
     assert float(state["gradient"].norm()) < 1e-7
 
 
-def test_a_misleading_last_direction_is_overruled() -> None:
+def test_misleading_last_direction_is_not_used() -> None:
     """Far along it the Hessian's quadratic is low, though the loss rises from the start."""
     params = tables(9, 7, scale=0.05)
     problem = problem_of(as_they_are, params, random_rows(1)[0])
@@ -350,8 +350,8 @@ def test_a_misleading_last_direction_is_overruled() -> None:
             assert state["gradient"] @ after["direction"] < 0
 
 
-def test_a_singular_matrix_is_damped() -> None:
-    """Twice the same table and no regulariser: endless ways to the same vectors."""
+def test_singular_matrix_is_damped() -> None:
+    """The same table twice and no regulariser: many parameters give the same vectors."""
     params = {**tables(9, 7), "again": random(9, 9, 3)}
 
     def encode(p: Params) -> Vectors:
@@ -384,7 +384,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("curvature", CURVATURES)
-def test_nothing_is_queries_by_candidates(curvature: Any) -> None:
+def test_no_tensor_is_queries_by_candidates(curvature: Any) -> None:
     rows = random_rows(1, 90, 80)[0]
     rows = from_pairs(*(t[::9] for t in (rows.query_of_pair(), rows.candidates)), None, (90, 80))
     with Largest() as largest:

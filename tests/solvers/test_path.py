@@ -73,7 +73,7 @@ def test_scores_are_the_direct_product(
 
 
 @pytest.mark.parametrize("n_points", [1, 9])
-def test_queries_come_some_at_a_time_and_fewer_where_memory_is_short(n_points: int) -> None:
+def test_blocks_of_queries_shrink_with_the_memory_budget(n_points: int) -> None:
     parts = parts_of(2 * MAX_QUERIES + 3)
     points = [Point(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
     plenty, short = found(parts, points), found(parts, points, memory_budget=70_000)
@@ -84,8 +84,8 @@ def test_queries_come_some_at_a_time_and_fewer_where_memory_is_short(n_points: i
             torch.testing.assert_close(torch.cat(blocks)[:, :N], directly(point, *parts))
 
 
-def test_all_of_a_threshold_leaves_the_last_component_out(parts: Parts) -> None:
-    """At threshold 1 rank r is rank r - 1 shrunk: the r-th component has no say."""
+def test_threshold_of_one_removes_the_last_component(parts: Parts) -> None:
+    """At threshold 1 rank r is rank r - 1 shrunk: the r-th component is 0."""
     products, values, vectors = parts
     changed = vectors.clone()
     changed[:, 3] += 1

@@ -1,4 +1,4 @@
-"""The decomposition is that of the dense matrix, and its minimum the least of the objective."""
+"""The decomposition equals the dense one and gives the minimum of the objective."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ EXPONENTS = {"rg2": (-0.5, 0.0), "rg2-exponents": (-0.25, 0.3), "rg2-graded": (-
 
 
 def dense_target(case: Case, r: Tensor) -> Tensor:
-    """T' = |I_x|^e (N r - |I_x|) sqrt(b_y), and R itself for PureSVD; as NUMBERS writes it."""
+    """T' = |I_x|^e (N r - |I_x|) sqrt(b_y), and R itself for PureSVD."""
     if case.name not in EXPONENTS:
         return r
     e, beta = EXPONENTS[case.name]
@@ -89,7 +89,7 @@ def threshold(case: Case, objective: Objective) -> float:
 
 @each_case
 @pytest.mark.parametrize("seed", range(3))
-def test_small_matrix_is_decomposed_whole(case: Case, seed: int) -> None:
+def test_small_matrix_is_decomposed_completely(case: Case, seed: int) -> None:
     rows, r = random_rows(seed, graded=case.graded)
     expected = torch.linalg.svdvals(dense_target(case, r))
     values, vectors = solved(case.build(rows), 7)
@@ -143,7 +143,7 @@ def test_residual_falls_from_pass_to_pass_and_is_1_before_it_is_measured() -> No
     assert [one.columns for one in found] == sorted({one.columns for one in found})
 
 
-def test_an_unconverged_iteration_ends_at_the_largest_space() -> None:
+def test_unconverged_iteration_ends_at_the_largest_space() -> None:
     rows, _ = random_rows(3, m=400, n=300)
     found = passes(rg2(rows, 0.0), 20, 1e-12)[-1]
     assert found.columns == 112  # whole blocks, about 6 times the width
@@ -153,8 +153,8 @@ def test_an_unconverged_iteration_ends_at_the_largest_space() -> None:
 
 
 @pytest.mark.parametrize("width", [16, 20, 30])
-def test_residual_is_measured_whole_where_the_space_is_full(width: int) -> None:
-    """Also where the last block no longer fits: what was cut off of it lies outside too."""
+def test_residual_includes_the_part_cut_off_at_a_full_space(width: int) -> None:
+    """If the last block does not fit, its cut-off part lies outside the space, too."""
     rows, r = random_rows(3, m=400, n=300)
     found = passes(puresvd(rows), width, 1e-12)[-1]
     assert found.vectors is not None
@@ -229,8 +229,10 @@ def test_rank_one_gives_one_value() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(5, 4), (40, 30), (200, 150), (300, 1000)])
 @pytest.mark.parametrize(("e", "beta"), [(-0.5, 0.0), (-0.375, 0.35)])
-def test_where_all_chose_everything_there_is_nothing(m: int, n: int, e: float, beta: float) -> None:
-    """T' is zero, and not the rounding that its two parts leave of each other."""
+def test_decomposition_is_empty_if_all_chose_everything(
+    m: int, n: int, e: float, beta: float
+) -> None:
+    """T' is exactly zero, not the rounding error of its two parts."""
     objective = rg2(interactions(torch.ones(m, n)), 0.0, exponent=e, candidate_exponent=beta)
     found = passes(objective, 5)[-1]
     assert found.values.sum() == 0
@@ -239,7 +241,7 @@ def test_where_all_chose_everything_there_is_nothing(m: int, n: int, e: float, b
     assert not factors(objective, found.values, found.vectors, 0.0).candidates.any()
 
 
-def test_without_any_pair_there_is_nothing() -> None:
+def test_decomposition_is_empty_without_pairs() -> None:
     found = passes(rg2(interactions(torch.zeros(6, 5)), 0.0), 3)[-1]
     assert found.values.sum() == 0
 
@@ -267,13 +269,13 @@ def test_one_candidate() -> None:
     [lambda o: rgx(o), lambda o: rg2_weighted(o.rows, 0.1, 0.5)],
     ids=["centre", "extra"],
 )
-def test_what_is_not_separable_is_refused(change: object) -> None:
+def test_objective_that_is_not_separable_is_refused(change: object) -> None:
     rows, _ = random_rows(0)
     with pytest.raises(ValueError, match="separable"):
         Target(change(rg2(rows, 0.1)), LARGE)  # type: ignore[operator]
 
 
-def test_orthonormal_columns_span_what_lies_outside() -> None:
+def test_orthonormal_columns_span_the_part_outside() -> None:
     rng = torch.Generator().manual_seed(2)
     space = torch.linalg.qr(torch.randn(50, 6, generator=rng)).Q
     inside = space @ torch.randn(6, 2, generator=rng)

@@ -1,4 +1,4 @@
-"""Work on blocks in threads: all of it is done, and nothing stays changed."""
+"""Blocks in threads: each is processed once, and the number of threads is restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def test_every_block_is_worked_on_once_with_one_thread_where_there_are_several(
+def test_every_block_is_processed_once_by_one_thread(
     threads: int,
 ) -> None:
     done, with_threads = torch.zeros(50), []
@@ -39,7 +39,7 @@ def test_every_block_is_worked_on_once_with_one_thread_where_there_are_several(
     assert torch.get_num_threads() == threads
 
 
-def test_an_error_reaches_the_caller(threads: int) -> None:
+def test_error_reaches_the_caller(threads: int) -> None:
     def work(block: int) -> None:
         if block == 7:
             raise ValueError("block 7")
@@ -51,14 +51,14 @@ def test_an_error_reaches_the_caller(threads: int) -> None:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("inference", [False, True])
-def test_what_was_made_for_inference_can_be_written_to(*, inference: bool) -> None:
+def test_inference_tensors_can_be_written_to(*, inference: bool) -> None:
     with torch.inference_mode(inference):
         table = torch.zeros(20)
         in_threads(lambda block: table[block : block + 1].fill_(block), range(20))
     assert torch.equal(table, torch.arange(20.0))
 
 
-def test_a_sweep_by_several_threads_is_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_by_several_threads_equals_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "BLOCK_ENTRIES", {"cpu": 64})  # blocks of 64 rows
     rng = torch.Generator().manual_seed(0)
     queries, candidates = (torch.randint(0, n, (4000,), generator=rng) for n in (300, 200))

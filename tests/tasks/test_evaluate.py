@@ -211,7 +211,7 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
     ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
     row = int(result.rows[0])
     hidden = data.seen("test").select(torch.tensor([row]))
-    ids = ranker.top_k(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, hidden).ids[0].tolist()
     expected = sum(ranks[i] for i in ids) / len(ids)
     assert result.per_query["popularity@3"][0] == pytest.approx(expected)
 

@@ -137,7 +137,7 @@ def test_samples_of_one_grade_make_no_interval(grader: Grader, data: Dataset, se
 
 
 def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
-    with pytest.raises(UserError, match="samples is 1, and one sample has no spread"):
+    with pytest.raises(UserError, match="`samples` must be 0 or at least 2, got 1"):
         evaluate(grader, data, samples=1)
 
 
@@ -295,7 +295,7 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     assert found.categories.dtype == torch.int32
     other = replace(data, columns=theirs, train=test, validation=test, test=test)
     told = evaluate(grader, other, samples=0).cautions
-    assert told == ["20 of 200 values of site are new to the model: they count as missing"]
+    assert told == ["20 of 200 values of site are new to the model and count as missing"]
 
 
 def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
@@ -303,7 +303,7 @@ def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
     assert not evaluate(grader, data, samples=0).cautions
     assert "cautions" not in evaluate(grader, data, samples=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
-    told = "7 of 200 values of site are new to the model: they count as missing"
+    told = "7 of 200 values of site are new to the model and count as missing"
     assert evaluate(grader, lost, samples=0).to_json()["cautions"][0] == told
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
@@ -347,8 +347,8 @@ def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Datas
         ({"metrics": ["ndcg@10"]}, "graded rows have no metric 'ndcg'"),
         ({"metrics": []}, "no metric was asked for"),
         ({"split": "train"}, "cannot evaluate on 'train'"),
-        ({"samples": -1}, "samples is -1"),
-        ({"confidence": 1.0}, "confidence is 1"),
+        ({"samples": -1}, "`samples` must be at least 0, got -1"),
+        ({"confidence": 1.0}, "`confidence` must be above 0 and below 1, got 1.0"),
         ({"sampels": 5}, "there is no option 'sampels'"),
         ({"strata": True}, "strata is for models that rank"),
         ({"index": "auto"}, "index is for models that rank"),

@@ -15,7 +15,9 @@ from rankfold.errors import UserError
 from rankfold.index.build import build
 from rankfold.index.faiss_export import export_faiss
 from rankfold.models.index import add_index
-from rankfold.models.ranker import Ranker, Ranking, load
+from rankfold.models.load import load_ranker
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import Ranking
 from rankfold.tasks.export import export
 from rankfold.types import Model, Vocabulary, from_pairs
 
@@ -100,7 +102,7 @@ def test_what_was_mapped_from_a_folder_is_written_whole(kind: str, tmp_path: Pat
     keys = (Vocabulary.numbered(600), Vocabulary.numbered(3000))
     Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
     add_index(tmp_path / "model", kind, recall=0.9)
-    export(load(tmp_path / "model"), tmp_path / "out")
+    export(load_ranker(tmp_path / "model"), tmp_path / "out")
     found = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
     assert found.ntotal == 3000
     if kind == "compressed":

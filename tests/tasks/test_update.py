@@ -15,7 +15,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import histories
+from rankfold.models.searcher import kept_histories
 from rankfold.tasks.update import extend, fit_and_add, forget
 from rankfold.types import Dataset, Interactions
 
@@ -177,13 +177,13 @@ def test_own_search_takes_in_the_pairs(tmp_path: Path) -> None:
     ranker = rf.fit("neighbours", PAIRS)
     ranker.add(MORE).save(tmp_path / "model")
     grown = rf.load(tmp_path / "model")
-    assert rows_of(grown, histories(grown.model, 4)) == rows_of(grown)
+    assert rows_of(grown, kept_histories(grown.model, 4)) == rows_of(grown)
     assert grown.search(["ann"]).keys == ranker.search(["bob"]).keys
     whole = ["jam", "pen", "tea"]
     assert grown.search(["dot"]).keys == ranker.search(history=whole).keys
     assert torch.equal(grown.model.tensors["likeness"], ranker.model.tensors["likeness"])
-    fewer = grown.remove(["bob", "dot"])
-    assert rows_of(fewer, histories(fewer.model, 4)) == rows_of(fewer)
+    fewer = grown.forget(["bob", "dot"])
+    assert rows_of(fewer, kept_histories(fewer.model, 4)) == rows_of(fewer)
     assert fewer.search(["ann"]).keys == grown.search(["ann"]).keys
 
 
@@ -216,8 +216,8 @@ def test_graded_rows_and_methods_that_cannot_are_refused(
 ) -> None:
     with pytest.raises(UserError, match="graded rows"):
         ranker.add(rf.prepare(source="retinamnist"))
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
-    with pytest.raises(UserError, match="sums cannot take in pairs") as caught:
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], answers=()))
+    with pytest.raises(UserError, match="sums cannot add pairs") as caught:
         ranker.add(MORE)
     assert "fit it again" in caught.value.hint
 
@@ -226,19 +226,19 @@ def test_graded_rows_and_methods_that_cannot_are_refused(
 
 
 def test_removed_queries_are_gone_and_the_others_as_before(ranker: Ranker) -> None:
-    fewer = ranker.remove(["dot", "hal", "dot"])
+    fewer = ranker.forget(["dot", "hal", "dot"])
     assert fewer.queries.keys.to_list() == ["bob", "fay"]
     before, after = vectors_of(ranker), vectors_of(fewer)
     assert all(torch.equal(after[key], before[key]) for key in ("bob", "fay"))
     assert rows_of(fewer) == {"bob": ["ink", "tea"], "fay": ["ink", "jam"]}
     assert fewer.model.notes["removed"] == 2
-    assert fewer.remove("bob").model.notes["removed"] == 3
+    assert fewer.forget("bob").model.notes["removed"] == 3
     with pytest.raises(UserError, match="unknown query 'dot'"):
         fewer.search(["dot"])
 
 
 def test_a_query_can_be_added_again_after_it_was_removed(ranker: Ranker) -> None:
-    again = ranker.remove(["dot"]).add((["dot", "dot"], ["tea", "pen"]))
+    again = ranker.forget(["dot"]).add((["dot", "dot"], ["tea", "pen"]))
     assert same(replace(again, model=_without_flags(again)), ranker)
 
 
@@ -250,16 +250,16 @@ def _without_flags(ranker: Ranker) -> Any:
 def test_excluded_pairs_of_removed_queries_are_gone() -> None:
     links = (["b", "b", "c", "d"], ["d", "c", "b", "b"])
     ranker = rf.fit("popularity", rf.prepare(links, split=(1.0, 0.0, 0.0), exclude_self=True))
-    fewer = ranker.remove(["b"])
+    fewer = ranker.forget(["b"])
     assert rows_of(fewer, fewer.excluded) == {"c": ["c"], "d": ["d"]}
 
 
 def test_unknown_queries_and_all_queries_are_not_removed(ranker: Ranker) -> None:
     with pytest.raises(UserError, match="unknown query 'bo'") as caught:
-        ranker.remove(["dot", "bo"])
+        ranker.forget(["dot", "bo"])
     assert "'bob'" in caught.value.hint
-    with pytest.raises(UserError, match="no other than these 4 queries"):
-        ranker.remove(["bob", "dot", "fay", "hal"])
+    with pytest.raises(UserError, match="no queries besides these 4"):
+        ranker.forget(["bob", "dot", "fay", "hal"])
 
 
 # ---------------------------------------------------------------------------------- candidates
@@ -292,7 +292,7 @@ def informed() -> Ranker:
 
 
 def test_new_candidates_get_the_vector_of_their_features(informed: Ranker) -> None:
-    grown = informed.add_candidates(NEW)
+    grown = informed.extend(NEW)
     names = ["bun", "ink", "jam", "oil", "pen", "tea", "wax", "zip"]
     assert grown.candidates.keys.to_list() == names
     before, after = candidates_of(informed), candidates_of(grown)
@@ -309,7 +309,7 @@ def test_new_candidates_get_the_vector_of_their_features(informed: Ranker) -> No
 
 
 def test_new_candidates_are_found(informed: Ranker) -> None:
-    grown = informed.add_candidates(NEW)
+    grown = informed.extend(NEW)
     for name, key in (("tea", "oil"), ("ink", "wax")):
         like = grown.search(candidates=[name], k=1)
         assert like.keys == [[key]]
@@ -327,7 +327,7 @@ def test_new_candidates_are_found(informed: Ranker) -> None:
 
 
 def test_pairs_with_new_candidates_can_be_added_then(informed: Ranker) -> None:
-    grown = informed.add_candidates(NEW).add((["ann", "bob"], ["wax", "zip"]))
+    grown = informed.extend(NEW).add((["ann", "bob"], ["wax", "zip"]))
     names, queries = candidates_of(grown), vectors_of(grown)
     assert torch.equal(queries["ann"], names["wax"])
     assert torch.equal(queries["bob"], names["tea"] + names["ink"] + names["zip"])
@@ -335,8 +335,8 @@ def test_pairs_with_new_candidates_can_be_added_then(informed: Ranker) -> None:
 
 
 def test_candidates_can_be_added_one_after_another(informed: Ranker) -> None:
-    twice = informed.add_candidates(NEW.tail(1)).add_candidates(NEW.head(3))
-    assert same(twice, informed.add_candidates(NEW))
+    twice = informed.extend(NEW.tail(1)).extend(NEW.head(3))
+    assert same(twice, informed.extend(NEW))
     assert [entry["candidates"] for entry in twice.model.notes["extended"]] == [1, 3]
 
 
@@ -348,7 +348,7 @@ def test_integer_candidates_and_words_among_them(keys: list[Any]) -> None:
     how: Any = {"split": (1, 0, 0), "exclude_self": True, "candidate_features": goods}
     ranker = rf.fit("slopes", rf.prepare(links, **how))
     news = pl.DataFrame({"size": [5.0, 6.0, 7.0], "candidate": keys})
-    grown = ranker.add_candidates(news)
+    grown = ranker.extend(news)
     expected = sorted([3, 10, 30, *keys]) if keys[0] == 2 else ["10", "2", "3", "30", "40", "x7"]
     assert grown.candidates.keys.to_list() == expected
     slope = ranker.model.tensors["slopes"][0]
@@ -368,21 +368,19 @@ def test_extended_models_come_back_from_disk(informed: Ranker, tmp_path: Path) -
     grown = extend(tmp_path / "model", tmp_path / "new.parquet")
     again = rf.load(tmp_path / "model")
     assert same(again, grown)
-    assert same(again, informed.add_candidates(NEW))
+    assert same(again, informed.extend(NEW))
     assert again.candidates.keys.equals(grown.candidates.keys)
     more = pl.DataFrame({"name": ["cup"], "kind": ["tool"], "price": [5.0]})
-    assert torch.equal(
-        candidates_of(again.add_candidates(more))["cup"], candidates_of(again)["ink"]
-    )
+    assert torch.equal(candidates_of(again.extend(more))["cup"], candidates_of(again)["ink"])
 
 
 def test_a_name_beside_the_features_is_the_key(informed: Ranker) -> None:
-    plain = informed.add_candidates(NEW)
+    plain = informed.extend(NEW)
     last = NEW.select("kind", "price", "name")
-    assert same(informed.add_candidates(last), plain)
+    assert same(informed.extend(last), plain)
     spare = last.with_columns(other=pl.lit("x")).select("other", *last.columns)
-    assert same(informed.add_candidates(spare, "name"), plain)
-    assert same(informed.add_candidates(spare.rename({"name": "candidate"})), plain)
+    assert same(informed.extend(spare, "name"), plain)
+    assert same(informed.extend(spare.rename({"name": "candidate"})), plain)
 
 
 def test_candidates_that_cannot_be_added_are_refused(informed: Ranker) -> None:
@@ -391,22 +389,22 @@ def test_candidates_that_cannot_be_added_are_refused(informed: Ranker) -> None:
         (NEW.vstack(NEW), "the key '.*' more than once"),
         (NEW.drop("price"), "has no column 'price'"),
         (NEW.with_columns(price=pl.lit("cheap")), "holds 'cheap'"),
-        (NEW.drop("name"), "has no column of keys"),
+        (NEW.drop("name"), "has no key column"),
         ((["a"], ["b"]), "cannot read features from tuple"),
     ):
         with pytest.raises(UserError, match=message) as caught:
-            informed.add_candidates(table)
+            informed.extend(table)
         assert caught.value.hint
 
 
 def test_models_without_features_take_in_no_candidates(ranker: Ranker) -> None:
     with pytest.raises(UserError, match="sums makes no vectors from features") as caught:
-        ranker.add_candidates(NEW)
+        ranker.extend(NEW)
     assert "slopes" in caught.value.hint
     bare = rf.fit("slopes", PAIRS)
     bare = replace(bare, model=replace(bare.model, method="slopes"))
     with pytest.raises(UserError, match="fitted without features") as caught:
-        bare.add_candidates(NEW)
+        bare.extend(NEW)
     assert "--candidate-features" in caught.value.hint
 
 
@@ -439,11 +437,11 @@ def test_pairs_learnt_since_the_fit_are_counted(method: str) -> None:
     assert leaks(ranker, "test") == leaks(ranker, "validation") == 0
     assert leaks(grown, "test") == 3
     assert leaks(grown, "validation") == expected
-    for moved in (grown.remove([0]), grown.add(([-1], [2]))):  # the rows of those counted move
+    for moved in (grown.forget([0]), grown.add(([-1], [2]))):  # the rows of those counted move
         assert (leaks(moved, "test"), leaks(moved, "validation")) == (3, expected)
     last = test[-1][0]
-    assert leaks(grown.remove([last]), "test") == sum(query != last for query, _ in test[-3:])
-    assert leaks(ranker.remove([0]), "test") == leaks(ranker.remove([0]), "validation") == 0
+    assert leaks(grown.forget([last]), "test") == sum(query != last for query, _ in test[-3:])
+    assert leaks(ranker.forget([0]), "test") == leaks(ranker.forget([0]), "validation") == 0
     other = rf.prepare(pl.DataFrame(more, schema=["query", "candidate"], orient="row"), seed=3)
     tested = pairs_in(other, other.split("test"))
     assert leaks(grown, "test", other) == len(tested) > 0
@@ -452,7 +450,7 @@ def test_pairs_learnt_since_the_fit_are_counted(method: str) -> None:
 def test_a_refit_has_learnt_validation_also_after_a_removal() -> None:
     pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
     data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
-    ranker = rf.fit("sums", data, refit=True).remove([3])
+    ranker = rf.fit("sums", data, refit=True).forget([3])
     left = [pair for pair in pairs_in(data, data.split("validation")) if pair[0] != 3]
     found = rf.evaluate(ranker, data, split="validation", metrics="ndcg@3")
     assert found.trained_on == len(left)
@@ -511,8 +509,8 @@ def test_what_cannot_be_added_is_told_before_a_fit(
 ) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         fit_and_add("sums", home / "data", home / "nowhere", home / "model")
-    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], fold_in=None))
-    with pytest.raises(UserError, match="cannot take in pairs"):
+    monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], answers=()))
+    with pytest.raises(UserError, match="cannot add pairs"):
         fit_and_add("sums", home / "data", home / "more", home / "model")
     assert not (home / "model").exists()
 

@@ -11,7 +11,7 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_an_epoch_has_every_pair_once_in_an_order_of_its_own() -> None:
+def test_epoch_has_every_pair_once_in_a_new_order() -> None:
     rows, dense = random_rows(0, 30, 20)
     batches = PairBatches(rows, 7, "none")
     order = batches.order(rng())
@@ -28,7 +28,7 @@ def test_an_epoch_has_every_pair_once_in_an_order_of_its_own() -> None:
     assert torch.equal(batches.order(rng()), order)
 
 
-def test_grades_say_how_often_a_pair_is_drawn() -> None:
+def test_grades_determine_how_often_a_pair_is_drawn() -> None:
     grades = torch.tensor([1.0, 2.0, 5.0, 2.0])
     offsets, candidates = torch.tensor([0, 1, 4]), torch.tensor([0, 0, 1, 2]).int()
     batches = PairBatches(Interactions(offsets, candidates, grades, 3), 2, "grade")
@@ -39,7 +39,7 @@ def test_grades_say_how_often_a_pair_is_drawn() -> None:
     assert plain.order(rng()).sort().values.tolist() == [0, 1, 2, 3]
 
 
-def test_queries_come_once_with_all_they_chose() -> None:
+def test_queries_come_once_with_all_their_choices() -> None:
     rows, dense = random_rows(3, 30, 20)
     batches = QueryBatches(rows, 8)
     order = batches.order(rng())

@@ -1,4 +1,4 @@
-"""The loop: what it minimises, where it stops, and that it goes on as if it had never stopped."""
+"""The loop: its objective, its stops, and that a resumed run equals an uninterrupted one."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -65,7 +65,7 @@ def last(steps: Iterator[Step]) -> Step:
     return step
 
 
-def test_a_state_with_other_parameters_is_refused() -> None:
+def test_state_with_other_parameters_is_refused() -> None:
     state = last(train(task(numbers()), Plain(epochs=1), run())).state()
     state["module.bias"] = state.pop("module.weight")
     with pytest.raises(UserError, match="other parameters: it was made by another version"):
@@ -82,7 +82,7 @@ def test_a_state_with_other_parameters_is_refused() -> None:
         {"optimiser": "adam", "clip": 1.0},
     ],
 )
-def test_it_finds_the_minimum(settings: dict[str, Any]) -> None:
+def test_loop_reaches_the_minimum(settings: dict[str, Any]) -> None:
     settings = {"lr": 0.05, "epochs": 300, "weight_decay": 0.0, **settings}
     module = numbers()
     step = last(train(task(module, 10), Plain(**settings), run()))
@@ -91,13 +91,13 @@ def test_it_finds_the_minimum(settings: dict[str, Any]) -> None:
     assert torch.allclose(module.weight[:, 0], torch.tensor([1.0, 0.0, 1.5, 2.0]), atol=0.02)
 
 
-def test_the_loss_is_one_mean_over_pairs_however_they_are_batched() -> None:
+def test_loss_is_one_mean_over_pairs_for_any_batch_size() -> None:
     for batch_size in (1, 3, 10):
         found = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
         assert found.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
 
 
-def test_a_query_counts_as_often_as_it_chose() -> None:
+def test_query_counts_once_per_choice() -> None:
     module = numbers()
     mine = replace(
         task(module),
@@ -109,7 +109,7 @@ def test_a_query_counts_as_often_as_it_chose() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_divergence_is_told_with_its_place(bad: float) -> None:
+def test_divergence_is_reported_with_its_batch(bad: float) -> None:
     module, count = numbers(), 0
 
     def losses(batch: Batch, _rng: torch.Generator) -> Tensor:
@@ -126,7 +126,7 @@ def test_divergence_is_told_with_its_place(bad: float) -> None:
     assert told.value.hint == "lower lr, now 0.25, or set clip=1"
 
 
-def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
+def test_only_rows_in_the_batch_decay_with_sparse_gradients() -> None:
     dense, sparse = numbers(), nn.Embedding(4, 1, _weight=torch.zeros(4, 1), sparse=True)
     for module in (dense, sparse):
         module.weight.data[:] = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
@@ -137,7 +137,7 @@ def test_decay_of_sparse_gradients_is_that_of_the_rows_touched() -> None:
 
 @pytest.mark.parametrize("rows", [[0, 2, 3], [3, 0, 2], [0, 2, 2], []])
 def test_coalesced_gradients_have_each_row_once(rows: list[int]) -> None:
-    """Also where they ascend, and are not copied."""
+    """Also if the rows ascend, where no copy is made."""
     table = nn.Embedding(4, 2, sparse=True)
     (table(torch.tensor(rows, dtype=torch.int64)) ** 2).sum().backward()
     assert table.weight.grad is not None
@@ -151,7 +151,11 @@ def test_coalesced_gradients_have_each_row_once(rows: list[int]) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 6.0)])
-def test_gradients_are_clipped_as_one(sparse: bool, largest: float, expected: float) -> None:  # noqa: FBT001
+def test_gradients_are_clipped_by_their_joint_norm(
+    sparse: bool,  # noqa: FBT001
+    largest: float,
+    expected: float,
+) -> None:
     module = nn.Module()
     module.table = nn.Embedding(4, 2, sparse=sparse)
     module.line = nn.Linear(2, 1, bias=False)
@@ -174,7 +178,7 @@ def data_and_config(name: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_going_on_inside_an_epoch_is_never_having_stopped(
+def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From every place of the second epoch, through plain tensors, to the same bits."""
@@ -197,7 +201,7 @@ def test_going_on_inside_an_epoch_is_never_having_stopped(
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_stopping_places_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_inside_an_epoch_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, config = data_and_config(name)
     plain = last(METHODS[name].fit(data, config, run()))
     monkeypatch.setattr(loop, "TICK", -1.0)
@@ -210,7 +214,7 @@ def test_stopping_places_change_nothing(name: str, monkeypatch: pytest.MonkeyPat
         assert torch.equal(ticking[-1].model.tensors[key], tensor)
 
 
-def test_a_model_that_was_yielded_does_not_change_later() -> None:
+def test_yielded_model_does_not_change_later() -> None:
     data, config = data_and_config("bpr")
     first, *_ = kept = [
         (step, step.model.tensors["queries"].clone())

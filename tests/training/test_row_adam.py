@@ -31,7 +31,7 @@ def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("row_block", [2, row_adam.ROW_BLOCK])
-def test_it_is_the_written_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_is_the_written_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_adam, "ROW_BLOCK", row_block)
     start = torch.randn(7, 4, dtype=torch.float64)
     steps = [
@@ -66,7 +66,7 @@ def test_a_repeated_row_counts_once_with_the_sum() -> None:
     assert torch.equal(tables[0], tables[1])
 
 
-def test_going_on_from_kept_state_is_going_on() -> None:
+def test_resumed_optimiser_equals_an_uninterrupted_one() -> None:
     module = nn.Embedding(6, 4, sparse=True)
     again = nn.Embedding(6, 4, sparse=True)
     ours, theirs = (optimisers.make("row-adam", m, 0.1, 0.0) for m in (module, again))
@@ -88,8 +88,8 @@ def test_going_on_from_kept_state_is_going_on() -> None:
     assert torch.equal(module.weight, again.weight)
 
 
-def test_a_table_in_half_precision_keeps_its_counts() -> None:
-    """Each gradient vanishes when squared in half precision, and 2049 is no number there."""
+def test_table_in_half_precision_has_exact_counts() -> None:
+    """Each gradient vanishes when squared in half precision, and 2049 does not exist there."""
     table = nn.Parameter(torch.zeros(3, 2, dtype=torch.float16))
     optimiser = RowAdam([table], lr=0.001)
     table.grad = sparse((3, 2), {1: torch.full((2,), 1e-4, dtype=torch.float16)})
@@ -106,7 +106,7 @@ def test_a_table_in_half_precision_keeps_its_counts() -> None:
     assert 1e-10 < kept["second"][1].item() < 1e-8
 
 
-def test_halves_are_right_on_average_over_the_turns() -> None:
+def test_mean_of_halves_over_turns_is_the_value() -> None:
     """Each value is one of the two halves around it; over many turns their mean is the value."""
     values = torch.cat([(0.5 + torch.rand(6, 32)) * 10.0**-power for power in range(4)])
     values[::2] *= -1

@@ -1,4 +1,4 @@
-"""Runs that other tools read: MLflow's files as its FileStore reads them; TensorBoard by name."""
+"""Logs for other tools: the files of MLflow's FileStore, and TensorBoard's."""
 
 import builtins
 import re
@@ -13,7 +13,7 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.training.history import History
-from rankfold.training.tracking import together, tracked
+from rankfold.training.tracking import combine, tracked
 from rankfold.types import Model, Step
 
 READABLE = re.compile(r"^[/\w.\- ]*$")  # MLflow refuses a run with any other name
@@ -58,7 +58,7 @@ def test_a_fit_becomes_a_run_that_mlflow_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 5), (ValueError, 4)])
-def test_a_run_that_ends_badly_says_so(
+def test_a_failed_run_has_its_status(
     tmp_path: Path, error: type[BaseException], status: int
 ) -> None:
     def stop() -> None:
@@ -70,7 +70,7 @@ def test_a_run_that_ends_badly_says_so(
     assert yaml.safe_load((only_run(tmp_path) / "meta.yaml").read_text())["status"] == status
 
 
-def test_runs_stand_beside_each_other_and_names_are_kept(tmp_path: Path) -> None:
+def test_two_runs_with_odd_names(tmp_path: Path) -> None:
     odd = 'ä "quoted": {name}\n'
     for _ in range(2):
         with tracked(f"mlflow:{tmp_path}", odd, {"a@b": "x" * 9000}):
@@ -80,10 +80,10 @@ def test_runs_stand_beside_each_other_and_names_are_kept(tmp_path: Path) -> None
     for run in runs:
         assert yaml.safe_load((run / "meta.yaml").read_text())["run_name"] == odd
         assert (run / "tags" / "mlflow.runName").read_text() == odd
-        assert len((run / "params" / "a-b").read_text()) == 6000  # MLflow reads no more
+        assert len((run / "params" / "a-b").read_text()) == 6000  # MLflow's limit
 
 
-def test_steps_inside_an_epoch_are_not_noted(tmp_path: Path) -> None:
+def test_steps_inside_an_epoch_are_not_logged(tmp_path: Path) -> None:
     history = History()
     with tracked(f"mlflow:{tmp_path}", "m") as report:
         report(history, step(1, whole=False))
@@ -96,17 +96,17 @@ def test_steps_inside_an_epoch_are_not_noted(tmp_path: Path) -> None:
     assert (run / "params" / "width").read_text() == "8"
 
 
-def test_several_reports_are_told_in_turn() -> None:
-    told: list[str] = []
+def test_combined_reports_are_called_in_order() -> None:
+    calls: list[str] = []
 
-    def teller(name: str) -> Callable[[History, Step], None]:
-        return lambda _course, _step: told.append(name)
+    def make_report(name: str) -> Callable[[History, Step], None]:
+        return lambda _history, _step: calls.append(name)
 
-    together(teller("a"), teller("b"))(History(), step(1))
-    assert told == ["a", "b"]
+    combine(make_report("a"), make_report("b"))(History(), step(1))
+    assert calls == ["a", "b"]
 
 
-def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with tracked(None, "m") as report:
         report(History(), step(1))
@@ -119,15 +119,13 @@ def test_other_places_are_refused(where: str) -> None:
         pass
 
 
-def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_bad_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot track"), tracked(f"mlflow:{tmp_path}/file", "m"):
         pass
 
 
-def test_tensorboard_is_named_where_it_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_tensorboard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *args: Any, **more: Any) -> Any:
@@ -141,7 +139,7 @@ def test_tensorboard_is_named_where_it_is_missing(
     assert "rankfold[tracking]" in caught.value.hint
 
 
-def test_tensorboard_reads_what_was_noted(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_log(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     history = History()
     with tracked(f"tensorboard:{tmp_path}", "m", {"width": 4}, metric="ndcg@10") as report:

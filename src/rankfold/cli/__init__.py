@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. One file per command, heavy imports inside."""
+"""The command line. A command parses, calls a task and prints; heavy imports are inside it."""
 
 import sys
 from typing import Annotated, Any
@@ -21,38 +21,40 @@ from rankfold.cli import (
     methods,
     predict,
     prepare,
-    ranks,
     search,
     serve,
+    torchrun,
     tune,
     verify,
 )
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
-COMMANDS = {
-    "demo": demo,
-    "methods": methods,
-    "prepare": prepare,
-    "fit": fit,
-    "tune": tune,
-    "evaluate": evaluate,
-    "compare": compare,
-    "index": index,
-    "search": search,
-    "predict": predict,
-    "serve": serve,
-    "export": export,
-    "diagnose": diagnose,
-    "extend": extend,
-    "forget": forget,
-    "info": info,
-    "verify": verify,
+PANELS = {
+    "Get started": {"demo": demo, "methods": methods},
+    "Learn a model": {
+        "prepare": prepare,
+        "fit": fit,
+        "tune": tune,
+        "evaluate": evaluate,
+        "compare": compare,
+        "diagnose": diagnose,
+    },
+    "Use a model": {
+        "search": search,
+        "predict": predict,
+        "index": index,
+        "serve": serve,
+        "export": export,
+    },
+    "Change a model": {"extend": extend, "forget": forget},
+    "Inspect a folder": {"info": info, "verify": verify},
 }
+COMMANDS = {name: module for commands in PANELS.values() for name, module in commands.items()}
 
 
 class Commands(TyperGroup):
-    """All commands: those that have nothing to say about Ctrl-C end with one line."""
+    """All commands. Ctrl-C ends those that do not handle it themselves with one line."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -64,14 +66,14 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Learn to rank a few candidates out of very many.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, module in COMMANDS.items():
-    app.command(name)(module.command)
+for panel, commands in PANELS.items():
+    for name, module in commands.items():
+        app.command(name, rich_help_panel=panel)(module.command)
 
 
 def _print_version(*, wanted: bool) -> None:
@@ -84,21 +86,30 @@ def _print_version(*, wanted: bool) -> None:
 def options(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=lambda v: _print_version(wanted=v), is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda value: _print_version(wanted=value),
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
     ] = False,
 ) -> None:
-    """Learn to rank a few candidates out of very many."""
+    """Learn to rank a few candidates out of very many.
+
+    Start with `rankfold demo`. With your own data: `prepare`, then `fit`, then `search`.
+    """
 
 
 def main() -> None:
-    """Run a command. Exit codes: 0 good, 2 the user's input, 130 interrupted, 1 a bug."""
-    if ranks.are_several():
-        ranks.run(app)
+    """Run a command. Exit codes: 0 success, 2 invalid input, 130 interrupted, 1 a bug."""
+    if torchrun.is_distributed():
+        torchrun.run(app)
     try:
         app()
     except UserError as error:
         sys.stderr.write(format_error(str(error), error.hint))
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # the reader of stdout has gone
         sys.stderr.close()
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""``rankfold compare``: methods on the same data, with the same budget, seeds and tests."""
+"""``rankfold compare``: methods on the same data with the same budget, seeds and tests."""
 
 from __future__ import annotations
 
@@ -8,77 +8,72 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Json, Quiet, defaults, option
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
+from rankfold.tasks.options import CompareOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+DEFAULT = defaults(CompareOptions)
+
+
 def command(
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    data: Data,
     *,
     methods: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME",
-            help="From `rankfold methods`; NAME=METHOD for a name of your own, METHOD@100 for "
-            "seeds from 100 on.",
+            help="Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
+            "seeds at 100.",
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="For the results; one begun before is gone on with.")
-    ],
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", help="Tune each method with so many fits.")
-    ] = None,
+    out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
+    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = DEFAULT.trials,
     budget: Annotated[
-        str | None, typer.Option(metavar="120s", help="Tune each method for so long: 120s, 5m, 1h.")
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", help="Fits of each method that are tested.")
-    ] = 1,
+        str | None, option(CompareOptions, "budget", metavar="TIME")
+    ] = DEFAULT.budget,
+    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = DEFAULT.seeds,
     metrics: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="As of `rankfold evaluate`.")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="The validation score to choose by; as of `rankfold fit`.")
-    ] = None,
-    refit: Annotated[
-        bool, typer.Option(help="Fit what was chosen again, on train and validation.")
-    ] = True,
+        str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
+    ] = DEFAULT.metrics,
+    metric: Annotated[str | None, option(CompareOptions, "metric")] = DEFAULT.metric,
+    refit: Annotated[bool, option(CompareOptions, "refit")] = DEFAULT.refit,
     sweep: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY=VALUE,VALUE", help="Each method with each of these values of a setting."
+            metavar="KEY=VALUE,VALUE", help="Run each method with each value of this setting."
         ),
     ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD.KEY=VALUE", help="One setting, which is not tuned."),
+        typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: AsJson = False,
+    device: Annotated[str, option(CompareOptions, "device")] = DEFAULT.device,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tune, fit and test methods alike; write results.json, results.csv and report.html.
+    """Tune, fit and test methods in the same way; write results.json, results.csv, report.html.
 
-    Without --trials or --budget every method has its defaults. The same command goes on where it
-    was stopped.
+    Without --trials or --budget every method has its defaults. The same command resumes a stopped
+    comparison.
     """
     from rankfold.tasks.compare import compare
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
-    how: dict[str, Any] = {"out": out, "trials": trials, "budget": budget, "seeds": seeds}
-    how |= {"metrics": metrics, "metric": metric, "refit": refit, "device": device}
-    how |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
+    options: dict[str, Any] = {"out": out, "trials": trials, "budget": budget, "seeds": seeds}
+    options |= {"metrics": metrics, "metric": metric, "refit": refit, "device": device}
+    options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as tell:
-            results = compare(data, methods, **how, progress=tell)
+            results = compare(data, methods, **options, progress=tell)
     except KeyboardInterrupt:
-        say.print(f"stopped: the same command goes on with what {out} holds")
+        say.print(f"stopped: the same command resumes the comparison in {out}")
         raise typer.Exit(INTERRUPTED) from None
     page = _write_page(results, out / "report.html", say)
     if json:
@@ -91,25 +86,25 @@ def command(
 
 
 def _check_any(results: Mapping[str, Any]) -> None:
-    """A UserError where every method failed."""
+    """A UserError if every method failed."""
     errors = [method["error"] for method in results["methods"]]
     if all(error is not None for error in errors):
-        raise UserError("no method could be fitted", hint=str(errors[0]["hint"]))
+        raise UserError("every method failed", hint=str(errors[0]["hint"]))
 
 
 def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | None:
-    """The report, if what it needs is installed."""
+    """Write the report if jinja2 is installed."""
     try:
         from rankfold.report.compare import write
     except ImportError:
-        say.print(f"without jinja2 there is no {path}: pip install 'rankfold[report]'")
+        say.print(f"{path} needs jinja2: pip install 'rankfold[report]'")
         return None
     write(dict(results), path)
     return path
 
 
 def _show(results: Mapping[str, Any], say: Console) -> None:
-    """A row per method, the best by the first metric on top; a star: tied with the best."""
+    """One row per method, best first; a star marks the best and ties with it."""
     metrics, methods = results["metrics"], results["methods"]
     done = [method for method in methods if method["error"] is None]
     done.sort(key=lambda method: -method["metrics"][metrics[0]]["mean"])
@@ -125,8 +120,8 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         title = f"{results['data']['name']}, {results['split']}, means over {_seeds(results)}"
         print_table(title, ["method", *metrics, "fit, s"], rows, say)
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
-        say.print(f"* the best, or tied with it: p >= .05 over {over} or over seeds, paired, Holm")
-        say.print(f"± half of the 95 % interval over {results['queries']:,} {over}")
+        say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")
+        say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
     for method in methods:
         if method["error"] is not None:
             error = method["error"]
@@ -140,11 +135,11 @@ def _seeds(results: Mapping[str, Any]) -> str:
 
 
 def _cell(results: Mapping[str, Any], method: Mapping[str, Any], metric: str) -> str:
-    """The mean; of the first metric with half of its interval, for which others have no room."""
+    """The mean; the first metric also has half of its interval, for lack of room for others."""
     value, test = method["metrics"][metric], results["tests"].get(metric)
     star = ""
     if test is not None:
-        tied = test["others"].get(method["name"], {"tied": True})["tied"]  # the best is no other
+        tied = test["others"].get(method["name"], {"tied": True})["tied"]  # the best is not listed
         star = "*" if tied else " "
     wide = metric == results["metrics"][0] and value["low"] is not None
     around = f" ±{(value['high'] - value['low']) / 2:.4f}" if wide else ""

@@ -1,4 +1,4 @@
-"""What people see: rich text and progress on stderr, so that stdout carries data alone."""
+"""Output for people: text, tables and progress on stderr, so that stdout carries only data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rankfold import storage
 from rankfold.errors import printable
@@ -16,26 +14,15 @@ from rankfold.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say less on stderr.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+LINE_INTERVAL = 10  # seconds between two lines about the same work
 
-Index = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="What searches vectors: exact, or auto, inverted, hnsw or compressed, which are "
-        "faster where candidates are many and miss a few of the best; if not given, what "
-        "`rankfold index` has built, or else exact.",
-    ),
-]
-
-Tell = Callable[[str, float], None]
+ProgressCallback = Callable[[str, float], None]
 
 
 def console(*, quiet: bool = False) -> Console:
     from rich.console import Console
 
-    # keys and paths may hold brackets: nothing is read as markup
+    # without markup: keys and paths may contain brackets
     plain = not sys.stderr.isatty()
     return Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=plain)
 
@@ -45,23 +32,23 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Tell]:
-    """A function to tell of progress: ``(what, share done)``.
+def progress(*, quiet: bool = False) -> Iterator[ProgressCallback]:
+    """A function that reports progress: ``(what, share done)``.
 
-    On a terminal it moves a bar with the time left; elsewhere it prints a plain line when the work
-    changes and then at most every ten seconds.
+    On a terminal it moves a bar with the time left. Elsewhere it prints a line when the work
+    changes and then at most one every ten seconds.
     """
     if quiet:
         yield lambda _what, _share: None
     elif sys.stderr.isatty():
-        with _bar() as tell:
-            yield tell
+        with _bar() as report:
+            yield report
     else:
         yield _lines()
 
 
 @contextmanager
-def _bar() -> Iterator[Tell]:
+def _bar() -> Iterator[ProgressCallback]:
     from rich.progress import (
         BarColumn,
         Progress,
@@ -87,30 +74,34 @@ def _bar() -> Iterator[Tell]:
         task = bar.add_task("starting", total=None)
         current = ""
 
-        def tell(what: str, share: float) -> None:
+        def report(what: str, share: float) -> None:
             nonlocal current
-            if what.split(":")[0] != current.split(":")[0]:
+            if _stage(what) != _stage(current):
                 bar.reset(task, total=None)
             current = what
             total = 1.0 if share > 0 else None
             bar.update(task, description=what, completed=share, total=total)
 
-        yield tell
+        yield report
 
 
-def _lines() -> Tell:
+def _lines() -> ProgressCallback:
     current, last = "", 0.0
 
-    def tell(what: str, share: float) -> None:
+    def report(what: str, share: float) -> None:
         nonlocal current, last
         now = time.monotonic()
-        if what.split(":")[0] != current.split(":")[0] or now - last > 10:
+        if _stage(what) != _stage(current) or now - last > LINE_INTERVAL:
             done = f" {share:.0%}" if share > 0 else ""
             sys.stderr.write(f"{what}{done}\n")
             last = now
         current = what
 
-    return tell
+    return report
+
+
+def _stage(what: str) -> str:
+    return what.partition(":")[0]
 
 
 def print_table(
@@ -120,8 +111,8 @@ def print_table(
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place < left else "right", overflow="fold")
+    for column, name in enumerate(columns):
+        table.add_column(name, justify="left" if column < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(printable, row))
     out.print(table)

@@ -1,4 +1,4 @@
-"""``rankfold demo``: the main job on bundled data, from a table to ranked lists and a report."""
+"""``rankfold demo``: prepare, fit, evaluate, search and compare on bundled data."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import Quiet, console, print_table, progress
+from rankfold.cli.console import console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
+from rankfold.cli.options import Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
 METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
-COMPARED: dict[str, dict[str, Any]] = {  # small, so that all of it takes about a minute
+COMPARED: dict[str, dict[str, Any]] = {  # small settings: all of it takes about a minute
     "popularity": {},
     "puresvd": {"width": 32},
     "bpr": {"width": 32, "epochs": 4},
@@ -28,10 +29,12 @@ COMPARED: dict[str, dict[str, Any]] = {  # small, so that all of it takes about 
 
 def command(
     *,
-    out: Annotated[Path, typer.Option(help="Where the folders go.", metavar="DIR")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="The folder for the results.", metavar="DIR")] = Path(
+        "demo"
+    ),
     quiet: Quiet = False,
 ) -> None:
-    """Prepare the bundled Debian package graph, fit, evaluate, show ranked lists, compare."""
+    """Prepare the bundled Debian package graph, fit, evaluate, search and compare."""
     from rankfold.data.prepare import prepare
     from rankfold.tasks.compare import compare
     from rankfold.tasks.evaluate import evaluate
@@ -39,7 +42,7 @@ def command(
 
     out.mkdir(parents=True, exist_ok=True)
     say = console(quiet=quiet)
-    say.rule("Debian packages, and the packages they relate to")
+    say.rule("Debian packages and their related packages")
     with progress(quiet=quiet) as tell:
         data = prepare(source="debian", out=out / "data", progress=tell)
     describe_data(data, str(out / "data"), say)
@@ -47,21 +50,21 @@ def command(
         report = reporter(tell, "ndcg@10")
         model = fit("rg2", data, out=out / "rg2", report=report, validation_queries=3000)
         result = evaluate(model, data, metrics=METRICS, progress=tell)
-    say.rule("rg2 on held-out relations, every package ranked")
+    say.rule("rg2 on held-out relations, ranking all packages")
     say.print(", ".join(f"{metric} {result[metric]:.4f}" for metric in METRICS))
-    say.rule("What goes with a few packages, besides what they relate to already")
-    found = model.search(list(PACKAGES), k=10)
-    for package, keys in zip(PACKAGES, found.keys, strict=True):
+    say.rule("Suggested packages, without known relations")
+    ranking = model.search(list(PACKAGES), k=10)
+    for package, keys in zip(PACKAGES, ranking.keys, strict=True):
         say.print(f"{package}: {', '.join(map(str, keys))}")
-    say.rule("A few methods side by side, with small settings")
-    how: dict[str, Any] = {"metrics": METRICS, "settings": COMPARED, "refit": False}
+    say.rule("Several methods with small settings")
+    options: dict[str, Any] = {"metrics": METRICS, "settings": COMPARED, "refit": False}
     with progress(quiet=quiet) as tell:
         results = compare(
-            out / "data", list(COMPARED), out=out / "comparison", progress=tell, **how
+            out / "data", list(COMPARED), out=out / "comparison", progress=tell, **options
         )
     _show(results, say)
     say.rule()
-    say.print(f"Go on by yourself: rankfold search {out / 'rg2'} --query vlc")
+    say.print(f"Try it: rankfold search {out / 'rg2'} --query vlc")
     say.print(_report(results, out / "comparison" / "report.html"))
 
 
@@ -76,10 +79,10 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
 
 
 def _report(results: Mapping[str, Any], path: Path) -> str:
-    """Write it, and say where it is; or what it needs."""
+    """Write the report and say where it is, or what it needs."""
     try:
         from rankfold.report.compare import write
     except ImportError:
-        return "For a report of this install jinja2: pip install 'rankfold[report]'"
+        return "The report needs jinja2: pip install 'rankfold[report]'"
     write(results, path)
-    return f"What it says, with charts, for any browser: {path}"
+    return f"Open the report in a browser: {path}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Json, Model, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,62 +16,65 @@ if TYPE_CHECKING:
     from rankfold.tasks.evaluate import Evaluation, Stratum
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
-DEFAULT = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
-GRADED = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
-SAMPLES = 1000
-PROPENSITY = "0.55,1.5"
+RANKING_METRICS = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
+GRADED_METRICS = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
+DEFAULT_SAMPLES = 1000
+DEFAULT_PROPENSITY = "0.55,1.5"
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    model: Model,
+    data: Data,
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help=f"Names with a cut-off, {DEFAULT} unless told; of graded rows with a "
-            f"false-positive rate, {GRADED}.",
+            help=f"Metrics with a cut-off; default: {RANKING_METRICS}. For graded rows, metrics "
+            f"with a false-positive rate; default: {GRADED_METRICS}.",
         ),
     ] = None,
     propensity: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help=f"Of the propensities of psp and psn, {PROPENSITY} unless told."
+            metavar="A,B",
+            help=f"Constants of the propensities of psp and psn; default: {DEFAULT_PROPENSITY}.",
         ),
     ] = None,
     strata: Annotated[
-        bool, typer.Option("--strata", help="Also by how frequent the positives are in train.")
+        bool,
+        typer.Option("--strata", help="Also report by the frequency of the positives in train."),
     ] = False,
     bootstrap: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help=f"Samples for the intervals of graded rows, {SAMPLES} unless told."
+            metavar="N",
+            help=f"Samples for the intervals of graded rows; default: {DEFAULT_SAMPLES}.",
         ),
     ] = None,
     calibration: Annotated[
         int | None,
         typer.Option(
             metavar="BINS",
-            help="Of graded rows: also how the share above each grade grows with the score.",
+            help="For graded rows: also report the share of rows above each grade, by score.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the bootstrap, 0 unless told.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the bootstrap; default: 0.")] = None,
     index: Annotated[
-        str, typer.Option(metavar="NAME", help="What searches vectors, as `search` takes it.")
+        str, typer.Option(metavar="NAME", help="The index that searches vectors; see `search`.")
     ] = "exact",
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank all candidates for every query of a split, or grade its rows, and measure how well."""
+    """Measure a model: rank all candidates for every query of a split, or grade its rows."""
     from rankfold.metrics import parse_propensity
-    from rankfold.models.grader import load
+    from rankfold.models.load import load
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
-    asked = {"samples": bootstrap, "calibration": calibration, "seed": seed}
+    options = {"samples": bootstrap, "calibration": calibration, "seed": seed}
     given = None if propensity is None else parse_propensity(propensity)
     with progress(quiet=quiet or json) as tell:
         result = evaluate(
@@ -83,7 +86,7 @@ def command(
             strata=strata,
             index=index,
             progress=tell,
-            **{name: value for name, value in asked.items() if value is not None},
+            **{name: value for name, value in options.items() if value is not None},
         )
     if json:
         print_json(result.to_json())
@@ -103,13 +106,13 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
     if result.propensity is not None:
         a, b = result.propensity
         out.print(f"propensities of psp and psn: A = {a:g}, B = {b:g}")
-    left_out = f"{result.without_positive:,} without a pair in it are left out"
+    left_out = f"{result.without_positive:,} without a pair in the split are left out"
     unknown = f", {result.unknown:,} unknown to the model" if result.unknown else ""
     out.print(f"{result.queries:,} queries; {left_out}{unknown}")
     if result.trained_on:
         out.print(
-            f"{result.trained_on:,} pairs of the {result.split} split were among those "
-            "that the model was fitted on: these figures are too high",
+            f"the model was fitted on {result.trained_on:,} pairs of the {result.split} split: "
+            "these figures are too high",
             style="yellow",
         )
 
@@ -131,13 +134,13 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
     if result.trained_on:
         out.print(
             f"{result.trained_on:,} rows of the {result.split} split equal rows that the model was "
-            "fitted on: where they are the same ones, these figures are too high",
+            "fitted on: if they are the same rows, these figures are too high",
             style="yellow",
         )
 
 
 def _print_operating(result: GradedEvaluation, out: Console) -> None:
-    """What the model's own cuts, which `predict` uses, let pass."""
+    """The rates of the model's own cuts, which `predict` uses."""
     if not result.operating:
         return
     rows = [
@@ -146,7 +149,7 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
         for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
     ]
     columns = ["asked", "got", *(f"> {name}" for name in result.grades[:-1])]
-    title = f"by the cuts of the model, made on {result.operating_on}"
+    title = f"by the cuts of the model, found on {result.operating_on}"
     print_table(title, columns, rows, out, left=2)
     if result.operating_on == "train":
         from rankfold.models.grader import CUTS_OF_TRAIN
@@ -155,7 +158,7 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
 
 
 def _print_calibration(result: GradedEvaluation, out: Console) -> None:
-    """A row per bin: the thresholds have the same bins, for they part the rows by score alone."""
+    """A row per bin. All thresholds have the same bins: they divide the rows by score."""
     if not result.calibration:
         return
     rows = [
@@ -167,12 +170,12 @@ def _print_calibration(result: GradedEvaluation, out: Console) -> None:
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:
-    found = [None] * (len(result.grades) - 1) if values is None else values
-    return ["-" if value is None else f"{value:.4f}" for value in found]
+    cells = [None] * (len(result.grades) - 1) if values is None else values
+    return ["-" if value is None else f"{value:.4f}" for value in cells]
 
 
 def _print_strata(strata: Sequence[Stratum], out: Console) -> None:
-    """A column per group of candidates: there may be many metrics."""
+    """A column per group of candidates, since there may be many metrics."""
     rows = [
         [what, *(f"{getattr(part, what.replace(' ', '_')):,}" for part in strata)]
         for what in ("candidates", "train pairs", "queries")

@@ -1,32 +1,33 @@
-"""``rankfold export``: vectors and index as plain files, for a vector store of your own."""
+"""``rankfold export``: vectors and index as plain files, for a vector store."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.options import Json, Model, Quiet
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DIR")],
     form: Annotated[
-        str, typer.Option("--format", help="parquet, or npy with a table of keys beside it.")
+        str, typer.Option("--format", help="parquet, or npy with a table of keys.")
     ] = "parquet",
     index: Annotated[bool, typer.Option(help="Also write index.faiss over the candidates.")] = True,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write the vectors of queries and candidates, and an index that faiss opens."""
-    from rankfold.models.ranker import load
+    from rankfold.models.load import load_ranker
     from rankfold.tasks.export import export
 
     with progress(quiet=quiet or json) as tell:
-        about = export(load(model), out, form=form, index=index, progress=tell)
+        about = export(load_ranker(model), out, form=form, index=index, progress=tell)
     if json:
         print_json({"out": str(out), **about})
         return
     sizes = " and ".join(f"{about[side]['rows']:,} {side}" for side in ("queries", "candidates"))
-    console(quiet=quiet).print(f"{out}: {sizes}, {about['width']} wide; about.json says the rest")
+    console(quiet=quiet).print(f"{out}: {sizes}, width {about['width']}; see about.json")

@@ -1,17 +1,17 @@
 """``rankfold extend``: add candidates to a model, by their features or texts."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json
+from rankfold.cli.console import console, print_json
 from rankfold.cli.info import describe_dropped
+from rankfold.cli.options import Json, Model, Quiet
 from rankfold.errors import pluralize
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     table: Annotated[
         str,
         typer.Argument(
@@ -24,17 +24,17 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Where the keys are; if not given, 'candidate', else the first column that is "
-            "no feature of the model.",
+            help="The column of keys; default: 'candidate', else the first column that is not a "
+            "feature of the model.",
         ),
     ] = None,
     text_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where the texts are.")
+        str | None, typer.Option(metavar="NAME", help="The column of texts.")
     ] = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add candidates that nobody has chosen yet, ranked by what is known of them."""
+    """Add candidates that no query has chosen yet, by their features or texts."""
     from rankfold.tasks.update import extend
 
     ranker = extend(model, table, key_column, text_column)
@@ -46,12 +46,13 @@ def command(
     out = console(quiet=quiet)
     out.print(f"{model}: {entry['candidates']:,} candidates added, {n:,} in all")
     if entry.get("indexes_dropped"):
-        hint = f"its index was dropped: `rankfold index {model}` builds one of all candidates"
-        out.print(f"  {hint}", style="yellow")
+        hint = f"  its index was removed: `rankfold index {model}` builds a new one"
+        out.print(hint, style="yellow")
     if entry["left_out"]:
         rows = pluralize(entry["left_out"], "row")
         out.print(f"  {rows} of {table} could not be used", style="yellow")
         describe_dropped(entry.get("dropped", []), out)
     if entry.get("without_words"):
-        none = f"  the model knows no word of {entry['without_words']:,}: they score 0 for any text"
-        out.print(none, style="yellow")
+        n_blank = f"{entry['without_words']:,}"
+        blank = f"  {n_blank} have no word that the model knows: they score 0 for any text"
+        out.print(blank, style="yellow")

@@ -1,18 +1,18 @@
 """``rankfold forget``: remove queries from a model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json
+from rankfold.cli.console import console, print_json
+from rankfold.cli.options import Json, Model, Quiet
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Queries.")],
+    model: Model,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Queries.")],
     *,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Remove queries from a model: their keys, vectors and pairs are gone."""

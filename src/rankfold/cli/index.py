@@ -1,36 +1,36 @@
-"""``rankfold index``: what finds the best of many candidates fast, kept in the model's folder."""
+"""``rankfold index``: build an index of the candidates and keep it in the model's folder."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.options import Json, Model, Quiet, Seed
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     kind: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="auto, exact, inverted, hnsw or compressed; auto chooses by how many candidates "
-            "there are and how large their vectors.",
+            help="auto, exact, inverted, hnsw or compressed; auto chooses by the number of "
+            "candidates and the size of their vectors.",
         ),
     ] = "auto",
     recall: Annotated[
         float, typer.Option(help="The share of the best candidates to find.", metavar="SHARE")
     ] = 0.98,
     similar: Annotated[
-        bool, typer.Option(help="Also build one for similar candidates, by cosine.")
+        bool, typer.Option(help="Also build an index of similar candidates, by cosine.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
-    json: AsJson = False,
+    seed: Seed = 0,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Build an index of a model's candidates, and measure how many of the best it finds."""
+    """Build an index of a model's candidates and measure its recall."""
     from rankfold.models.index import add_index
 
     with progress(quiet=quiet or json) as tell:
@@ -44,15 +44,15 @@ def command(
 
 
 def describe_index(about: Mapping[str, Any]) -> str:
-    """What is known of an index, for people."""
-    told = [f"{about['kind']}, by {about['metric']}"]
+    """The facts of an index, for people."""
+    facts = [f"{about['kind']}, by {about['metric']}"]
     if about["kind"] != "exact":
-        found = ", ".join(f"{share:.3f} of the best {k}" for k, share in about["recall"].items())
-        told.append(f"finds {found} ({about['measured_on']:,} {about['of']})")
+        recall = ", ".join(f"{share:.3f} of the best {k}" for k, share in about["recall"].items())
+        facts.append(f"finds {recall} ({about['measured_on']:,} {about['of']})")
         if any(share < about["target"] for share in about["recall"].values()):
-            told.append(f"{about['target']:g} were wanted: try a larger --recall")
+            facts.append(f"the target was {about['target']:g}: try a larger --recall")
         if about["kind"] == "hnsw" and about.get("efforts"):
-            told.append(f"more than {about['efforts'][-1][0]} results are searched exactly")
+            facts.append(f"exact search for more than {about['efforts'][-1][0]} results")
     if "seconds" in about:
-        told.append(f"built in {about['seconds']:.1f} s")
-    return "; ".join(told)
+        facts.append(f"built in {about['seconds']:.1f} s")
+    return "; ".join(facts)

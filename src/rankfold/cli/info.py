@@ -1,4 +1,4 @@
-"""``rankfold info``: what a folder holds."""
+"""``rankfold info``: describe a folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, console, print_json
+from rankfold.cli.console import console, print_json
 from rankfold.cli.index import describe_index
+from rankfold.cli.options import Folder, Json
 from rankfold.errors import UserError, pluralize
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    folder: Folder,
     *,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw what a spectral fit tried.", metavar="F.svg")
+        Path | None,
+        typer.Option(metavar="F.svg", help="Draw the settings that a spectral fit tried."),
     ] = None,
-    json: AsJson = False,
+    json: Json = False,
 ) -> None:
-    """Tell what a data, model or checkpoint folder holds."""
+    """Describe a data, model or checkpoint folder."""
     from rankfold import storage
 
     manifest = dict(storage.read(folder).manifest)
@@ -37,8 +39,8 @@ def command(
         return
     out = console()
     size = sum(entry["size"] for entry in manifest["files"].values())
-    written = manifest["versions"]["rankfold"]
-    out.print(f"{folder}: {manifest['kind']}, {_bytes(size)}, by rankfold {written}")
+    version = manifest["versions"]["rankfold"]
+    out.print(f"{folder}: {manifest['kind']}, {_bytes(size)}, written by rankfold {version}")
     if manifest["kind"] == "data":
         _describe_summary(manifest["summary"], out)
     elif manifest["kind"] == "model":
@@ -46,7 +48,7 @@ def command(
 
 
 def _plot(manifest: dict[str, Any], folder: Path, out: Path) -> None:
-    from rankfold.report.path import path_svg
+    from rankfold.report.pictures import path_svg
 
     path = manifest.get("notes", {}).get("path", [])
     if len(path) < 2:
@@ -57,11 +59,13 @@ def _plot(manifest: dict[str, Any], folder: Path, out: Path) -> None:
     try:
         out.write_text(svg, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}", hint="name another file") from None
+        raise UserError(
+            f"cannot write {out}: {error.strerror}", hint="choose another file"
+        ) from None
 
 
 def describe_data(data: Dataset, name: str, out: Console) -> None:
-    """A summary of prepared data that people can read."""
+    """Print a summary of prepared data."""
     out.print(f"{name}: data")
     _describe_summary(dict(data.summary), out)
 
@@ -78,11 +82,11 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
     out.print(f"  split: {splits}")
     for name in ("validation", "test"):
         if summary[name] == 0:
-            why = "none was asked for, or no query has enough pairs"
-            out.print(f"  there is no {name}: {why}", style="yellow")
+            why = "not requested, or no query has enough pairs"
+            out.print(f"  no {name} pairs: {why}", style="yellow")
     for side in ("query", "candidate"):
         spread = summary[f"pairs_per_{side}"]
-        out.print(f"  pairs per {side}: median {spread['median']:,}, most {spread['max']:,}")
+        out.print(f"  pairs per {side}: median {spread['median']:,}, maximum {spread['max']:,}")
     if (grades := summary["grades"]) is not None:
         out.print(
             f"  grades: {grades['lowest']:g} to {grades['highest']:g}, mean {grades['mean']:.3g}"
@@ -95,20 +99,20 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
 
 
 def _describe_rows(summary: dict[str, Any], out: Console) -> None:
-    """How many rows were read, and what became of those that were not used."""
+    """Print how many rows were read and dropped."""
     out.print(f"  rows read: {summary['rows']:,}")
     describe_dropped(summary["dropped"], out)
 
 
 def describe_dropped(entries: list[dict[str, Any]], out: Console) -> None:
-    """The rows that were left out, why, and where the first of them are."""
+    """Print how many rows were dropped, why, and where the first of them are."""
     for entry in entries:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
         out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
 
 
 def _describe_graded(summary: dict[str, Any], out: Console) -> None:
-    """Rows with an ordered grade each: how many of each grade, and what is known of them."""
+    """Print the grades and the columns of graded rows."""
     parts = {name: summary[name] for name in ("train", "validation", "test")}
     names = summary["grade_names"]
     rows = ", ".join(f"{name} {part['rows']:,}" for name, part in parts.items())
@@ -117,20 +121,20 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
     out.print(f"  split: {rows}")
     for name in ("validation", "test"):
         if parts[name]["rows"] == 0:
-            out.print(f"  there is no {name}", style="yellow")
-    for place, grade in enumerate(names):
-        counts = {name: part["grades"][place] for name, part in parts.items()}
-        each = ", ".join(f"{name} {n:,}" for name, n in counts.items())
-        lacking = any(n == 0 and parts[name]["rows"] for name, n in counts.items())
-        style = "yellow" if lacking else None
-        name = f"{place}" if grade == str(place) else f"{place}, {grade}"
-        out.print(f"  grade {name}: {sum(counts.values()):,} ({each})", style=style)
+            out.print(f"  no {name} rows", style="yellow")
+    for level, grade in enumerate(names):
+        counts = {name: part["grades"][level] for name, part in parts.items()}
+        by_split = ", ".join(f"{name} {n:,}" for name, n in counts.items())
+        is_missing = any(n == 0 and parts[name]["rows"] for name, n in counts.items())
+        style = "yellow" if is_missing else None
+        name = f"{level}" if grade == str(level) else f"{level}, {grade}"
+        out.print(f"  grade {name}: {sum(counts.values()):,} ({by_split})", style=style)
     out.print(f"  columns: {_columns(summary['numbers'], summary['categories'])}")
     if summary["images"] is not None:
         height, width, channels = summary["images"]
         out.print(f"  images: {height} x {width}, {'grey' if channels == 1 else 'colour'}")
     for entry in summary.get("left_out", []):
-        out.print(f"  column left out: {entry['column']} ({entry['why']})", style="yellow")
+        out.print(f"  column dropped: {entry['column']} ({entry['why']})", style="yellow")
     for entry in summary.get("doubtful", []):
         _describe_doubt("column", entry, out)
     if "rows" in summary:
@@ -142,38 +146,38 @@ def _columns(numbers: int, categories: int) -> str:
 
 
 def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
-    """What a table of features gave."""
+    """Print what was read from a table of features."""
     out.print(
         f"  {side} features: {_columns(entry['numbers'], entry['categories'])}; "
-        f"keys without features {entry['without_features']:,}, without pairs "
+        f"keys without features: {entry['without_features']:,}, without pairs: "
         f"{entry['without_pairs']:,}"
     )
     if entry["left_out"]:
         columns = ", ".join(entry["left_out"])
-        out.print(f"  {side} features that cannot be used: {columns}", style="yellow")
+        out.print(f"  unusable {side} features: {columns}", style="yellow")
     for doubt in entry.get("doubtful", []):
         _describe_doubt(f"{side} feature", doubt, out)
     _describe_dropped(f"{side} features", entry["dropped"], out)
 
 
 def _describe_doubt(what: str, entry: dict[str, str], out: Console) -> None:
-    told = f"  {what} {entry['column']} is read as categories: {entry['why']}"
-    out.print(told, style="yellow")
+    message = f"  {what} {entry['column']} is read as categories: {entry['why']}"
+    out.print(message, style="yellow")
 
 
 def _describe_texts(entry: dict[str, Any], out: Console) -> None:
-    """What was written of either side."""
+    """Print the sizes of the texts."""
     kind = "bags of features" if entry["kind"] == "bags" else f"tokens are {entry['kind']}s"
-    out.print(f"  texts: {kind}, {entry['tokens']:,} different ones")
+    out.print(f"  texts: {kind}, {entry['tokens']:,} distinct")
     for side in ("query", "candidate"):
         if side in entry:
-            mine = entry[side]
+            texts = entry[side]
             out.print(
-                f"  {side} texts: tokens per text median {mine['median']:,}, most {mine['max']:,}; "
-                f"empty {mine['empty']:,}, keys without text {mine['without_text']:,}, without "
-                f"pairs {mine['without_pairs']:,}"
+                f"  {side} texts: tokens per text: median {texts['median']:,}, maximum "
+                f"{texts['max']:,}; empty: {texts['empty']:,}; keys without text: "
+                f"{texts['without_text']:,}, without pairs: {texts['without_pairs']:,}"
             )
-            _describe_dropped(f"{side} texts", mine["dropped"], out)
+            _describe_dropped(f"{side} texts", texts["dropped"], out)
 
 
 def _describe_dropped(what: str, entries: list[dict[str, Any]], out: Console) -> None:
@@ -192,8 +196,9 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     else:
         out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
     if "texts" in manifest["files"]:
-        given = "" if "tokenizer" in manifest["files"] else " of bags: new texts cannot be read"
-        out.print(f"  ranks by text: {manifest['n_tokens']:,} different tokens{given}")
+        has_tokenizer = "tokenizer" in manifest["files"]
+        bags = "" if has_tokenizer else " of bags; it cannot read new texts"
+        out.print(f"  ranks by text: {manifest['n_tokens']:,} distinct tokens{bags}")
     for name in ("index", "likeness"):
         if name in manifest:
             size = sum(
@@ -208,43 +213,49 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
     _describe_growth(notes, "texts" if "texts" in manifest["files"] else "features", out)
     if notes.get("path"):
-        out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points of its path")
+        out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points on the path")
     if scores:
         last, best = scores[-1], max(scores, key=lambda entry: float(entry["score"]))
-        kept, what = (best, "best") if notes.get("is_chosen", True) else (last, "last, not chosen")
-        out.print(f"  {what} on validation: step {kept['step']}, score {kept['score']:.4f}")
+        is_chosen = notes.get("is_chosen", True)
+        kept, which = (best, "best") if is_chosen else (last, "last (too few rows to choose)")
+        out.print(f"  {which} on validation: step {kept['step']}, score {kept['score']:.4f}")
 
 
 def _describe_growth(notes: Mapping[str, Any], what: str, out: Console) -> None:
-    """What the model began with, and what was added or removed since."""
+    """Print where the model started, and what was added or removed since the fit."""
     if "vectors" in notes:
-        found, tokens = notes["vectors"]["found"], notes["vectors"]["tokens"]
-        out.print(f"  {found:,} of {tokens:,} tokens started at the vectors of a file")
+        known, tokens = notes["vectors"]["found"], notes["vectors"]["tokens"]
+        out.print(f"  {known:,} of {tokens:,} tokens started from vectors in a file")
     for entry in notes.get("added", []):
         out.print(f"  {describe_addition(entry)}")
     if "extended" in notes:
         added = sum(entry["candidates"] for entry in notes["extended"])
-        out.print(f"  {added:,} candidates were added by their {what}")
+        out.print(f"  {added:,} candidates were added from their {what}")
     if "removed" in notes:
         out.print(f"  {notes['removed']:,} queries were removed")
 
 
 def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
-    """What a model of graded rows takes, and where its cuts come from."""
+    """Print the input of a model of graded rows, and where its thresholds come from."""
     columns, notes = manifest["columns"] or {"numbers": [], "levels": {}}, manifest["notes"]
-    told = _columns(len(columns["numbers"]), len(columns["levels"]))
+    inputs = _columns(len(columns["numbers"]), len(columns["levels"]))
     if notes.get("image_shape"):
-        told += f", images of {' x '.join(map(str, notes['image_shape']))}"
-    where = notes.get("operating_on", "no")
-    out.print(f"  {manifest['sizes'][1]:,} grades from {told}; cuts from {where} rows")
+        inputs += f", images of {' x '.join(map(str, notes['image_shape']))}"
+    split = notes.get("operating_on", "no")
+    out.print(f"  {manifest['sizes'][1]:,} grades from {inputs}; thresholds from {split} rows")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:
-    """One entry of the notes on what was added, for people."""
-    queries = f"new queries: {entry['queries']:,}; known ones that changed: {entry['changed']:,}"
-    unknown = f"pairs left out: {entry['left_out']:,} (candidates: {entry['unknown_candidates']:,})"
-    left_out = f"; {unknown}, unknown to the model" if entry["left_out"] else ""
-    return f"added pairs: {entry['pairs']:,}; {queries}{left_out}"
+    """One entry of the notes on added pairs, in words."""
+    parts = [
+        f"added pairs: {entry['pairs']:,}",
+        f"new queries: {entry['queries']:,}",
+        f"changed queries: {entry['changed']:,}",
+    ]
+    if entry["left_out"]:
+        candidates = pluralize(entry["unknown_candidates"], "unknown candidate")
+        parts.append(f"skipped pairs: {entry['left_out']:,} ({candidates})")
+    return "; ".join(parts)
 
 
 def _bytes(n: float) -> str:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, console, print_json, print_table
+from rankfold.cli.console import console, print_json, print_table
+from rankfold.cli.options import Json
 
 if TYPE_CHECKING:
     from rankfold.types import Method
@@ -15,7 +16,7 @@ def command(
         str | None, typer.Argument(help="A method, to list its settings. Default: all methods.")
     ] = None,
     *,
-    json: AsJson = False,
+    json: Json = False,
 ) -> None:
     """List the methods, or the settings of one."""
     from rankfold.methods import METHODS

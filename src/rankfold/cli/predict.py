@@ -8,66 +8,68 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
 from rankfold.errors import pluralize
 
-K = 10
-FPR = 0.01
+DEFAULT_K = 10
+DEFAULT_FPR = 0.01
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
-            help="Tables with query keys or, for a model that ranks by text, with texts; files of "
-            "lines, a text each. For a model of graded rows, one file of rows.",
+            metavar="INPUT",
+            help="Tables of query keys or, for a model that ranks by text, of texts; also files "
+            "with one text per line. For a model that grades, one file of rows.",
         ),
     ],
     *,
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="F.parquet")],
     k: Annotated[
-        int | None, typer.Option("-k", help=f"Results per query, {K} unless told.")
+        int | None, typer.Option("-k", help=f"Results per query; default: {DEFAULT_K}.")
     ] = None,
     fpr: Annotated[
         float | None,
         typer.Option(
             metavar="RATE",
-            help="Of graded rows: the share of lower ones that may get a grade or a higher one, "
-            f"{FPR} unless told.",
+            help="For a model that grades: the largest share of the rows below a grade that may "
+            f"get that grade or a higher one; default: {DEFAULT_FPR}.",
         ),
     ] = None,
     query_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="'none' to count the rows of texts.")
+        str | None,
+        typer.Option(metavar="NAME", help="The column of keys; 'none' numbers the rows of texts."),
     ] = None,
-    text_column: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column of texts.")
+    ] = None,
     with_text: Annotated[
         bool, typer.Option("--with-text", help="Also write the texts of the candidates.")
     ] = False,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also what the query chose before.")
-    ] = False,
+    include_seen: IncludeSeen = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown queries and bad rows.")
     ] = False,
     index: Index = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank candidates for every query of a file, or give its rows grades.
+    """Rank candidates for every query of a file, or grade its rows.
 
-    Writes query, rank, candidate, score; of graded rows query, score, grade.
+    Writes query, rank, candidate, score; for graded rows query, score, grade.
     """
-    from rankfold.models.grader import load
+    from rankfold.models.load import load
     from rankfold.tasks.predict import predict
 
     options: dict[str, Any] = {
         "k": k,
         "fpr": fpr,
-        "query": query_column,
-        "text": text_column,
+        "query_column": query_column,
+        "text_column": text_column,
         "with_text": with_text or None,
         "include_seen": include_seen or None,
         "strict": strict or None,
@@ -87,13 +89,13 @@ def command(
 
 
 def describe(done: Mapping[str, Any]) -> str:
-    """What was ranked, for people."""
+    """The counts of a prediction, for people."""
     parts = {
         "unknown": "unknown to the model, left out",
         "without_words": "without a known word, ranked by popularity",
     }
-    told = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
+    left = [f"{done[name]:,} {what}" for name, what in parts.items() if done.get(name)]
     if n := done["left_out"]:
-        told.append(f"{pluralize(n, 'row')} that could not be used")
+        left.append(f"{pluralize(n, 'row')} that could not be used")
     words = ("query", "queries") if "unknown" in done else ("row",)
-    return "; ".join([pluralize(done["queries"], *words), *told])
+    return "; ".join([pluralize(done["queries"], *words), *left])

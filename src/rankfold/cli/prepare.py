@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
+from rankfold.cli.options import Json, Quiet
 from rankfold.config import declarations
 from rankfold.data.options import DEFAULTS, Preparation
 
@@ -23,7 +24,7 @@ def command(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[INPUT]...",
+            metavar="INPUT",
             help="Files or globs: CSV, TSV, JSON lines, Parquet, Arrow, adjacency, plain, .gz or "
             ".zst; features: also .npz, KEEL .dat, folders of images.",
         ),
@@ -87,7 +88,7 @@ def command(
     seed: Annotated[int, _option("seed")] = DEFAULTS["seed"],
     strict: Annotated[bool, _option("strict", "--strict")] = DEFAULTS["strict"],
     shards: Annotated[int, _option("shards")] = DEFAULTS["shards"],
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Read interactions, documents or graded rows, split them, write a folder for `fit`."""
@@ -96,8 +97,8 @@ def command(
         options[name] = options[name] or None
     from rankfold.data.prepare import prepare
 
-    with progress(quiet=quiet or json) as tell:
-        data = prepare(*(inputs or []), out=out, progress=tell, **options)
+    with progress(quiet=quiet or json) as report:
+        data = prepare(*(inputs or []), out=out, progress=report, **options)
     if json:
         print_json({"data": str(out), "summary": dict(data.summary)})
     else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Index, Quiet, console, print_json, print_table
+from rankfold.cli.console import console, print_json, print_table
 from rankfold.cli.index import describe_index
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,85 +18,84 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder written by `rankfold fit`.")],
+    model: Model,
     *,
     query: Annotated[str | None, typer.Option(help="A known query.", metavar="KEY")] = None,
     history: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a new query chose; again for a key with a comma; may be empty.",
+            help="What a new query chose; may be empty. Repeat it for keys that contain a comma.",
             metavar="KEY,KEY",
         ),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(help="A new query, of a model that ranks by text.", metavar="T")
+        str | None, typer.Option(help="A new query, for a model that ranks by text.", metavar="T")
     ] = None,
     candidate: Annotated[
-        str | None, typer.Option(help="Find candidates like this one.", metavar="KEY")
+        str | None, typer.Option(help="Find candidates similar to this one.", metavar="KEY")
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also what the query chose before.")
-    ] = False,
+    k: Annotated[int, typer.Option("-k", help="The number of results.")] = 10,
+    include_seen: IncludeSeen = False,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(help="Not this candidate; may be given again.", metavar="KEY"),
+        typer.Option(help="Do not return this candidate; may be repeated.", metavar="KEY"),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="Only this candidate; may be given again.", metavar="KEY"),
+        typer.Option(help="Return only this candidate; may be repeated.", metavar="KEY"),
     ] = None,
     index: Index = None,
-    json: AsJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show the best candidates for a query, a history, a text or a candidate."""
-    from rankfold.models.ranker import load
+    from rankfold.models.load import load_ranker
 
-    asked: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if query is not None:
-        asked["queries"] = [query]
+        given["queries"] = [query]
     if history:
         parts = history[0].split(",") if len(history) == 1 else history
-        asked["history"] = [key for key in parts if key]
+        given["history"] = [key for key in parts if key]
     if text is not None:
-        asked["texts"] = [text]
+        given["text"] = [text]
     if candidate is not None:
-        asked["candidates"] = [candidate]
-    if len(asked) != 1:
+        given["candidates"] = [candidate]
+    if len(given) != 1:
         raise UserError(
-            "search takes one question", hint="give --query, --history, --text or --candidate"
+            f"`search` takes one input, got {len(given)}",
+            hint="give one of --query, --history, --text, --candidate",
         )
-    ranker = load(model, index=index)
+    ranker = load_ranker(model, index=index)
     ranking = ranker.search(
-        **asked, k=k, include_seen=include_seen, exclude=exclude or (), allow=allow or None
+        **given, k=k, include_seen=include_seen, exclude=exclude or (), allow=allow or None
     )
     say = console(quiet=quiet)
-    _explain(ranker, asked, say)
-    question = query or candidate or text or ",".join(history or [])
-    found = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
-    results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in found]
+    _explain(ranker, given, say)
+    asked = query or candidate or text or ",".join(history or [])
+    pairs = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
+    results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in pairs]
     if ranking.texts is not None:
         both = zip(results, ranking.texts[0], strict=True)
         results = [{**entry, "text": words} for entry, words in both]
     if json:
-        print_json({"query": question, "results": results})
+        print_json({"query": asked, "results": results})
     else:
-        _show(results, f"for {question}" if question else "the most popular", say)
+        _show(results, f"for {asked}" if asked else "the most popular", say)
 
 
-def _explain(ranker: Ranker, asked: dict[str, Any], out: Console) -> None:
-    """Say what a reader of the results could be wrong about."""
-    if "candidates" not in asked and ranker.about["kind"] != "exact":
+def _explain(ranker: Ranker, given: dict[str, Any], out: Console) -> None:
+    """Say what the results do not show: an approximate index, or popularity."""
+    if "candidates" not in given and ranker.about["kind"] != "exact":
         out.print(f"by an index: {describe_index(ranker.about)}")
-    if asked.get("history") == []:
-        out.print("no history: these are the most popular")
-    if "texts" in asked and not len(ranker.tokens(asked["texts"]).tokens):
-        out.print("no word of the text is known: these are the most popular")
+    if given.get("history") == []:
+        out.print("the history is empty: these are the most popular candidates")
+    if "text" in given and not len(ranker.tokens(given["text"]).tokens):
+        out.print("no word of the text is known: these are the most popular candidates")
 
 
 def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
-    """A table; texts stand beside the keys where they say more than these."""
+    """A table; texts stand beside the keys if they differ from them."""
     says_more = any(entry.get("text") not in (None, entry["candidate"]) for entry in results)
     rows = [
         [

@@ -1,4 +1,4 @@
-"""``rankfold serve``: models that answer over HTTP, and a page to try them."""
+"""``rankfold serve``: answer over HTTP, with a page to try the models."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.cli.console import Quiet
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
     from rankfold.serve.models import Models
 
-TOKEN = "RANKFOLD_TOKEN"
+TOKEN_VARIABLE = "RANKFOLD_TOKEN"
 
 
 def command(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Model folders, or NAME=FOLDER.")
+        list[str],
+        typer.Argument(
+            metavar="MODEL", help="Model folders; NAME=FOLDER serves one under another name."
+        ),
     ],
     *,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8080,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help=f"Ask for the token in this file; without it, for that in {TOKEN}, if it is set.",
             metavar="FILE",
+            help="Require the token in this file. Default: the token in the environment variable "
+            f"{TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of a search; one less than cores without it.")
+        int | None, typer.Option(min=1, help="Threads of a search. Default: all cores but one.")
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that requests have to finish at the end.")
+        float, typer.Option(min=0, help="Seconds for open requests to finish at shutdown.")
     ] = 10.0,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that an answer may take.")
-    ] = 10.0,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
-    max_batch: Annotated[int, typer.Option(min=1, help="Lists of a request.")] = 256,
-    max_k: Annotated[int, typer.Option(min=1, help="Results of a list.")] = 1000,
-    max_text: Annotated[int, typer.Option(min=1, help="Characters of a text.")] = 10_000,
-    max_requests: Annotated[int, typer.Option(min=1, help="At the same time.")] = 512,
-    quiet: Quiet = False,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to answer a request.")] = 10.0,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes in a request body.")] = 2**20,
+    max_batch: Annotated[
+        int, typer.Option(min=1, help="Queries, histories, texts or candidates in a request.")
+    ] = 256,
+    max_k: Annotated[int, typer.Option(min=1, help="Candidates in a ranking.")] = 1000,
+    max_text: Annotated[int, typer.Option(min=1, help="Characters in a text.")] = 10_000,
+    max_requests: Annotated[int, typer.Option(min=1, help="Requests at the same time.")] = 512,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request.")] = False,
 ) -> None:
-    """Answer over HTTP for one or several models; /docs tells how to ask, / is a page."""
+    """Answer over HTTP: / is a page to try the models, /docs describes the API."""
     try:
         import fastapi  # noqa: F401
         import httptools  # noqa: F401
@@ -57,7 +60,7 @@ def command(
         raise UserError(
             f"the server needs {error.name}", hint="pip install 'rankfold[serve]'"
         ) from None
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or idle threads of a search spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle search threads would spin
     import torch
 
     from rankfold.serve.limits import Limits
@@ -65,55 +68,49 @@ def command(
     from rankfold.serve.models import named
     from rankfold.serve.server import is_loopback, serve
 
-    token = _token(token_file)
+    token = _read_token(token_file)
     folders = named(models)
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
     if token is None and not is_loopback(host):
         sys.stderr.write(
-            f"warning: {host} can be reached by other machines, and everybody may ask\n"
-            f"hint: set {TOKEN}, or give --token-file\n"
+            f"warning: other machines can reach {host}, and no token is required\n"
+            f"hint: set {TOKEN_VARIABLE}, or use --token-file\n"
         )
     limits = Limits(
         body=max_body,
         batch=max_batch,
         k=max_k,
         text=max_text,
-        in_flight=max_requests,
-        seconds=timeout,
+        requests=max_requests,
+        timeout=timeout,
     )
+    log = Log(requests=not quiet)
     serve(
-        folders,
-        (host, port),
-        limits=limits,
-        token=token,
-        grace=grace,
-        log=Log(requests=not quiet),
-        told=_tell,
+        folders, host, port, limits=limits, token=token, grace=grace, log=log, on_ready=_print_ready
     )
 
 
-def _tell(address: str, models: Models) -> None:
-    """Where it is, and what it serves."""
+def _print_ready(url: str, models: Models) -> None:
     from rankfold.serve.models import line_of
 
-    lines = [f"rankfold serves {address}"]
+    lines = [f"serving on {url}"]
     lines += [f"  {line_of(slot.served.card)}" for slot in models.slots.values() if slot.served]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
-def _token(file: Path | None) -> str | None:
-    """The token that requests have to bring: never an argument, which others could read."""
+def _read_token(file: Path | None) -> str | None:
+    """The token that requests must send. It is never an argument: other users could read it."""
     if file is None:
-        token = os.environ.get(TOKEN, "").strip()
-        if TOKEN in os.environ and not token:
-            raise UserError(f"{TOKEN} is set, but empty", hint="unset it, or give it a token")
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        if TOKEN_VARIABLE in os.environ and not token:
+            raise UserError(f"{TOKEN_VARIABLE} is empty", hint="unset it, or set it to a token")
     else:
         try:
             token = file.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise UserError(
-                f"cannot read the token in {file}: {error.strerror}", hint="name another file"
+                f"cannot read {file}: {error.strerror}", hint="--token-file names a text file"
             ) from None
         except UnicodeDecodeError:
             raise UserError(f"{file} is not text", hint="write a token into it") from None
@@ -121,6 +118,6 @@ def _token(file: Path | None) -> str | None:
             raise UserError(f"{file} is empty", hint="write a token into it")
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise UserError(
-            "the token has letters that no header can have", hint="use ASCII letters and digits"
+            "the token must be printable ASCII without spaces", hint="use letters and digits"
         )
     return token or None

@@ -1,4 +1,4 @@
-"""``rankfold tune``: search for the settings of a method that are best on validation."""
+"""``rankfold tune``: search for the settings of a method that score best on validation."""
 
 from __future__ import annotations
 
@@ -9,50 +9,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import AsJson, Quiet, console, print_json, print_table, progress
+from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.options import Data, Json, Quiet, defaults, option
 from rankfold.interrupts import INTERRUPTED
+from rankfold.tasks.options import TuneOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.tasks.tune import Tuned
+    from rankfold.tasks.tune import TuneResult
     from rankfold.tasks.tune.plan import Trial
 
-SHOWN = 10  # trials in the table
+MAX_ROWS = 10  # trials in the table
+DEFAULT = defaults(TuneOptions)
 
 
 def command(
     method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
-    data: Annotated[Path, typer.Argument(help="A folder written by `rankfold prepare`.")],
+    data: Data,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write; a search that is there goes on.")],
-    trials: Annotated[
-        int | None, typer.Option(help="At most so many; 20 if there is no budget either.")
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Time for all trials together: 120s, 2m, 1h.", metavar="TIME"),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="The validation score; ndcg@10 or, for graded rows, pauc@fpr=0.1; of a method "
-            "with a setting fpr, pauc up to twice that."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the search, and of every fit.")] = 0,
-    space: Annotated[
-        str, typer.Option(help="usual, or paper: the grid that the method's paper states.")
-    ] = "usual",
+    out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],
+    trials: Annotated[int | None, option(TuneOptions, "trials")] = DEFAULT.trials,
+    budget: Annotated[str | None, option(TuneOptions, "budget", metavar="TIME")] = DEFAULT.budget,
+    metric: Annotated[str | None, option(TuneOptions, "metric")] = DEFAULT.metric,
+    seed: Annotated[int, option(TuneOptions, "seed")] = DEFAULT.seed,
+    space: Annotated[str, option(TuneOptions, "space")] = DEFAULT.space,
     set: Annotated[
         list[str] | None,
-        typer.Option(help="A setting that is not searched.", metavar="KEY=VALUE"),
+        typer.Option(help="A fixed setting, which is not searched.", metavar="KEY=VALUE"),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: AsJson = False,
+    device: Annotated[str, option(TuneOptions, "device")] = DEFAULT.device,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search for better settings; Ctrl-C keeps what is done, the same command goes on."""
+    """Search for better settings; Ctrl-C keeps the trials, and the same command resumes."""
     from rankfold import config as settings
     from rankfold.tasks.fit import find_method
     from rankfold.tasks.tune import tune
@@ -60,60 +50,62 @@ def command(
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
     settings.check_names(find_method(method).config, fixed)
     say = console(quiet=quiet or json)
+    options: dict[str, Any] = {"trials": trials, "budget": budget, "metric": metric, "seed": seed}
+    options |= {"space": space, "fixed": fixed, "device": device}
     try:
         with progress(quiet=quiet or json) as tell:
-            how: dict[str, Any] = {"trials": trials, "budget": budget, "metric": metric}
-            how |= {"seed": seed, "space": space, "fixed": fixed, "device": device, "report": tell}
-            tuned = tune(method, data, out=out, **how)
+            result = tune(method, data, out=out, **options, report=tell)
     except KeyboardInterrupt:
-        say.print(f"stopped: the same command goes on with what is in {out}")
+        say.print(f"stopped: the same command resumes the search in {out}")
         raise typer.Exit(INTERRUPTED) from None
     if json:
-        print_json(_document(method, out, tuned))
+        print_json(_document(method, out, result))
         return
-    _show(say, method, out, tuned)
+    _show(say, method, out, result)
 
 
-def _document(method: str, out: Path, tuned: Tuned) -> dict[str, Any]:
+def _document(method: str, out: Path, result: TuneResult) -> dict[str, Any]:
     return {
         "method": method,
-        "metric": tuned.metric,
-        "score": tuned.score,
-        "settings": dict(tuned.settings),
-        "trial": tuned.best.number,
+        "metric": result.metric,
+        "score": result.score,
+        "settings": dict(result.settings),
+        "trial": result.best.number,
         "model": str(out / "model"),
         "config": str(out / "best.toml"),
-        "trials": [asdict(trial) for trial in tuned.trials],
+        "trials": [asdict(trial) for trial in result.trials],
     }
 
 
-def _show(say: Console, method: str, out: Path, tuned: Tuned) -> None:
-    """The best trials, how the others ended, and what to do next."""
+def _show(say: Console, method: str, out: Path, result: TuneResult) -> None:
+    """The best trials, the number of pruned and failed ones, and the next command."""
     from rankfold.tasks.fit import find_method
 
-    trials = sorted(tuned.trials, key=_rank)
-    searched = list(tuned.best.settings)
-    columns = ["trial", "", tuned.metric, "steps", "seconds", *searched]
+    trials = sorted(result.trials, key=_rank)
+    searched = list(result.best.settings)
+    columns = ["trial", "", result.metric, "steps", "seconds", *searched]
     rows = [
         [str(trial.number), trial.state, _number(trial.score), str(trial.steps)]
         + [f"{trial.seconds:.1f}"]
         + [_number(trial.settings.get(name)) for name in searched]
-        for trial in trials[:SHOWN]
+        for trial in trials[:MAX_ROWS]
     ]
-    title = f"{method}: trials, the best first ({len(rows)} of {len(trials)})"
+    title = f"{method}: {len(rows)} of {len(trials)} trials, best first"
     print_table(title, columns, rows, say, left=2)
     if not searched:
-        itself = "chooses its own settings on validation"
-        why = itself if find_method(method).self_tuning else "has nothing to search"
+        tunes = find_method(method).self_tuning
+        why = "selects its own settings on validation" if tunes else "has nothing to search"
         say.print(f"{method} {why}: it was fitted once")
     counts = Counter(trial.state for trial in trials)
     if counts["pruned"]:
-        say.print(f"{counts['pruned']} were cut short because others were better by then")
+        say.print(f"{counts['pruned']} pruned, because other trials were better at the same step")
     if counts["failed"]:
-        first = next(trial.message for trial in tuned.trials if trial.state == "failed")
-        say.print(f"{counts['failed']} failed, the first one: {first}", style="yellow")
-    say.print(f"{out / 'model'} is the model of trial {tuned.best.number}, {out / 'best.toml'} its")
-    say.print(f"settings: rankfold fit {method} DATA --config {out / 'best.toml'} --out MODEL")
+        first = next(trial.message for trial in result.trials if trial.state == "failed")
+        say.print(f"{counts['failed']} failed, the first with: {first}", style="yellow")
+    say.print(f"{out / 'model'}: the model of trial {result.best.number}")
+    say.print(
+        f"fit its settings: rankfold fit {method} DATA --config {out / 'best.toml'} --out MODEL"
+    )
 
 
 def _rank(trial: Trial) -> tuple[bool, float, int]:

@@ -1,22 +1,16 @@
-"""``rankfold verify``: compare every file of a folder with its checksum."""
+"""``rankfold verify``: check every file of a folder against its checksum."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from rankfold.cli.console import AsJson, console, print_json
+from rankfold.cli.console import console, print_json
+from rankfold.cli.options import Folder, Json
 
 
-def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR")], *, json: AsJson = False
-) -> None:
-    """Compare every file of a folder with its checksum."""
+def command(folder: Folder, *, json: Json = False) -> None:
+    """Check every file of a folder against its checksum."""
     from rankfold import storage
 
     manifest = storage.read(folder, full=True).manifest
     if json:
         print_json({"folder": str(folder), "kind": manifest["kind"], "good": True})
     else:
-        n = len(manifest["files"]) + 1
-        console().print(f"{folder}: {manifest['kind']}, all {n} files are as they were written")
+        n_files = len(manifest["files"]) + 1  # and the manifest
+        console().print(f"{folder}: {manifest['kind']}, all {n_files} files are intact")

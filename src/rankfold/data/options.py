@@ -82,8 +82,9 @@ class Preparation(Settings):
     format: str | None = setting(
         None,
         choices=FORMATS,
-        help="table or adjacency (default: detected from the file); texts: documents with labels; "
-        "xc: a folder of the XC repository; features: rows with an ordered grade each",
+        help="format of the input: table or adjacency (default: detected from the file), texts "
+        "(documents with labels), xc (a folder of the XC repository), or features (rows with an "
+        "ordered grade each)",
     )
     query_column: str | None = setting(
         None, help="the column of queries, or of keys of documents and rows; 'none': no column"
@@ -93,11 +94,11 @@ class Preparation(Settings):
     time_column: str | None = setting(None, help="the column of times; 'none': ignore times")
     text_column: str | None = setting(None, help="the column of texts")
     header: bool = setting(
-        True, help="the first line names the columns; without it: column_0, column_1, ..."
+        True, help="the first line names the columns; else they are column_0, column_1 and so on"
     )
-    train: Input = setting(None, help="given splits: the training data, in place of inputs")
-    validation: Input = setting(None, help="given splits: the validation data")
-    test: Input = setting(None, help="given splits: the test data")
+    train: Input = setting(None, help="the training data of given splits, in place of inputs")
+    validation: Input = setting(None, help="the validation data of given splits")
+    test: Input = setting(None, help="the test data of given splits")
     validation_share: float = setting(
         0.1,
         at_least=0,
@@ -106,8 +107,8 @@ class Preparation(Settings):
     )
     query_features: Input = setting(
         None,
-        help="a table of query features; its keys are in the column named as in the pairs, "
-        "else in the first",
+        help="a table of query features; its key column has the same name as in the pairs, else "
+        "it is the first",
     )
     candidate_features: Input = setting(None, help="a table of candidate features, in the same way")
     query_texts: Input = setting(
@@ -117,24 +118,24 @@ class Preparation(Settings):
     label_separator: str | None = setting(
         None, help="the mark between labels (default: the first of | ; , that occurs, else space)"
     )
-    content: bool = setting(False, help="xc: add the content of a document to its title")
+    content: bool = setting(False, help="add the content of a document to its title (xc)")
     tokens: str = setting(
         "word",
         choices=RegistryNames(_token_kinds),
         help="the tokens that texts become: word or word-piece",
     )
     vocabulary: int | None = setting(
-        None, at_least=1, help="maximum number of tokens (default: 500,000 words, 30,000 pieces)"
+        None, at_least=1, help="maximum number of tokens (default: depends on the kind of tokens)"
     )
     grades: str | Sequence[Any] | None = setting(
-        None, help="features: the grades, lowest first (default: numbers ascend)"
+        None, help="the grades of features, lowest first (default: ascending numbers)"
     )
-    drop_columns: str | Sequence[str] | None = setting(None, help="features: columns to drop")
+    drop_columns: str | Sequence[str] | None = setting(None, help="columns of features to drop")
     image_size: int = setting(
         64,
         at_least=1,
         at_most=MAX_IMAGE_SIZE,
-        help="features: height and width of images from files, in pixels",
+        help="height and width of images from files, in pixels (features)",
     )
     duplicates: str = setting(
         "highest",

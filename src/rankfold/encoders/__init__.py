@@ -1,1 +1,1 @@
-"""Encoders: modules that turn rows into vectors whose inner products are scores."""
+"""Encoders: modules that turn rows and texts into vectors."""

@@ -1,4 +1,4 @@
-"""An encoder with one more column: a bias for each candidate."""
+"""An encoder with a bias for each candidate, as one more column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankfold.types import Encoder
 
 
 class Biased(nn.Module):
-    """Scores of another encoder plus a number for each candidate, whatever the query."""
+    """Scores of another encoder plus a number for each candidate."""
 
     def __init__(self, encoder: Encoder, biases: Tensor) -> None:
         super().__init__()
@@ -18,8 +18,8 @@ class Biased(nn.Module):
         self.biases = nn.Embedding(len(biases), 1, _weight=biases[:, None].clone())
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
-        found = self.encoder.of_queries(rows)
-        return torch.cat([found, torch.ones_like(found[..., :1])], dim=-1)
+        vectors = self.encoder.of_queries(rows)
+        return torch.cat([vectors, torch.ones_like(vectors[..., :1])], dim=-1)
 
     def of_candidates(self, rows: Tensor | None) -> Tensor:
         return torch.cat([self.encoder.of_candidates(rows), look_up(self.biases, rows)], dim=-1)

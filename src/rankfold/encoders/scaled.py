@@ -9,11 +9,11 @@ from torch.nn.functional import normalize
 
 from rankfold.types import Encoder
 
-SHORTEST = 0.1  # a shorter vector is scaled as one so long: near 0 the gradient would be anything
+MIN_NORM = 0.1  # shorter vectors are divided by this: near 0 the gradient of a cosine explodes
 
 
 class Scaled(nn.Module):
-    """Vectors of another encoder, of length one for cosines; queries over the temperature."""
+    """Another encoder's vectors, of length 1 for cosines; queries are over the temperature."""
 
     def __init__(
         self, encoder: Encoder, similarity: Literal["dot", "cosine"], temperature: float
@@ -28,4 +28,4 @@ class Scaled(nn.Module):
         return self._length(self.encoder.of_candidates(rows))
 
     def _length(self, vectors: Tensor) -> Tensor:
-        return normalize(vectors, dim=-1, eps=SHORTEST) if self.similarity == "cosine" else vectors
+        return normalize(vectors, dim=-1, eps=MIN_NORM) if self.similarity == "cosine" else vectors

@@ -1,4 +1,4 @@
-"""A table with a row per candidate, or per query, that is divided among processes by row."""
+"""A table with a row per candidate or per query whose rows are divided among processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.autograd.function import once_differentiable
 
 from rankfold.types import Comm, Own
 
-Room = Callable[[tuple[int, int], torch.dtype], Tensor]
-"""``(shape, dtype) -> a tensor to be filled``, on disk."""
+Allocate = Callable[[tuple[int, int], torch.dtype], Tensor]
+"""``(shape, dtype) -> an empty tensor`` on disk."""
 
 
 class TableShard:
-    """The rows that this process has, and how it gets those that a batch meets.
+    """The own rows of a table, and access to the rows of other processes.
 
     ``met`` is set before each batch: its candidates, ascending, the same on all processes.
     """
@@ -28,46 +28,48 @@ class TableShard:
         self.met: Tensor | None = None
 
     def look_up(self, table: nn.Embedding, rows: Tensor) -> Tensor:
-        """Vectors of some of the candidates that the batch meets; [...] -> [..., D]."""
+        """Vectors of some candidates of the batch; [...] -> [..., D]."""
         if self.met is None:
-            found: Tensor = table(rows - self.start)
-            return found
+            vectors: Tensor = table(rows - self.start)
+            return vectors
         return self.bring(self.met, table)[torch.searchsorted(self.met, rows)]
 
     def bring(self, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the owners of rows [n] make of them, on all processes; [n, D].
+        """``of`` each of the rows [n], computed by their owners, on all processes; [n, D].
 
-        All ask for the same rows. ``of`` is told those that are here, counted from the first.
+        All processes pass the same rows. ``of`` gets the own ones, counted from ``start``.
         """
         mine, own = self.here(rows)
         return self.to_all(of(mine), own)
 
     def here(self, rows: Tensor) -> tuple[Tensor, Own | None]:
-        """Those of some rows that are here, counted from the first; None: all are."""
+        """The own ones of some rows, counted from ``start``; None: all are own."""
         if self.comm.size == 1:
             return rows, None
         own = self.find(rows)
         return rows[own.places] - self.start, own
 
     def to_all(self, vectors: Tensor, own: Own | None) -> Tensor:
-        """What all processes have for those of some rows that are ``here`` to each, on all."""
+        """The vectors of all rows, on all processes, from those of each process's own rows."""
         if own is None:
             return vectors
         every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
         return every
 
     def find(self, rows: Tensor) -> Own:
-        """Which of some rows are here."""
+        """Which of some rows are own."""
         return Own(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
 
-    def whole(self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Room) -> Tensor:
-        """What ``of`` makes of all candidates, on all processes; in a file where it is large."""
+    def whole(
+        self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Allocate
+    ) -> Tensor:
+        """``of`` all candidates, on all processes; in a file if it exceeds the memory budget."""
         self.met = None
         longest = -(-self.size // self.comm.size)
         width = of(torch.arange(self.start, self.start, device=device)).shape[1]
         shape = (self.size, width)
         large = 4 * self.size * width > self.memory_budget
-        found = in_file(shape, torch.float32) if large else torch.empty(shape)
+        table = in_file(shape, torch.float32) if large else torch.empty(shape)
         step = max(1, self.memory_budget // (16 * width * self.comm.size))
         ends = [self.size * rank // self.comm.size for rank in range(self.comm.size + 1)]
         for first in range(0, longest, step):
@@ -75,13 +77,13 @@ class TableShard:
             parts = self.comm.gather(of(rows).float()).cpu()
             for start, stop in pairwise(ends):
                 size = min(max(0, stop - start - first), step)
-                found[start + first : start + first + size] = parts[:size]
+                table[start + first : start + first + size] = parts[:size]
                 parts = parts[size:]
-        return found
+        return table
 
 
 class GatherRows(torch.autograd.Function):
-    """Rows that each process has some of, on all; the way back sums what all do with them."""
+    """Gather the rows of all processes; the backward pass sums their gradients at the owner."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, places: Tensor, size: int, comm: Comm) -> Tensor:

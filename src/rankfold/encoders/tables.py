@@ -9,16 +9,15 @@ from torch import Tensor, nn
 
 from rankfold.encoders.sharded_table import TableShard
 
-SPREAD = 0.1  # standard deviation of a coordinate at the start
-BLOCK = 2**16  # rows drawn at a time where not all are kept
+INITIAL_STD = 0.1  # of a coordinate
+BLOCK = 2**16  # rows drawn at a time if not all are kept
 
 
 class Tables(nn.Module):
     """Two tables of vectors.
 
-    With ``sparse`` gradients a step costs as much as its batch, rather than the tables. ``own``:
-    the only queries that are held, from where to where. ``shard``: of the candidates, likewise, and
-    where the others are had from.
+    With ``sparse`` gradients a step costs as much as its batch, not as much as the tables. ``own``
+    is the range of queries that are held here; ``shard`` that of candidates, with access to others.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class Tables(nn.Module):
 
 
 def look_up(table: nn.Embedding, rows: Tensor | None) -> Tensor:
-    """Some rows of a table, or the table."""
-    found: Tensor = table.weight if rows is None else table(rows)
-    return found
+    """Some rows of a table, or all."""
+    vectors: Tensor = table.weight if rows is None else table(rows)
+    return vectors
 
 
 def table(
@@ -61,16 +60,16 @@ def table(
     sparse: bool = False,
     own: tuple[int, int] | None = None,
 ) -> nn.Embedding:
-    """Random vectors, the same on every device; with ``own``, these rows of them."""
-    drawn = _drawn(size, width, rng, own or (0, size)) * SPREAD
+    """Random vectors, the same on every device; with ``own``, only these rows."""
+    drawn = _drawn(size, width, rng, own or (0, size)) * INITIAL_STD
     return nn.Embedding(len(drawn), width, sparse=sparse, _weight=drawn)
 
 
 def _drawn(size: int, width: int, rng: torch.Generator, own: tuple[int, int]) -> Tensor:
-    """Some rows of ``torch.randn(size, width)``, which is drawn in blocks if they are not all.
+    """Some rows of ``torch.randn(size, width)``, drawn in blocks if they are not all.
 
-    It fills sixteen numbers at a time, so that blocks of whole sixteens make the same numbers; the
-    last block is the longer one, since it may not have fewer.
+    torch draws sixteen numbers at a time: blocks of a multiple of 16 rows give the same numbers.
+    The last block is the longest, since fewer than 16 numbers are drawn differently.
     """
     if own == (0, size):
         return torch.randn(size, width, generator=rng)

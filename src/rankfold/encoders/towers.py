@@ -1,4 +1,4 @@
-"""Two towers: what is known of a row, and a free vector of its own, through a small network."""
+"""Two towers: the features of a row and a free vector, through a small network."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.encoders.tables import SPREAD, look_up, table
+from rankfold.encoders.tables import INITIAL_STD, look_up, table
 from rankfold.types import Comm, Features
 
-HIDDEN = 2  # times the width
+HIDDEN_FACTOR = 2  # hidden width / width
 
 
-class Held(NamedTuple):
-    """The rows that a process has of a side that is divided."""
+class RowRange(NamedTuple):
+    """The rows that this process has of a divided side."""
 
     size: int  # of all processes
-    own: tuple[int, int]  # from where to where
+    own: tuple[int, int]  # start and stop
     comm: Comm
 
 
@@ -33,31 +33,31 @@ class Towers(nn.Module):
         features: tuple[Features | None, Features | None] = (None, None),
         *,
         sparse: bool = False,
-        held: Held | None = None,
+        held: RowRange | None = None,
     ) -> None:
-        """``seen`` [M], [N] bool: which rows have pairs to learn a vector of their own from.
+        """``seen`` [M], [N] bool: which rows have pairs to learn a free vector from.
 
-        Of several processes each holds some of the queries; ``seen`` and features are of these.
+        Each of several processes holds some of the queries; ``seen`` and features are theirs.
         """
         super().__init__()
         self.queries = Tower(seen[0], width, rng, features[0], sparse=sparse, held=held)
         self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse)
 
     def of_queries(self, rows: Tensor | None) -> Tensor:
-        found: Tensor = self.queries(rows)
-        return found
+        vectors: Tensor = self.queries(rows)
+        return vectors
 
     def of_candidates(self, rows: Tensor | None) -> Tensor:
-        found: Tensor = self.candidates(rows)
-        return found
+        vectors: Tensor = self.candidates(rows)
+        return vectors
 
 
 class Tower(nn.Module):
     """The vectors of one side.
 
-    h = own vector + a vector per level of each category + a linear map of the numbers, and the
-    result is h + W2 relu(W1 h). All parts of h are summed, so that a row without a vector of its
-    own, one that training never saw, still has a vector: that of what is known of it.
+    h = free vector + a vector per level of each category + a linear map of the numbers, and the
+    result is h + W2 relu(W1 h). The parts of h are summed, so that a row that training never saw,
+    which has no free vector, still has the vector of its features.
     """
 
     seen: Tensor
@@ -70,38 +70,38 @@ class Tower(nn.Module):
         features: Features | None,
         *,
         sparse: bool = False,
-        held: Held | None = None,
+        held: RowRange | None = None,
     ) -> None:
         super().__init__()
         size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
-        self.known = None if features is None else Known(features, width, rng, comm)
+        self.known = None if features is None else FeatureVectors(features, width, rng, comm)
         self.layers = nn.Sequential(
-            small_linear(width, HIDDEN * width, rng),
+            small_linear(width, HIDDEN_FACTOR * width, rng),
             nn.ReLU(),
-            small_linear(HIDDEN * width, width, rng),
+            small_linear(HIDDEN_FACTOR * width, width, rng),
         )
 
     def forward(self, rows: Tensor | None) -> Tensor:
         own = look_up(self.own, rows) * (self.seen if rows is None else self.seen[rows])
-        return self._through(own if self.known is None else own + self.known(rows))
+        return self._finish(own if self.known is None else own + self.known(rows))
 
     def of_new(self, features: Features) -> Tensor:
         """Vectors of rows that training never saw."""
         assert self.known is not None
-        return self._through(self.known.of(features.numbers, features.categories))
+        return self._finish(self.known.of(features.numbers, features.categories))
 
-    def _through(self, sums: Tensor) -> Tensor:
-        found: Tensor = sums + self.layers(sums)
-        return found
+    def _finish(self, sums: Tensor) -> Tensor:
+        vectors: Tensor = sums + self.layers(sums)
+        return vectors
 
 
-class Known(nn.Module):
-    """Features of all rows, and what they add to a row's vector.
+class FeatureVectors(nn.Module):
+    """The vectors that features add to rows.
 
-    Numbers are scaled by their mean and deviation over the rows at hand, those of all processes; a
-    missing one is the mean.
+    Numbers are scaled by their mean and deviation over the rows of all processes; a missing number
+    counts as the mean.
     """
 
     numbers: Tensor
@@ -122,7 +122,7 @@ class Known(nn.Module):
         for name in ("numbers", "categories"):  # data, not state
             self.register_buffer(name, getattr(features, name), persistent=False)
         self.levels = table(int(first[-1]) + 1, width, rng)  # the last one: missing or unknown
-        self.slopes = nn.Parameter(torch.randn(len(mean), width, generator=rng) * SPREAD)
+        self.slopes = nn.Parameter(torch.randn(len(mean), width, generator=rng) * INITIAL_STD)
 
     def forward(self, rows: Tensor | None) -> Tensor:
         if rows is None:
@@ -134,22 +134,22 @@ class Known(nn.Module):
         scaled = ((numbers - self.mean) * self.scale).nan_to_num(0.0)
         unknown = self.levels.num_embeddings - 1
         places = torch.where(categories < 0, unknown, categories + self.first)
-        found: Tensor = scaled @ self.slopes + self.levels(places).sum(dim=-2)
-        return found
+        vectors: Tensor = scaled @ self.slopes + self.levels(places).sum(dim=-2)
+        return vectors
 
 
 def moments(numbers: Tensor, comm: Comm = SINGLE_PROCESS) -> tuple[Tensor, Tensor]:
-    """Mean and 1 / deviation of each column, 0 and 1 where there is nothing to measure."""
+    """Mean and 1 / deviation of each column; 0 and 1 for a column without numbers."""
     there = ~numbers.isnan()
     count = comm.sum(there.sum(dim=0)).clamp(min=1)
     values = numbers.nan_to_num(0.0).double()
     mean = comm.sum(values.sum(dim=0)) / count
-    spread = comm.sum((torch.where(there, values - mean, 0.0) ** 2).sum(dim=0)) / count
-    return mean.float(), torch.where(spread > 0, spread.rsqrt(), 1.0).float()
+    variance = comm.sum((torch.where(there, values - mean, 0.0) ** 2).sum(dim=0)) / count
+    return mean.float(), torch.where(variance > 0, variance.rsqrt(), 1.0).float()
 
 
 def small_linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
-    """A layer that starts small, by the given generator."""
+    """A linear layer with weights of deviation 1 / sqrt(inputs) and biases of 0."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     with torch.no_grad():
         layer.weight.copy_(torch.randn(outputs, inputs, generator=rng) * max(inputs, 1) ** -0.5)

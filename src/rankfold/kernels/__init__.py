@@ -1,1 +1,1 @@
-"""Faster spellings of a reference function; a test says that the two are equal."""
+"""Fast versions of reference functions; a test compares each with its reference."""

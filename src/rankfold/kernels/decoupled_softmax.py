@@ -1,4 +1,4 @@
-"""``decoupled_softmax_loss`` of a pool shared by a batch, in few passes."""
+"""``decoupled_softmax_loss`` for a pool that a batch shares, in few passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 
 class Places(NamedTuple):
-    """Some of the cells of [B, C], each once."""
+    """Some distinct cells of [B, C]."""
 
     rows: Tensor  # [n] int64
     columns: Tensor  # [n] int64
@@ -20,16 +20,16 @@ class Places(NamedTuple):
 def shared_decoupled_softmax_loss(
     scores: Tensor, log_q: Tensor, positive: Places, hidden: Places
 ) -> Tensor:
-    """Cross-entropy of each positive against rivals that are weighed by 1 / q.
+    """Cross-entropy of each positive against rivals weighted by 1 / q.
 
-    The same as ``decoupled_softmax_loss`` of ``scores`` where positive and
-    ``scores - log_q`` elsewhere; the hidden cells are not valid.
+    Equals ``decoupled_softmax_loss`` of ``scores`` at positives and ``scores - log_q`` elsewhere,
+    where hidden cells are invalid.
 
     Args:
         scores: [B, C], finite.
-        log_q: how likely a candidate is in the pool as a rival; [C].
-        positive: what the queries of the batch chose.
-        hidden: what is no rival: all of ``positive``, and more.
+        log_q: log of the probability that a candidate is in the pool as a rival; [C].
+        positive: the choices of the batch's queries.
+        hidden: cells that are not rivals; includes ``positive``.
 
     Returns [B], and 0 for a query without a positive.
     """
@@ -44,8 +44,7 @@ def shared_decoupled_softmax_loss(
 class _Rivals(torch.autograd.Function):
     """log sum_j exp(s_j - log q_j) over the rivals of each row [B], and the positives' scores [P].
 
-    Without a rival the sum is exp(-inf), and has no gradient. One exponential per score, which the
-    way back uses again.
+    Without a rival the result is -inf, with no gradient. The backward pass reuses the exponentials.
     """
 
     @staticmethod
@@ -63,6 +62,6 @@ class _Rivals(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_sums: Tensor, of_own: Tensor) -> tuple[Tensor, None, None, None]:
         terms, total, *positive = ctx.saved_tensors
-        found = terms * (of_sums[:, None] / total)
-        found[tuple(positive)] = of_own  # no rivals: 0 so far
-        return found, None, None, None
+        gradient = terms * (of_sums[:, None] / total)
+        gradient[tuple(positive)] = of_own  # 0 so far: positives are not rivals
+        return gradient, None, None, None

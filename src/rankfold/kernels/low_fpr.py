@@ -1,4 +1,4 @@
-"""``low_fpr_loss`` where all thresholds share one set of scores: each pair is costed once."""
+"""``low_fpr_loss`` for thresholds that share one set of scores: each pair is computed once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.nn.functional import softplus
 
 
 def shared_low_fpr_loss(scores: Tensor, positive: Tensor, weights: Tensor) -> Tensor:
-    """The same as ``low_fpr_loss(scores.expand(T, -1), positive, everything valid, weights)``.
+    """Equals ``low_fpr_loss(scores.expand(T, -1), positive, all valid, weights)``.
 
     With c_ij = log(1 + exp(s_j - s_i)), which does not depend on the threshold::
 
@@ -15,8 +15,8 @@ def shared_low_fpr_loss(scores: Tensor, positive: Tensor, weights: Tensor) -> Te
 
     Args:
         scores: s, [B].
-        positive: which rows are, at each threshold; [T, B] bool.
-        weights: of the negatives, in proportion p; [T, B], those of positives do not count.
+        positive: which rows are positive at each threshold; [T, B] bool.
+        weights: of the negatives, proportional to p; [T, B]; those of positives do not count.
 
     Returns [T], and 0 for a threshold with an empty side.
     """

@@ -1,12 +1,12 @@
-"""Largest scores of blocks of candidates, as fused CUDA kernels: no other score is ever stored.
+"""Largest scores of blocks of candidates, as fused CUDA kernels: no other score is stored.
 
 Two kernels:
 
-- maxima: of some queries with a share of the candidates, the largest score of each block;
-- inside: of a query with all candidates of one of the blocks that were taken for it.
+- maxima: the largest score of each block, for some queries and a share of the candidates;
+- inside: the scores of a query with all candidates of one of its chosen blocks.
 
-There are few tiles of queries and many of candidates. Programs that are next to each other have the
-same candidates, which then come from the cache.
+There are few tiles of queries and many of candidates. Neighbouring programs read the same
+candidates, which are then in the cache.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.triton_support import (
-    able,
     ceil,
     compiled,
-    error,
-    is_right,
     padded_width,
+    passes_trial,
     precision,
+    relative_error,
+    runs_triton,
 )
 
-MOST_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # what fits in a tile
-MOST_CANDIDATES = 2**31 - 2**12  # their numbers are counted in 32 bits
-SHARE = 16  # blocks that a program goes through
+MAX_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # that fits in a tile
+MAX_CANDIDATES = 2**31 - 2**12  # ids are 32 bits
+SHARE = 16  # blocks of a program
 
-tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look for it here
+tl: Any = None  # triton.language, set by ``compiled``
 
 
 def takes(queries: Tensor, candidates: Tensor) -> bool:
-    """Whether the kernels can do this."""
+    """Whether the kernels support these tensors."""
     width, dtype = queries.shape[1], queries.dtype
-    most = MOST_WIDTH.get(dtype, 0) if candidates.dtype == dtype else 0
-    some = len(queries) > 0 and 0 < len(candidates) <= MOST_CANDIDATES and 0 < width <= most
+    most = MAX_WIDTH.get(dtype, 0) if candidates.dtype == dtype else 0
+    some = len(queries) > 0 and 0 < len(candidates) <= MAX_CANDIDATES and 0 < width <= most
     return (
         some
         and candidates.is_contiguous()
-        and able(queries.device)
-        and (not queries.is_cuda or _is_right_on(queries.device, dtype, padded_width(width)))
+        and runs_triton(queries.device)
+        and (not queries.is_cuda or _passes_trial_on(queries.device, dtype, padded_width(width)))
     )
 
 
 @cache
-def _is_right_on(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether they compile there and agree with the plain forms; a warning tells if not."""
+def _passes_trial_on(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernels compile and agree with the plain forms; if not, a warning says why."""
     rng = torch.Generator().manual_seed(0)
     p, q = (torch.randn(n, width - 1, generator=rng).to(device, dtype) for n in (70, 300))
     size = block_size(p)
@@ -61,9 +61,9 @@ def _is_right_on(device: torch.device, dtype: torch.dtype, width: int) -> bool:
         if not torch.equal(inside > -torch.inf, there):
             return torch.inf
         expected = block_maxima_plain(p, q, size), right[there]
-        return error([block_maxima(p, q), inside[there]], expected)
+        return relative_error([block_maxima(p, q), inside[there]], expected)
 
-    return is_right(trial, "search goes by blocks of scores")
+    return passes_trial(trial, "search uses blocks of scores")
 
 
 def block_maxima_plain(queries: Tensor, candidates: Tensor, size: int) -> Tensor:
@@ -73,55 +73,55 @@ def block_maxima_plain(queries: Tensor, candidates: Tensor, size: int) -> Tensor
 
 
 def scores_inside_plain(queries: Tensor, candidates: Tensor, blocks: Tensor, size: int) -> Tensor:
-    """Of queries with the candidates of blocks [B, T]; [B, T * size], -inf beyond the last."""
+    """Scores with the candidates of blocks [B, T]; [B, T * size], -inf beyond the last one."""
     columns = (blocks[:, :, None] * size + torch.arange(size, device=blocks.device)).flatten(1)
     scores = queries.float() @ candidates.float().T
-    found = scores.gather(1, columns.clamp(max=len(candidates) - 1))
-    return found.masked_fill(columns >= len(candidates), -torch.inf)
+    inside = scores.gather(1, columns.clamp(max=len(candidates) - 1))
+    return inside.masked_fill(columns >= len(candidates), -torch.inf)
 
 
 def block_size(queries: Tensor) -> int:
-    """Candidates in a block, which is a tile's."""
+    """Candidates in a block: the columns of a tile."""
     return int(_tile(queries)["COLUMNS"])
 
 
 def block_maxima(queries: Tensor, candidates: Tensor) -> Tensor:
     """``block_maxima_plain`` of [B, D] and [N, D] that ``takes`` accepts; [B, blocks] float32.
 
-    Halves are multiplied as they are and summed in float32.
+    Half precision is multiplied directly and summed in float32.
     """
     queries, tile = queries.contiguous(), _tile(queries)
     n_blocks, parts = ceil(len(candidates), tile["COLUMNS"]), ceil(len(queries), tile["ROWS"])
-    found = queries.new_empty(len(queries), n_blocks, dtype=torch.float32)
-    grid = (parts * ceil(n_blocks, SHARE),)  # of one dimension: the others end at 65,535
+    maxima = queries.new_empty(len(queries), n_blocks, dtype=torch.float32)
+    grid = (parts * ceil(n_blocks, SHARE),)  # one dimension: the others end at 65,535
     sizes = len(queries), len(candidates), queries.shape[1], n_blocks
-    compiled(_maxima_kernel)[grid](queries, candidates, found, *sizes, parts, SHARE, **tile)
-    return found
+    compiled(_maxima_kernel)[grid](queries, candidates, maxima, *sizes, parts, SHARE, **tile)
+    return maxima
 
 
 def scores_inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor:
-    """``scores_inside_plain`` likewise, for blocks [B, T]; [B, T * size] float32."""
+    """``scores_inside_plain`` for tensors that ``takes`` accepts; [B, T * size] float32."""
     queries, blocks = queries.contiguous(), blocks.contiguous()
     size = block_size(queries)
-    found = queries.new_empty(*blocks.shape, size, dtype=torch.float32)
+    inside = queries.new_empty(*blocks.shape, size, dtype=torch.float32)
     sizes = len(candidates), queries.shape[1], blocks.shape[1]
     compiled(_inside_kernel)[(blocks.numel(),)](
         queries,
         candidates,
         blocks,
-        found,
+        inside,
         *sizes,
         WIDTH=padded_width(queries.shape[1]),
         COLUMNS=size,
     )
-    return found.flatten(1)
+    return inside.flatten(1)
 
 
 def _tile(queries: Tensor) -> dict[str, Any]:
     """Sizes of a tile of scores: ROWS of queries, COLUMNS of candidates."""
     width = padded_width(queries.shape[1])
     columns, stages = {64: (128, 2), 128: (128, 2), 256: (64, 1)}[max(64, width)]
-    if queries.dtype == torch.float32:  # twice the bytes, and the digits that tf32 drops
+    if queries.dtype == torch.float32:  # twice the bytes, plus the digits that tf32 drops
         columns, stages = {64: (64, 1), 128: (32, 1)}[max(64, width)]
     tile: dict[str, Any] = {"WIDTH": width, "ROWS": 128, "COLUMNS": columns}
     return tile | {"PRECISION": precision(), "num_warps": 8, "num_stages": stages}
@@ -129,15 +129,15 @@ def _tile(queries: Tensor) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------- kernels
 #
-# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. What is beyond
-# the last query or candidate is read as zeros, and its scores count as -inf.
-# The annotations are Triton's too: it reads them, and knows no other names than its own.
+# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. Rows beyond the
+# last query or candidate are read as zeros, and their scores count as -inf.
+# Triton reads the annotations, and knows only its own names.
 
 
 def _maxima_kernel(  # noqa: PLR0913
     p: tl.tensor,
     q: tl.tensor,
-    found: tl.tensor,  # [B, blocks]
+    out: tl.tensor,  # [B, blocks]
     B: tl.tensor,
     N: tl.tensor,
     D: tl.tensor,
@@ -161,14 +161,14 @@ def _maxima_kernel(  # noqa: PLR0913
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION)
         scores = tl.where(columns[None, :] < N, scores, float("-inf"))
         place = rows.to(tl.int64) * blocks + block
-        tl.store(found + place, tl.max(scores, 1), mask=rows < B)
+        tl.store(out + place, tl.max(scores, 1), mask=rows < B)
 
 
 def _inside_kernel(
     p: tl.tensor,
     q: tl.tensor,
     taken: tl.tensor,  # [B, T]
-    found: tl.tensor,  # [B, T, COLUMNS]
+    out: tl.tensor,  # [B, T, COLUMNS]
     N: tl.tensor,
     D: tl.tensor,
     T: tl.tensor,
@@ -183,4 +183,4 @@ def _inside_kernel(
     other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
     scores = tl.sum(other.to(tl.float32) * own[None, :], 1)
     scores = tl.where(columns < N, scores, float("-inf"))
-    tl.store(found + place * COLUMNS + tl.arange(0, COLUMNS), scores)
+    tl.store(out + place * COLUMNS + tl.arange(0, COLUMNS), scores)

@@ -1,8 +1,8 @@
-"""Losses of one positive among others: what most training steps need, in few passes.
+"""Losses with a single positive per query, as in most training steps, in few passes.
 
 Each equals its namesake in ``LOSSES`` on a pool whose first column is the positive and whose other
-columns are repeated as often as ``times`` says; a test compares them. Unlike there, all scores have
-to be finite, those too that do not count.
+columns are repeated ``times`` times; a test compares them. All scores must be finite, also those
+with ``times`` 0.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-LOWEST = -1e30  # the log of no sum at all; finite, so that its gradient is 0
-VANISHING = 1e-30  # a sum of exponentials below it has lost its digits
+EMPTY_LOG_SUM = -1e30  # the log of an empty sum; finite, so that its gradient is 0
+MIN_SUM = 1e-30  # a smaller sum of exponentials has lost its digits
 
 SinglePositiveLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``(positive [B], scores [B, C], times [B, C]) -> [B]``; what ``times`` 0 does not count."""
+"""``(positive [B], scores [B, C], times [B, C]) -> [B]``; columns with ``times`` 0 do not count."""
 
 
 def softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
@@ -29,30 +29,30 @@ def softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
 
 
 class _LogSumExp(torch.autograd.Function):
-    """log sum_j times_j exp s_j, LOWEST where no times are more than 0; [B].
+    """log sum_j times_j exp s_j, EMPTY_LOG_SUM if all times are 0; [B].
 
-    One exponential per score, which the way back uses again. Scores are taken less the largest,
-    counted or not; where what counts is so far below that it vanishes, less the largest of it. A
-    GPU, which would have to be waited for to see that, takes the largest of what counts at once.
+    The backward pass reuses the exponentials. The largest score is subtracted first, whether it
+    counts or not; rows whose sum then underflows subtract the largest score that counts. On a GPU,
+    where checking that would wait, the largest score that counts is used from the start.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, times: Tensor) -> Tensor:
         if scores.is_cuda:
-            scores = torch.where(times > 0, scores, LOWEST)
+            scores = torch.where(times > 0, scores, EMPTY_LOG_SUM)
         most = scores.amax(dim=1, keepdim=True)
         terms = (scores - most).exp_().mul_(times)
         total = terms.sum(dim=1, keepdim=True)
-        low = None if scores.is_cuda else (total < VANISHING).nonzero()[:, 0]
+        low = None if scores.is_cuda else (total < MIN_SUM).nonzero()[:, 0]
         if low is not None and len(low) > 0:
-            counted = torch.where(times[low] > 0, scores[low], LOWEST)
+            counted = torch.where(times[low] > 0, scores[low], EMPTY_LOG_SUM)
             most[low] = counted.amax(dim=1, keepdim=True)
             terms[low] = (counted - most[low]).exp_().mul_(times[low])
             total[low] = terms[low].sum(dim=1, keepdim=True)
         there = total > 0
         total = torch.where(there, total, 1.0)
         ctx.save_for_backward(terms, total)
-        return torch.where(there, most + total.log(), LOWEST)[:, 0]
+        return torch.where(there, most + total.log(), EMPTY_LOG_SUM)[:, 0]
 
     @staticmethod
     @once_differentiable
@@ -82,7 +82,7 @@ def hinge(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
 
 
 def expected(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean of the others' scores less s."""
+    """The mean of the others' scores minus s."""
     return _mean(scores, times) - positive
 
 
@@ -97,5 +97,5 @@ SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
 
 
 def _mean(values: Tensor, times: Tensor) -> Tensor:
-    """Over the columns as often as they count, 0 where none does; [B]."""
+    """The mean over columns, weighted by ``times``; 0 if all are 0; [B]."""
     return (values * times).sum(dim=1) / times.sum(dim=1).clamp(min=1)

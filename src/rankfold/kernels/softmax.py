@@ -1,9 +1,9 @@
 """log sum exp of a query's scores with all candidates, without holding the B x N scores.
 
-``log_sum_exp_plain`` says what is meant; ``log_sum_exp`` gives the same, value and gradients, from
-blocks of scores that stay in the cache. Each block is computed twice, once on the way forward and
-once on the way back. That is a fourth matrix product where the plain form has three, yet it takes
-half of the time: the plain form spends its own on moving scores to and from main memory.
+``log_sum_exp_plain`` is the reference. ``log_sum_exp`` gives the same value and gradients from
+blocks of scores that stay in the cache. Each block is computed twice, in the forward and in the
+backward pass: four matrix products instead of three, but half of the time, because the plain form
+moves all scores to and from main memory.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK_BYTES = 2**24  # of scores; 1 to 16 MiB are equally fast, and fewer blocks wait less
-DEVICE_BLOCK_BYTES = 2**28  # elsewhere a block has to outweigh the start of its kernels
-MOST_ROWS = 1024  # queries in a block; with more, too few candidates are left for a good product
+CPU_BLOCK_BYTES = 2**24  # of scores; 1 to 16 MiB are equally fast
+DEVICE_BLOCK_BYTES = 2**28  # elsewhere: large enough to hide kernel launches
+MAX_ROWS = 1024  # queries in a block; with more, too few candidates are left for a fast product
 
 
 def log_sum_exp_plain(queries: Tensor, candidates: Tensor) -> Tensor:
-    """For each query log sum_j exp(p_b . q_j), by the whole matrix of scores; [B]."""
+    """For each query log sum_j exp(p_b . q_j), from the full matrix of scores; [B]."""
     return (queries @ candidates.T).logsumexp(dim=1)
 
 
 def log_sum_exp(queries: Tensor, candidates: Tensor, block_bytes: int | None = None) -> Tensor:
-    """``log_sum_exp_plain`` in memory of O(B) and a block, beside the gradients; [B].
+    """``log_sum_exp_plain`` in O(B) memory plus a block, beside the gradients; [B].
 
     Differentiable once, in both arguments. Half precision is multiplied and summed in float32.
 
     Args:
         queries: [B, D].
         candidates: [N, D].
-        block_bytes: of a block of scores; None: what is fastest, which on CUDA is a fused kernel
-            that has no blocks at all, where Triton is there.
+        block_bytes: of a block of scores; None: the fastest, which on CUDA with Triton is a fused
+            kernel without blocks.
     """
     if block_bytes is None and queries.is_cuda:
         from rankfold.kernels import softmax_triton
 
         if softmax_triton.takes(queries, candidates):
             return softmax_triton.log_sum_exp(queries, candidates)
-    found: Tensor = _LogSumExp.apply(queries, candidates, block_bytes)  # type: ignore[no-untyped-call]
-    return found
+    value: Tensor = _LogSumExp.apply(queries, candidates, block_bytes)  # type: ignore[no-untyped-call]
+    return value
 
 
 class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, candidates: Tensor, block_bytes: int | None) -> Tensor:
-        """Online: the sum so far is of exp(s - largest so far), and shrinks where that grows."""
+        """Online: the sum of exp(s - largest so far) is rescaled when the largest grows."""
         most = wide(queries).new_full((len(queries),), -torch.inf)
-        total = torch.zeros_like(most, dtype=torch.float64)  # adds up hundreds of blocks
+        total = torch.zeros_like(most, dtype=torch.float64)  # a sum over hundreds of blocks
         for rows, _, scores in score_blocks(queries, candidates, block_bytes):
             larger = torch.maximum(most[rows], scores.amax(dim=1))
             total[rows] *= (most[rows] - larger).exp_()
@@ -85,15 +85,15 @@ def gradients(
     """diag(g) W Q and W^T diag(g) P, where W [B, N] is ``weigh(rows, scores)``, block by block.
 
     Args:
-        weigh: what the value of a query changes by with each score; may write to the scores.
+        weigh: the derivative of a query's value by each score; may overwrite the scores.
         upstream: g, [B].
         queries: P, [B, D].
         candidates: Q, [N, D].
-        wanted: which of the two; None is returned for the other.
+        wanted: which of the two to compute; the other is None.
         block_bytes: of a block of scores.
     """
     scale = wide(upstream).unsqueeze(1)
-    scaled = wide(queries) * scale  # so that the weights need no pass for g
+    scaled = wide(queries) * scale  # saves a pass over the weights for g
     of_queries = torch.zeros_like(scaled) if wanted[0] else None
     of_candidates = torch.zeros_like(candidates, dtype=scaled.dtype) if wanted[1] else None
     for rows, columns, scores in score_blocks(queries, candidates, block_bytes):
@@ -111,9 +111,9 @@ def gradients(
 def score_blocks(
     queries: Tensor, candidates: Tensor, block_bytes: int | None = None
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Rows, columns and scores of each block of P Q^T; all columns of some rows, then other rows.
+    """Rows, columns and scores of each block of P Q^T; all columns of some rows, then the next.
 
-    The scores lie in the same memory each time: they are the caller's until the next block.
+    All blocks use the same memory: scores are valid until the next block.
     """
     queries = wide(queries)
     height, width = block_shape(queries, candidates, block_bytes)
@@ -129,14 +129,14 @@ def score_blocks(
 
 
 def block_shape(queries: Tensor, candidates: Tensor, block_bytes: int | None) -> tuple[int, int]:
-    """Queries and candidates in a block of scores of that many bytes, but one of each at least."""
+    """Queries and candidates in a block of scores of that many bytes, at least one of each."""
     if block_bytes is None:
         block_bytes = CPU_BLOCK_BYTES if queries.device.type == "cpu" else DEVICE_BLOCK_BYTES
-    height = min(len(queries), MOST_ROWS)
+    height = min(len(queries), MAX_ROWS)
     width = block_bytes // (max(1, height) * queries.element_size())
     return height, min(len(candidates), max(1, width))
 
 
 def wide(values: Tensor) -> Tensor:
-    """In float32 at least: a sum of many terms needs its digits."""
+    """Half precision as float32: sums of many terms need the digits."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

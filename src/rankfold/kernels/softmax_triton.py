@@ -1,13 +1,13 @@
-"""``log_sum_exp`` as fused CUDA kernels: a tile of scores lives in registers and is never stored.
+"""``log_sum_exp`` as fused CUDA kernels: a tile of scores stays in registers.
 
-Three kernels, each of which computes the tiles of scores that it needs again:
+Three kernels, each of which computes its tiles of scores:
 
 - forward: online log-sum-exp of some queries over a share of the candidates;
 - query gradient: sum_j softmax_bj q_j of some queries over a share of the candidates;
 - candidate gradient: sum_b g_b softmax_bj p_b of some candidates over all queries.
 
 There are few tiles of queries and many of candidates, so the first two split the candidates into
-shares to fill the device, and torch adds the shares up: no atomics, the same result every time.
+shares to fill the device, and torch sums the shares: no atomics, deterministic results.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rankfold.kernels.triton_support import (
-    able,
     ceil,
     compiled,
-    error,
-    is_right,
     padded_width,
+    passes_trial,
     precision,
+    relative_error,
+    runs_triton,
 )
 
-MOST_WIDTH = 256  # a wider tile of vectors does not fit; on an H200 tiles take 113 KiB at most
-PROGRAMS = 1024  # aimed at: several for each processor of a large device, so that none waits long
+MAX_WIDTH = 256  # a wider tile of vectors does not fit; on an H200 tiles take up to 113 KiB
+PROGRAMS = 1024  # target: several for each processor of a large device
 
-tl: Any = None  # triton.language, once ``compiled`` has loaded it: kernels look for it here
+tl: Any = None  # triton.language, set by ``compiled``
 
 
 def takes(queries: Tensor, candidates: Tensor) -> bool:
-    """Whether the kernels can do this. float16 has too small a range for small probabilities."""
+    """Whether the kernels support these tensors. float16 underflows for small probabilities."""
     same = queries.dtype == candidates.dtype and queries.dtype in (torch.float32, torch.bfloat16)
-    some = len(queries) > 0 and len(candidates) > 0 and 0 < queries.shape[1] <= MOST_WIDTH
+    some = len(queries) > 0 and len(candidates) > 0 and 0 < queries.shape[1] <= MAX_WIDTH
     return same and some and _runs_on(queries.device)
 
 
 @cache
 def _runs_on(device: torch.device) -> bool:
-    """Whether a device can run them and, tried once, gets the right numbers."""
-    return able(device) and (device.type != "cuda" or _is_right_on(device))
+    """Whether a device can run the kernels and passes one trial."""
+    return runs_triton(device) and (device.type != "cuda" or _passes_trial_on(device))
 
 
-def _is_right_on(device: torch.device) -> bool:
-    """Whether they compile there and agree with the plain form; a warning tells if not."""
+def _passes_trial_on(device: torch.device) -> bool:
+    """Whether the kernels compile and agree with the plain form; if not, a warning says why."""
     rng = torch.Generator().manual_seed(0)
     p, q = (torch.randn(n, 20, generator=rng).to(device).requires_grad_() for n in (70, 300))
     plain = (p @ q.T).logsumexp(dim=1)
@@ -57,19 +57,19 @@ def _is_right_on(device: torch.device) -> bool:
 
     def trial() -> float:
         fused = log_sum_exp(p, q)
-        return error([fused, *torch.autograd.grad(fused.sum(), (p, q))], expected)
+        return relative_error([fused, *torch.autograd.grad(fused.sum(), (p, q))], expected)
 
-    return is_right(trial, "softmax goes by blocks")
+    return passes_trial(trial, "softmax uses blocks of scores")
 
 
 def log_sum_exp(queries: Tensor, candidates: Tensor) -> Tensor:
     """``log_sum_exp_plain`` of [B, D] and [N, D] that ``takes`` accepts; [B].
 
-    bfloat16 is multiplied as it is and summed in float32. float32 is multiplied in three products
-    of tf32, which is about as exact, or in one where ``torch.set_float32_matmul_precision`` allows.
+    bfloat16 is multiplied directly and summed in float32. float32 takes three tf32 products, which
+    are about as exact, or one if ``torch.set_float32_matmul_precision`` allows it.
     """
-    found: Tensor = _LogSumExp.apply(queries, candidates)  # type: ignore[no-untyped-call]
-    return found
+    value: Tensor = _LogSumExp.apply(queries, candidates)  # type: ignore[no-untyped-call]
+    return value
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -119,26 +119,26 @@ def _query_sums(queries: Tensor, candidates: Tensor, value: Tensor) -> Tensor:
 
 
 def _candidate_sums(queries: Tensor, candidates: Tensor, value: Tensor, upstream: Tensor) -> Tensor:
-    """For each candidate sum_b g_b softmax_bj p_b; [N, D], in their own precision."""
+    """For each candidate sum_b g_b softmax_bj p_b; [N, D], in the candidates' precision."""
     tile, _, _ = _plan(queries, candidates)
-    found = torch.empty_like(candidates)
+    sums = torch.empty_like(candidates)
     grid = (ceil(len(candidates), tile["ROWS"]),)
     sizes = _sizes(queries, candidates)
     compiled(_candidate_sums_kernel)[grid](
-        queries, candidates, value, upstream, found, *sizes, **tile
+        queries, candidates, value, upstream, sums, *sizes, **tile
     )
-    return found
+    return sums
 
 
 def _plan(queries: Tensor, candidates: Tensor) -> tuple[dict[str, Any], int, int]:
     """Sizes of a tile, number of shares, and tiles of candidates in a share.
 
-    ROWS belong to a program, which goes through the other side in steps of COLUMNS.
+    A program has ROWS rows of one side, and steps through the other in COLUMNS.
     """
     exact = queries.dtype == torch.float32
     width = padded_width(queries.shape[1])
     rows, columns = {64: (128, 128), 128: (64, 128), 256: (64, 64)}[max(64, width)]
-    if exact:  # twice the bytes, and a second copy of the digits that tf32 drops
+    if exact:  # twice the bytes, plus a copy of the digits that tf32 drops
         rows, columns = {64: (128, 64), 128: (64, 32), 256: (32, 32)}[max(64, width)]
     tile: dict[str, Any] = {"WIDTH": width, "ROWS": rows, "COLUMNS": columns}
     tile |= {"PRECISION": precision(), "num_warps": 8 if rows == 128 else 4, "num_stages": 2}
@@ -153,9 +153,9 @@ def _sizes(queries: Tensor, candidates: Tensor) -> tuple[int, int, int]:
 
 # ---------------------------------------------------------------------------------- kernels
 #
-# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. What is beyond
-# the last query or candidate is read as zeros, and its scores count as -inf.
-# The annotations are Triton's too: it reads them, and knows no other names than its own.
+# p: queries [B, D], q: candidates [N, D]. Vectors are padded to WIDTH with zeros. Rows beyond the
+# last query or candidate are read as zeros, and their scores count as -inf.
+# Triton reads the annotations, and knows only its own names.
 
 
 def _forward_kernel(  # noqa: PLR0913
@@ -187,8 +187,8 @@ def _forward_kernel(  # noqa: PLR0913
         larger = tl.maximum(most, tl.max(scores, 1))
         total = total * tl.exp2(most - larger) + tl.sum(tl.exp2(scores - larger[:, None]), 1)
         most = larger
-    found = (most + tl.log2(total)) / 1.4426950408889634
-    tl.store(parts + tl.program_id(1).to(tl.int64) * B + rows, found, mask=rows < B)
+    value = (most + tl.log2(total)) / 1.4426950408889634
+    tl.store(parts + tl.program_id(1).to(tl.int64) * B + rows, value, mask=rows < B)
 
 
 def _query_sums_kernel(  # noqa: PLR0913
@@ -228,7 +228,7 @@ def _candidate_sums_kernel(  # noqa: PLR0913
     q: tl.tensor,
     value: tl.tensor,  # [B]
     upstream: tl.tensor,  # g, [B]
-    found: tl.tensor,  # [N, D]
+    out: tl.tensor,  # [N, D]
     B: tl.tensor,
     N: tl.tensor,
     D: tl.tensor,
@@ -252,4 +252,4 @@ def _candidate_sums_kernel(  # noqa: PLR0913
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
         weights = tl.exp2(scores - log_z[None, :] * 1.4426950408889634) * g[None, :]
         sums = tl.dot(weights.to(other.dtype), other, sums, input_precision=PRECISION)
-    tl.store(found + place, sums.to(own.dtype), mask=mine)
+    tl.store(out + place, sums.to(own.dtype), mask=mine)

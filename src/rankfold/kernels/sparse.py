@@ -1,7 +1,7 @@
-"""Products of interactions with dense matrices: what the quadratic solvers spend their time on.
+"""Products of interactions with dense matrices, on which quadratic solvers spend their time.
 
-On a CPU a row's sum of vectors is an embedding bag: torch's kernel for it reads each vector once,
-prefetching the next, and takes a third of the time of a general sparse product.
+On a CPU a row's sum of vectors is an embedding bag: torch's kernel reads each vector once, with
+prefetching, and takes a third of the time of a general sparse product.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from torch.nn.functional import embedding_bag
 
 from rankfold.types import Interactions, from_pairs
 
-PAIR_BYTES = 32  # allocated for each pair while it finds its place by candidate
+PAIR_BYTES = 32  # allocated for each pair during a transpose
 
 
 def row_sums(rows: Interactions, vectors: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -43,20 +43,20 @@ def row_sums(rows: Interactions, vectors: Tensor, weights: Tensor | None = None)
 def pair_products(rows: Interactions, left: Tensor, right: Tensor) -> Tensor:
     """The inner product of ``left[x]`` [M, D] and ``right[y]`` [N, D] for each pair; [nnz]."""
     pattern = csr(rows, None, left.dtype)
-    found: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0)
-    return found.values()
+    products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0)
+    return products.values()
 
 
 def csr(
     rows: Interactions, values: Tensor | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """R as a sparse tensor [M, N] with these values, or ones; columns are shared, not copied."""
+    """R as a sparse tensor [M, N] with these values, or ones; columns are not copied."""
     small = rows.candidates.dtype == torch.int32 and rows.n_pairs < 2**31
     index = torch.int32 if small else torch.int64
     if values is None:
         values = torch.ones(rows.n_pairs, dtype=dtype, device=rows.candidates.device)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse")  # in beta: so we know
+        warnings.filterwarnings("ignore", message="Sparse")  # the warning about their beta state
         return torch.sparse_csr_tensor(
             rows.offsets.to(index),
             rows.candidates.to(index),
@@ -66,9 +66,9 @@ def csr(
 
 
 def transposed(rows: Interactions, memory_budget: int) -> Interactions:
-    """R^T: in memory, or in a file without a name where finding it there would take more than that.
+    """R^T, in memory, or in an unnamed temporary file if it exceeds the budget.
 
-    The file goes with the tensors. It is written some candidates at a time, each time from one pass
+    The file disappears with the tensors. It is written in blocks of candidates, each from one pass
     over all pairs.
     """
     most = max(1, memory_budget // PAIR_BYTES)
@@ -78,14 +78,14 @@ def transposed(rows: Interactions, memory_budget: int) -> Interactions:
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     queries = in_file((rows.n_pairs,), rows.candidates.dtype)
     grades = None if rows.grades is None else in_file((rows.n_pairs,), rows.grades.dtype)
-    found = Interactions(offsets, queries, grades, rows.n_queries)
-    for first, last in blocks(found, rows.n_candidates, most):
+    columns = Interactions(offsets, queries, grades, rows.n_queries)
+    for first, last in blocks(columns, rows.n_candidates, most):
         part = _of_candidates(rows, first, last, most).transpose()
         place = slice(int(offsets[first]), int(offsets[last]))
         queries[place] = part.candidates
         if grades is not None and part.grades is not None:
             grades[place] = part.grades
-    return found
+    return columns
 
 
 def _of_candidates(rows: Interactions, first: int, last: int, most: int) -> Interactions:
@@ -94,22 +94,22 @@ def _of_candidates(rows: Interactions, first: int, last: int, most: int) -> Inte
     for start, stop in blocks(rows, rows.n_queries, most):
         part = rows.part(start, stop)
         mine = ((part.candidates >= first) & (part.candidates < last)).nonzero()[:, 0]
-        its = [part.query_of_pair()[mine] + start, part.candidates[mine] - first]
-        parts.append(its if part.grades is None else [*its, part.grades[mine]])
+        pairs = [part.query_of_pair()[mine] + start, part.candidates[mine] - first]
+        parts.append(pairs if part.grades is None else [*pairs, part.grades[mine]])
     queries, candidates, *grades = (torch.cat(column) for column in zip(*parts, strict=True))
     shape = rows.n_queries, last - first
     return from_pairs(queries, candidates, grades[0] if grades else None, shape)
 
 
 def in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Numbers that the system may keep on disk."""
+    """A tensor in a temporary file, which the system may page out."""
     with TemporaryFile() as file:
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         return torch.from_numpy(np.memmap(file, kind, "w+", shape=shape))
 
 
 def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of runs of rows with no more rows and pairs than that, but at least a row."""
+    """Start and stop of runs of rows within both limits, at least one row each."""
     start = 0
     while start < rows.n_queries:
         last = rows.offsets[start] + most_pairs
@@ -120,7 +120,7 @@ def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tupl
 
 
 class Block(NamedTuple):
-    """Some queries' rows, and the same pairs by candidate."""
+    """The rows of some queries, and the same pairs by candidate."""
 
     queries: slice
     rows: Interactions  # [B, N]
@@ -130,8 +130,8 @@ class Block(NamedTuple):
 class Blocks:
     """R and its transpose, some queries at a time, within a memory budget.
 
-    The pairs are held once. Their order by candidate is kept where half of the budget holds it for
-    all, and otherwise found again, block by block, whenever the blocks are gone through.
+    The transposed blocks are kept if half of the budget holds all of them; otherwise each iteration
+    computes them again.
     """
 
     def __init__(self, rows: Interactions, memory_budget: int) -> None:

@@ -2,15 +2,15 @@
 
 Sparsemax is the point of the simplex nearest to the scores: p_j = [s_j - tau]_+ with the threshold
 tau at which they sum to 1; [martins2016]. ``sparsemax_value_plain`` finds tau by sorting all
-scores; ``sparsemax_value`` finds the same one from blocks of scores, in two stages:
+scores; ``sparsemax_value`` finds it from blocks of scores, in two stages:
 
-1. One pass over the blocks keeps the KEPT largest scores of each query. Few scores are above tau,
-   as a rule: where they are fewer than what is kept, tau is that of the kept ones, and done.
-2. Other queries go on from there by Newton steps, each one a pass over all their scores: with
+1. One pass over the blocks keeps the TOP_SCORES largest scores of each query. Usually few scores
+   are above tau: if fewer than are kept, tau is that of the kept ones.
+2. Other queries continue by Newton steps, each one a pass over all their scores: with
    f(tau) = sum_j [s_j - tau]_+ and k the number of scores above tau, tau += (f(tau) - 1) / k. As f
-   is convex, falls, and has finitely many pieces, the steps from a tau that is too low (here that
-   of a part of the scores) never overshoot and end at the exact tau: Michelot's algorithm. Equal
-   scores, as at the start of a training, need two passes, others a handful.
+   is convex, decreasing and piecewise linear, the steps from a tau that is too low (here that of
+   some of the scores) never overshoot and end at the exact tau: Michelot's algorithm. Equal
+   scores, as at the start of training, need two passes, others a handful.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from rankfold.kernels.softmax import gradients, score_blocks, wide
 
-KEPT = 16  # scores per query; with more, keeping them takes longer than the steps it saves
+TOP_SCORES = 16  # per query; keeping more takes longer than the steps it saves
 
 
 def sparsemax_value_plain(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -34,23 +34,23 @@ def sparsemax_value_plain(queries: Tensor, candidates: Tensor) -> Tensor:
 
 
 def sparsemax_value(queries: Tensor, candidates: Tensor, block_bytes: int | None = None) -> Tensor:
-    """``sparsemax_value_plain`` in memory of O(B) and a block, beside the gradients; [B].
+    """``sparsemax_value_plain`` in O(B) memory plus a block, beside the gradients; [B].
 
     Differentiable once, in both arguments.
 
     Args:
         queries: [B, D].
-        candidates: [N, D], one at least.
-        block_bytes: of a block of scores; None: what is fastest.
+        candidates: [N, D], at least one.
+        block_bytes: of a block of scores; None: the fastest.
     """
-    found: Tensor = _SparsemaxValue.apply(queries, candidates, block_bytes)  # type: ignore[no-untyped-call]
-    return found
+    value: Tensor = _SparsemaxValue.apply(queries, candidates, block_bytes)  # type: ignore[no-untyped-call]
+    return value
 
 
 class _SparsemaxValue(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, candidates: Tensor, block_bytes: int | None) -> Tensor:
-        """From here on scores are less the largest of their query, so that large ones lose nothing.
+        """Scores minus the largest of their query, so that large ones lose no digits.
 
         With p the sparsemax, 1/2 sum_{s > tau} (s^2 - tau^2) = tau sum p + 1/2 sum p^2, sum p = 1.
         """
@@ -61,16 +61,16 @@ class _SparsemaxValue(torch.autograd.Function):
         squares = (best - tau.unsqueeze(1)).clamp_(min=0).square().sum(dim=1)
         left = (size == best.shape[1]).nonzero().squeeze(1)
         if best.shape[1] == len(candidates):
-            left = left[:0]  # all of them were kept
+            left = left[:0]  # all scores were kept
         smallest_step = torch.finfo(tau.dtype).eps
         while len(left):
             total, size, squares[left] = _above(
                 queries[left], candidates, most[left], tau[left], block_bytes
             )
             step = ((total - 1) / size.clamp(min=1)).to(tau.dtype)
-            goes_on = step > smallest_step
-            left = left[goes_on]
-            tau[left] += step[goes_on]
+            continues = step > smallest_step
+            left = left[continues]
+            tau[left] += step[continues]
         ctx.save_for_backward(queries, candidates, most, tau)
         ctx.block_bytes = block_bytes
         return (most + (tau + (squares + 1) / 2)).to(queries.dtype)
@@ -88,8 +88,8 @@ class _SparsemaxValue(torch.autograd.Function):
 
 
 def _largest(queries: Tensor, candidates: Tensor, block_bytes: int | None) -> Tensor:
-    """The largest scores of each query, descending; [B, min(KEPT, N)]."""
-    kept = min(KEPT, len(candidates))
+    """The largest scores of each query, descending; [B, min(TOP_SCORES, N)]."""
+    kept = min(TOP_SCORES, len(candidates))
     best = wide(queries).new_full((len(queries), kept), -torch.inf)
     for rows, _, scores in score_blocks(queries, candidates, block_bytes):
         fresh = scores.topk(min(kept, scores.shape[1]), dim=1).values
@@ -98,12 +98,13 @@ def _largest(queries: Tensor, candidates: Tensor, block_bytes: int | None) -> Te
 
 
 def _threshold(descending: Tensor) -> tuple[Tensor, Tensor]:
-    """The tau of each row of scores [B, n], and how many are above it; two of [B].
+    """The tau of each row of scores [B, n], and how many scores k are above it; two of [B].
 
-    That many k: the most for which the k-th score is above (sum of the first k - 1) / k, tau for k.
+    k is the largest number with the k-th score above tau_k = ((sum of the first k scores) - 1) / k.
+
     """
     largest = descending[:, :1]
-    shifted = descending.double() - largest  # what is to be added up is small then
+    shifted = descending.double() - largest  # to sum small numbers
     ranks = torch.arange(1, descending.shape[1] + 1, device=descending.device)
     taus = (shifted.cumsum(dim=1) - 1) / ranks
     size = (shifted > taus).sum(dim=1)
@@ -114,8 +115,8 @@ def _threshold(descending: Tensor) -> tuple[Tensor, Tensor]:
 def _above(
     queries: Tensor, candidates: Tensor, most: Tensor, tau: Tensor, block_bytes: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the excess of scores over tau: sum, number above 0, sum of squares; three of [B]."""
-    total = torch.zeros_like(tau, dtype=torch.float64)  # adds up hundreds of blocks
+    """The sum, count and sum of squares of the positive excess over tau; three of [B]."""
+    total = torch.zeros_like(tau, dtype=torch.float64)  # a sum over hundreds of blocks
     size, squares = torch.zeros_like(total), torch.zeros_like(total)
     for rows, _, scores in score_blocks(queries, candidates, block_bytes):
         excess = _excess(scores, most[rows], tau[rows])
@@ -126,5 +127,5 @@ def _above(
 
 
 def _excess(scores: Tensor, most: Tensor, tau: Tensor) -> Tensor:
-    """[s - most - tau]_+, in place; ``most`` goes first because near it that loses no digit."""
+    """[s - most - tau]_+, in place; ``most`` is subtracted first, which loses no digit near it."""
     return scores.sub_(most.unsqueeze(1)).sub_(tau.unsqueeze(1)).clamp_(min=0)

@@ -1,8 +1,8 @@
-"""The k largest scores of each row, best first, equal scores by ascending column.
+"""The k largest scores of each row, best first, ties by ascending column.
 
-``top_k_reference`` says what is meant; ``top_k`` gives the same, faster. Both return ids and scores
-[B, min(k, n)], with id -1 where a score is -inf. Nothing is left to chance, and -0.0 equals 0.0. A
-NaN has no place in an order: neither looks for one, so callers keep it out.
+``top_k_reference`` is the reference; ``top_k`` gives the same, faster. Both return ids and scores
+[B, min(k, n)], with id -1 where a score is -inf. Results are deterministic, and -0.0 equals 0.0.
+Scores must not contain NaN, which is not checked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from torch.nn.functional import pad
 from rankfold.types import TopK
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 32, 128  # columns; below 32 ``amax`` is several times slower
-BYTES_PER_VALUE = (
-    48  # allocated for each value that is ranked, at most: copies, keys, a sorted copy
-)
+BYTES_PER_VALUE = 48  # allocated for each ranked value, at most: copies, keys, a sorted copy
 
 
 def top_k_reference(scores: Tensor, k: int) -> TopK:
@@ -30,15 +28,15 @@ def top_k_reference(scores: Tensor, k: int) -> TopK:
 def top_k(scores: Tensor, k: int) -> TopK:
     """``top_k_reference`` without sorting whole rows: by the maxima of blocks of columns.
 
-    The k blocks with the largest maxima are taken, of equal maxima the leftmost, and only what is
-    inside them is ranked. This is exact, ties included: let s be a score in a block not taken. Each
-    of the k blocks taken has a maximum that is larger than s, or equal to it and further left. So k
+    The k blocks with the largest maxima are taken (ties: the leftmost), and only the scores inside
+    them are ranked. This is exact, including ties: let s be a score in a block not taken. Each of
+    the k blocks taken has a maximum that is larger than s, or equal to it and further left. So k
     scores come before s, and s is not among the first k.
 
     Args:
-        scores: [B, n] of any floating type, without NaN. Fastest where n is a multiple of the block
-            and the rows lie side by side.
-        k: how many, from 0; more than n is n.
+        scores: [B, n] of any floating type, without NaN. Fastest if n is a multiple of the block
+            and the rows are contiguous.
+        k: at least 0; more than n counts as n.
     """
     n = scores.shape[1]
     size = block_size(n, k)
@@ -56,7 +54,7 @@ def merge_top_k(left: TopK, right: TopK, k: int) -> TopK:
 
 
 def block_size(n: int, k: int) -> int:
-    """Columns in a block of ``top_k``; 0 where blocks would not pay.
+    """Columns in a block of ``top_k``; 0 if blocks would not be faster.
 
     n / size maxima and k * size scores are ranked: fewest at sqrt(n / k), here as a power of two.
     """
@@ -66,19 +64,19 @@ def block_size(n: int, k: int) -> int:
 
 
 def bytes_per_row(n: int, k: int) -> int:
-    """What ``top_k`` of n columns and a merge after it allocate for each row, at most."""
+    """An upper bound on the bytes per row of ``top_k`` of n columns and a merge after it."""
     size = block_size(n, k)
     ranked = n // size + (k + 1) * size if size else n
     return BYTES_PER_VALUE * (ranked + 2 * min(k, n))
 
 
 def _largest_by_blocks(scores: Tensor, k: int, size: int) -> Tensor:
-    """Columns of the k largest. What is right of the last full block is ranked in any case."""
+    """Columns of the k largest. Columns right of the last full block are always ranked."""
     n_blocks = scores.shape[1] // size
     blocks = scores[:, : n_blocks * size].unflatten(1, (n_blocks, size))
     rest = scores[:, n_blocks * size :]
-    taken = _largest(blocks.amax(dim=2), k).sort(dim=1).values  # so that places ascend with columns
-    inside = _side_by_side(blocks, taken)
+    taken = _largest(blocks.amax(dim=2), k).sort(dim=1).values  # so that columns stay in order
+    inside = _gather_blocks(blocks, taken)
     if rest.shape[1]:
         inside = torch.cat([inside, rest], dim=1)
     places = _largest(inside, k)
@@ -86,7 +84,7 @@ def _largest_by_blocks(scores: Tensor, k: int, size: int) -> Tensor:
     return block_of_place * size + places % size
 
 
-def _side_by_side(blocks: Tensor, taken: Tensor) -> Tensor:
+def _gather_blocks(blocks: Tensor, taken: Tensor) -> Tensor:
     """The blocks [B, n_blocks, size] at ``taken`` [B, k]; [B, k * size]."""
     rows = torch.arange(len(blocks), device=blocks.device).unsqueeze(1)
     if not blocks.is_contiguous():
@@ -100,10 +98,10 @@ def _side_by_side(blocks: Tensor, taken: Tensor) -> Tensor:
 
 
 def _largest(values: Tensor, k: int) -> Tensor:
-    """Columns of the k largest of each row, best first, equal values by ascending column.
+    """Columns of the k largest of each row, best first, ties by ascending column.
 
-    ``torch.topk`` leaves the order of equal values open, so it is given keys, which all differ. A
-    float64 leaves no room for the column in a key: those are sorted.
+    ``torch.topk`` does not define the order of equal values, so it gets distinct keys. float64
+    leaves no room for the column in a key, and is sorted instead.
     """
     if values.dtype == torch.float64:
         return values.sort(dim=1, descending=True, stable=True).indices[:, :k]

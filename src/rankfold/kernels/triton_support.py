@@ -1,7 +1,7 @@
-"""What fused CUDA kernels share: whether a device can run them, and how they come to be.
+"""Support for Triton kernels: whether a device can run them, and how they are compiled.
 
-Only a device with Triton runs them, so nothing here imports it before it is used: kernels are plain
-functions of modules that have a name ``tl`` for its language, and ``compiled`` gives them to it.
+Triton is imported only when a kernel is compiled. Kernels are plain functions in modules with a
+global ``tl``, which ``compiled`` sets to ``triton.language``.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SHARED_BYTES = 163 * 2**10  # a device has to have, as an A100; our tiles take less
-MOST_ERROR = 1e-2  # in a trial; one product of tf32 makes errors of 1e-3
+MIN_SHARED_BYTES = 163 * 2**10  # shared memory of an A100; our tiles take less
+MAX_TRIAL_ERROR = 1e-2  # relative; one tf32 product has errors of 1e-3
 
 
-def able(device: torch.device) -> bool:
-    """Whether a device can run kernels of Triton at all, with tiles as large as ours."""
+def runs_triton(device: torch.device) -> bool:
+    """Whether a device can run Triton kernels with tiles as large as ours."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        shared = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have no such thing
-        return shared >= SHARED_BYTES and find_spec("triton") is not None
-    return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own way to run anywhere, slowly
+        shared = getattr(properties, "shared_memory_per_block_optin", 0)  # absent on AMD devices
+        return shared >= MIN_SHARED_BYTES and find_spec("triton") is not None
+    return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's interpreter: any device, slowly
 
 
-def error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
-    """The largest relative error of any; NaN where there is one."""
-    errors = [(x - y).norm() / y.norm() for x, y in zip(found, expected, strict=True)]
+def relative_error(results: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+    """The largest relative error of several results; NaN if one has a NaN."""
+    errors = [(x - y).norm() / y.norm() for x, y in zip(results, expected, strict=True)]
     return float(torch.stack(errors).detach().max())
 
 
-def is_right(trial: Callable[[], float], instead: str) -> bool:
-    """Whether kernels compile and agree with the plain form; a warning tells if not.
+def passes_trial(trial: Callable[[], float], fallback: str) -> bool:
+    """Whether kernels compile and agree with the reference; if not, a warning says why.
 
-    ``trial`` gives the largest relative error, ``instead`` says what goes how without them.
+    ``trial`` returns the largest relative error; ``fallback`` says what is used instead.
     """
     try:
-        apart = trial()
-        problem = "" if apart <= MOST_ERROR else f"errors of {apart:.1e}"  # of NaN, too
-    except Exception as error:  # whatever a compiler may say
+        error = trial()
+        problem = "" if error <= MAX_TRIAL_ERROR else f"relative error {error:.1e}"  # NaN fails
+    except Exception as error:  # anything that a compiler may raise
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if problem:
-        warnings.warn(f"{instead}, not by fused kernels: {problem}", stacklevel=2)
+        warnings.warn(f"{fallback} instead of fused kernels: {problem}", stacklevel=2)
     return not problem
 
 
@@ -59,12 +59,12 @@ def compiled(kernel: Callable[..., None]) -> Any:
 
 
 def padded_width(width: int) -> int:
-    """A power of two, and at least 16, the smallest product."""
+    """The next power of two, at least 16: the smallest product of Triton."""
     return max(16, 1 << (width - 1).bit_length())
 
 
 def precision() -> str:
-    """Of products of float32: three of tf32 are about as exact, one is where torch allows it."""
+    """Of float32 products: three tf32 products are about as exact; one, if torch allows it."""
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 

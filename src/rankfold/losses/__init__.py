@@ -17,7 +17,7 @@ from rankfold.types import Loss
 
 LOSSES: dict[str, Loss] = {
     "softmax": softmax_loss,
-    "apart": decoupled_softmax_loss,
+    "decoupled-softmax": decoupled_softmax_loss,
     "sparsemax": sparsemax_loss,
     "rg2": rg2_loss,
     "rgx": rgx_loss,

@@ -4,10 +4,9 @@ With o_bj = p_b . q_j for all N candidates and I_b the positives of query b, eac
 
     loss_b = V(o_b) - mean_{c in I_b} o_bc,    0 for a query without positives
 
-where the mean weighs positives by their grades, if they have some,
-
-and they differ in what holds the scores down, V. Softmax and sparsemax go through blocks of scores.
-RG2 and RGx are quadratic in the scores: Q^T Q and Q^T 1 are all that they need of the candidates.
+where the mean is weighted by the grades of positives, if there are any. The losses differ in V,
+which holds the scores down. Softmax and sparsemax go through blocks of scores. RG2 and RGx are
+quadratic in the scores and only need Q^T Q and Q^T 1 of the candidates.
 """
 
 from collections.abc import Callable
@@ -27,13 +26,13 @@ def full_loss(
     candidates: Tensor,
     positives: Interactions,
 ) -> Tensor:
-    """V(o_b) less the mean score of the positives; [B], and 0 for a query without any.
+    """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any.
 
     Args:
         value: V of ``queries`` and ``candidates``; [B].
         queries: [B, D].
         candidates: [N, D].
-        positives: [B, N]; grades weigh them.
+        positives: [B, N]; their grades are weights.
     """
     chosen = positives.counts() > 0
     means = mean_positive_score(queries, candidates, positives)
@@ -44,7 +43,7 @@ def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interact
     """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
-    scores = (left * right).sum(dim=1)  # float32 under autocast, whatever the vectors are
+    scores = (left * right).sum(dim=1)  # float32 even under autocast
     zeros = scores.new_zeros(len(queries))
     grades = positives.grades
     weights = torch.ones_like(scores) if grades is None else grades.to(scores)
@@ -60,7 +59,7 @@ def rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
 
 
 def rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
-    """RG2's less 1/(2 N^2) (sum_j o_bj)^2; [B]."""
+    """RG2's value minus 1/(2 N^2) (sum_j o_bj)^2; [B]."""
     mean = queries @ candidates.mean(dim=0)
     return rg2_value(queries, candidates) - mean**2 / 2
 

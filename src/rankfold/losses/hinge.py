@@ -7,7 +7,7 @@ from torch import Tensor
 def hinge_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Mean violation of a margin of 1 over all (positive, negative) pairs of a query.
+    """Mean violation of a margin of 1 over all pairs (positive, negative) of a query.
 
     With P the valid candidates of grade > 0, V- the other valid ones, w the weights::
 
@@ -16,10 +16,10 @@ def hinge_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a pair to compare.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
-    rows, columns = positive.nonzero(as_tuple=True)  # a list of n positives: [n, C], not [B, C, C]
+    rows, columns = positive.nonzero(as_tuple=True)  # n positives: [n, C] instead of [B, C, C]
     gaps = (1 - safe[rows, columns, None] + safe[rows]).clamp(min=0) * negative[rows]
     means = gaps.sum(dim=1) / negative.sum(dim=1).clamp(min=1)[rows]
     cost = torch.zeros_like(safe).index_put((rows, columns), means)

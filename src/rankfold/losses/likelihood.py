@@ -1,4 +1,4 @@
-"""The likelihood of SiameseXML: how probable a pair of given cosine is."""
+"""The likelihood loss of SiameseXML, where a cosine gives the probability of a pair."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ def likelihood_loss(
     c: float = 0.9,
     d: float = 1.5,
 ) -> Tensor:
-    """Minus the log-likelihood of the positives and of the negatives; [siamesexml], Eq. 2.
+    """The negative log-likelihood of positives and negatives; [siamesexml], Eq. 2.
 
     Scores are cosines v, and a pair is positive with probability p(v) = c exp(d (v - 1)). With P
     the valid candidates of grade > 0, V- the other valid ones, w the weights::
@@ -21,14 +21,14 @@ def likelihood_loss(
         loss_b = sum_{j in P_b} w_bj ( -log p(s_bj) + n_b ) / sum_{j in P_b} w_bj
         n_b    = sum_{j in V-_b} -log(1 - p(s_bj)) / |P_b|
 
-    Every positive brings the same share n_b of the negatives, whatever it weighs. The paper has
+    Every positive has the same share n_b of the negatives, whatever its weight. The paper uses
     c = .9, d = 1.5 for the encoder and c = .75, d = 3 for the classifiers.
 
     Arguments as in ``softmax_loss``; scores above 1 count as 1. Returns [B], and 0 for a query
     without a valid positive of positive weight.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0).clamp(max=1)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0).clamp(max=1)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
     log_p = d * (safe - 1) + torch.log(safe.new_tensor(c))

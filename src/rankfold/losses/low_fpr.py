@@ -1,4 +1,4 @@
-"""The pairwise loss whose negatives are those at the tolerated false-positive rate."""
+"""A pairwise loss with the negatives around the tolerated false-positive rate."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from torch.nn.functional import softplus
 def low_fpr_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """How surely each positive is above the negatives that matter, logistic; [cba], Eq. 7.
+    """The logistic loss of each positive against weighted negatives; [cba], Eq. 7.
 
-    With P the valid candidates of grade > 0, V- the other valid ones, w the weights, of which those
-    of V- count, in proportion::
+    With P the valid candidates of grade > 0, V- the other valid ones, w the weights of V-::
 
         p_j = w_bj / sum_{i in V-_b} w_bi
         loss_b = 1/|P_b| sum_{c in P_b} sum_{j in V-_b} p_j log(1 + exp(s_bj - s_bc))
 
-    Arguments as in ``softmax_loss``. Without weights all negatives count alike, and the value is
-    that of ``bpr_loss``. Returns [B], and 0 for a query without a pair to compare.
+    Arguments as in ``softmax_loss``. Without weights this is ``bpr_loss``. Returns [B], and 0 for a
+    query without a pair to compare.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     p = negative.to(scores.dtype) if weights is None else torch.where(negative, weights, 0.0)
     total = p.sum(dim=1, keepdim=True)
     p = p / torch.where(total > 0, total, 1.0)
@@ -34,24 +33,24 @@ def low_fpr_loss(
 
 
 def rank_weights(ranks: Tensor, negative: Tensor, fpr: float, sigma: float) -> Tensor:
-    """How much each negative counts: a Gaussian around the tolerated rate; [cba].
+    """The weight of each negative: a Gaussian around the tolerated rate; [cba].
 
     With R the share of negatives above::
 
         p_j prop. exp(-(R_j - fpr)^2 / (2 sigma^2)),    sum_j p_j = 1
 
-    As sigma falls, the negatives nearest to the rate have it all; as it grows, all count alike.
-    Every sigma above 0 will do, also one that single precision takes for 0 or for infinity.
+    For a small sigma only the negatives nearest to the rate count; for a large one all count
+    equally. Any sigma above 0 works, even if its square is 0 or infinite in single precision.
 
     Args:
         ranks: R, [T, B].
-        negative: which rows are negatives, [T, B]; the others have 0, as all have without any.
+        negative: which rows are negatives, [T, B]; the others get 0.
         fpr: the tolerated rate.
         sigma: the width of the Gaussian.
     """
     away = ((ranks - fpr).double() ** 2).masked_fill(~negative, torch.inf)
-    further = away - away.amin(dim=1, keepdim=True)  # than the nearest, which has 0 whatever sigma
-    exponents = -further / sigma / sigma / 2  # one after the other: sigma^2 may be 0 or infinite
+    further = away - away.amin(dim=1, keepdim=True)  # the nearest has 0, whatever sigma
+    exponents = -further / sigma / sigma / 2  # in two steps: sigma^2 may be 0 or infinite
     weights = torch.where(negative, exponents.softmax(dim=1), 0.0)
     return weights.to(ranks.dtype)
 
@@ -75,7 +74,7 @@ def exact_ranks(scores: Tensor, negative: Tensor) -> Tensor:
 
 
 def exact_risk(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
-    """What is to be made small at one threshold; [cba], Eq. 5.
+    """The risk at one threshold that CBA minimises; [cba], Eq. 5.
 
     mean over positives of log(1 + exp(s_fpr - s+)), s_fpr the ceil(fpr |D-|)-th highest negative.
     0 where a side is empty.

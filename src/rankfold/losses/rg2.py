@@ -7,7 +7,7 @@ from torch import Tensor
 def rg2_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """A quadratic near softmax's cross-entropy at small scores; [rg2].
+    """A quadratic approximation of softmax's cross-entropy for small scores; [rg2].
 
     With P the valid candidates of grade > 0, V the valid ones, w the weights::
 
@@ -18,7 +18,7 @@ def rg2_loss(
     positive weight.
     """
     positive = (grades > 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
     own = (weight * safe).sum(dim=1) / torch.where(total > 0, total, 1.0)

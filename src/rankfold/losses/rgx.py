@@ -14,8 +14,8 @@ def rgx_loss(
         loss_b = - sum_{c in P_b} w_bc s_bc / sum_{c in P_b} w_bc
                  + sum_{j in V_b} (s_bj + 1)^2 / (2 |V_b|) - (sum_{j in V_b} s_bj)^2 / (2 |V_b|^2)
 
-    It is computed as what this equals, with m_b the mean of V_b's scores, so that a constant added
-    to all of them changes nothing and costs no digits::
+    It is computed as follows, with m_b the mean of V_b's scores, so that a constant added to all of
+    them changes nothing and loses no digits::
 
         loss_b = - sum_{c in P_b} w_bc (s_bc - m_b) / sum_{c in P_b} w_bc
                  + sum_{j in V_b} (s_bj - m_b)^2 / (2 |V_b|) + 1/2
@@ -24,7 +24,7 @@ def rgx_loss(
     positive weight.
     """
     positive = (grades > 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total, n = weight.sum(dim=1), valid.sum(dim=1).clamp(min=1)
     centred = torch.where(valid, safe - (safe.sum(dim=1) / n)[:, None], 0.0)

@@ -16,8 +16,8 @@ def softmax_loss(
     Args:
         scores: [B, C], higher is better.
         grades: [B, C], 0 for a negative.
-        valid: [B, C] bool, False for padding and whatever else must not be read.
-        weights: [B, C] >= 0, how much each positive counts; None: all alike.
+        valid: [B, C] bool, False for padding and other columns that must not be read.
+        weights: [B, C] >= 0, the weight of each positive; None: all 1.
 
     Returns:
         [B], and 0 for a query without a valid positive of positive weight.

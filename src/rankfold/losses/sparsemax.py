@@ -7,7 +7,7 @@ from torch import Tensor
 def sparsemax_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """What cross-entropy is to softmax, for the projection onto the simplex; [martins2016].
+    """The counterpart of cross-entropy for the projection onto the simplex; [martins2016].
 
     With P the valid candidates of grade > 0, V the valid ones, w the weights, tau_b the number with
     sum_{j in V_b} [s_bj - tau_b]_+ = 1, S_b = { j in V_b : s_bj > tau_b }::
@@ -25,7 +25,7 @@ def sparsemax_loss(
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
     best = scores.detach().masked_fill(~valid, -torch.inf).amax(dim=1, keepdim=True)
-    # with the best at 0, tau >= -1: what is not valid is outside at -1, and no square is large
+    # with the best at 0, tau >= -1: invalid candidates at -1 are outside, and squares stay small
     shifted = torch.where(valid, scores - best, -1.0)
     half = 0.5 * _support_sum(shifted) + 0.5
     own = (weight * shifted).sum(dim=1) / torch.where(total > 0, total, 1.0)

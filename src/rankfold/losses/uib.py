@@ -1,4 +1,4 @@
-"""The loss of a learnt boundary between a query's positives and negatives."""
+"""The loss of a learned boundary between a query's positives and negatives."""
 
 import torch
 from torch import Tensor
@@ -8,18 +8,18 @@ from torch.nn.functional import softplus
 def uib_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """How surely the positives are above the query's boundary and the others below; [zhuo2022].
+    """Logistic losses of positives above and negatives below the query's boundary; [zhuo2022].
 
-    The scores are what is left after the boundary was subtracted. With P the valid candidates of
-    grade > 0, V- the other valid ones, w the weights, phi(z) = log(1 + exp z)::
+    The boundary is already subtracted from the scores. With P the valid candidates of grade > 0,
+    V- the other valid ones, w the weights, phi(z) = log(1 + exp z)::
 
         loss_b = sum_{c in P_b} w_bc phi(-s_bc) / sum_{c in P_b} w_bc + mean_{j in V-_b} phi(s_bj)
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
-    positive weight; without a V- the second term is 0.
+    positive weight; if V- is empty, the second term is 0.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
     above = (weight * softplus(-safe)).sum(dim=1) / torch.where(total > 0, total, 1.0)

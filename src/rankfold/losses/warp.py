@@ -7,7 +7,7 @@ from torch import Tensor
 def warp_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Mean violation of a margin of 1, times the harmonic number of how many violate; [weston2011].
+    """Mean violation of a margin of 1, times the harmonic number of violations; [weston2011].
 
     With P the valid candidates of grade > 0, V- the other valid ones, w the weights::
 
@@ -17,16 +17,17 @@ def warp_loss(
 
     The count r is a constant to the gradient.
 
-    Departs from the paper: it draws negatives until one violates and estimates r from the number of
-    draws; here r is counted, over the pool alone.
+    Departs from the paper: it draws negatives until one violates, and estimates r from the number
+    of draws; here r is counted over the pool.
+
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a pair to compare.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # what is not valid is never read
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
     weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
     total = weight.sum(dim=1)
-    rows, columns = positive.nonzero(as_tuple=True)  # a list of n positives: [n, C], not [B, C, C]
+    rows, columns = positive.nonzero(as_tuple=True)  # n positives: [n, C] instead of [B, C, C]
     gaps = (1 - safe[rows, columns, None] + safe[rows]).clamp(min=0) * negative[rows]
     count = (gaps > 0).sum(dim=1)
     means = _harmonic(scores)[count] * gaps.sum(dim=1) / count.clamp(min=1)

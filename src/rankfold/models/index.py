@@ -1,4 +1,4 @@
-"""The index of a model on disk: built once, kept in the model's folder."""
+"""The index of a model on disk: built once and kept in the model's folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rankfold.index.build import (
     SavedIndexes,
     build,
 )
-from rankfold.models.ranker import Ranker, from_folder, kind_of
-from rankfold.models.search import Searcher, find_index, ranks_itself
+from rankfold.models.load import from_folder, kind_of
+from rankfold.models.ranker import Ranker
+from rankfold.models.searcher import Searcher, find_index, has_own_search
 from rankfold.types import Progress, silent
 
 
@@ -32,18 +33,18 @@ def add_index(
 ) -> dict[str, Any]:
     """Build an index of a model's candidates, measure its recall, and keep it in the folder.
 
-    The other files stay as they are. An index that is there is replaced when the new one is done.
+    The other files stay. An existing index is replaced when the new one is complete.
 
     Args:
         path: the model's folder.
-        kind: a key of ``rankfold.index.INDEXES``; ``exact`` keeps none.
+        kind: a key of ``rankfold.index.INDEXES``; ``exact`` stores no index.
         recall: the share of the best candidates to find.
-        similar: also one for similar candidates, by cosine.
-        seed: of whatever is drawn.
-        progress: told before each part.
+        similar: also build an index of similar candidates, by cosine.
+        seed: of all random draws.
+        progress: called before each part.
 
     Returns:
-        What the manifest says of each, by its name.
+        The facts in the manifest about each index, by its name.
     """
     folder = storage.read(Path(path), "model", full=True)
     with storage.check_contents(folder.path):
@@ -72,26 +73,26 @@ def add_index(
 def _ranker(folder: storage.Folder) -> Ranker:
     if kind_of(folder) == "graded":
         raise UserError(
-            f"{folder.path} grades rows: there are no vectors to search",
-            hint="only models that rank candidates have an index",
+            f"{folder.path} grades rows and has no vectors to search",
+            hint="only a model that ranks has an index",
         )
     ranker = from_folder(folder, "exact")
-    if ranks_itself(ranker.model):
+    if has_own_search(ranker.model):
         raise UserError(
             f"{ranker.model.method} has no vectors for an index to search",
-            hint="it ranks by its own search",
+            hint="the model brings its own search",
         )
     return ranker
 
 
 def _similar(searcher: Searcher, kind: str, recall: float, seed: int) -> MeasuredIndex:
-    """Measured on candidates, which are the queries here."""
+    """Its recall is measured with candidates as queries."""
     directions = searcher.similar.directions
     return build(kind, directions, searcher.memory_budget, target=recall, seed=seed, metric=COSINE)
 
 
 def _write(folder: storage.Folder, built: dict[str, MeasuredIndex]) -> None:
-    """The folder with these indexes in place of those that it had."""
+    """Write the folder with these indexes in place of the old ones."""
     meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
     files: dict[str, storage.Content] = {
         name: folder.reuse(name)

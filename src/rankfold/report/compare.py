@@ -1,8 +1,7 @@
-"""The results of ``rankfold compare`` as one HTML file that needs nothing else.
+"""The results of ``rankfold compare`` as one self-contained HTML file.
 
-``compare.html.jinja`` is the page; here is what it shows: cells of tables, and charts. All text
-that comes from data is escaped by jinja2; charts are escaped where they are drawn. Importing this
-needs the extra ``report``.
+``compare.html.jinja`` is the page; this module computes its tables and charts. jinja2 escapes all
+text that comes from data; charts escape their own text. Importing this needs the extra ``report``.
 """
 
 from __future__ import annotations
@@ -16,26 +15,28 @@ import jinja2
 
 from rankfold import storage
 from rankfold.metrics import more_is_better
-from rankfold.report import axes, figures, wording
-from rankfold.report.axes import Axis
-from rankfold.report.figures import Point, Series
-from rankfold.report.wording import Entry, mean_of
+from rankfold.report import chart, scales
+from rankfold.report import format as formats
+from rankfold.report import summary as summaries
+from rankfold.report.chart import Point, Series
+from rankfold.report.scales import Scale
+from rankfold.report.summary import Entry, mean_of
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
-STEPS = 60  # points of a line that are drawn, at most
-WIDE = 8.0  # the ratio of the ends of a swept setting from which its axis is logarithmic
+MAX_STEPS = 60  # points of a line
+MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
 Results = Mapping[str, Any]
 
 
 class Figure(NamedTuple):
-    """A chart and what is said about it; ``svg`` is markup."""
+    """A chart and its caption; ``svg`` is markup."""
 
     caption: str
     svg: str
 
 
 class Cell(NamedTuple):
-    """A metric of a method; ``svg``, markup or empty, shows its interval."""
+    """A metric of a method; ``svg`` is markup that shows its interval, or empty."""
 
     mean: float
     low: float | None
@@ -46,46 +47,45 @@ class Cell(NamedTuple):
 
 
 def write(results: Results, path: Path) -> None:
-    """Write the report at once: a reader sees all of it, or what was there before."""
+    """Write the report atomically: a reader sees all of it or the file before."""
     storage.write_text(path, render(results))
 
 
 def render(results: Results) -> str:
-    """The whole page."""
+    """The page as HTML."""
     page = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page.filters |= {
-        "number": wording.number,
-        "signed": wording.signed,
-        "chance": wording.chance,
-        "duration": wording.duration,
-        "size": wording.size,
-        "amount": wording.amount,
-        "setting": wording.setting,
-        "sample": figures.sample,
-        "shortened": axes.shortened,
+        "number": formats.number,
+        "signed": formats.signed,
+        "p_value": formats.p_value,
+        "duration": formats.duration,
+        "size": formats.size,
+        "count": formats.count,
+        "setting": formats.setting,
+        "sample": chart.sample,
+        "shorten": scales.shorten,
     }
-    return page.from_string(TEMPLATE.read_text(encoding="utf-8")).render(shown(results))
+    return page.from_string(TEMPLATE.read_text(encoding="utf-8")).render(values(results))
 
 
-def shown(results: Results) -> dict[str, Any]:
-    """Everything that the page names."""
-    ranking = wording.ranked(results)
+def values(results: Results) -> dict[str, Any]:
+    """The variables of the page."""
+    ranking = summaries.ranked(results)
     return {
         "results": results,
-        "light": figures.LIGHT,
-        "dark": figures.DARK,
-        "paper": figures.PAPER,
-        "night": figures.NIGHT,
-        "summary": wording.summary(results),
-        "verdicts": wording.verdicts(results, tested(results)),
+        "light": chart.LIGHT,
+        "dark": chart.DARK,
+        "chart_css": chart.css(),
+        "summary": summaries.summary(results),
+        "verdicts": summaries.verdicts(results, tested(results)),
         "ranking": ranking,
         "failed": [entry for entry in results["methods"] if entry["error"]],
         "cells": cells(results, ranking),
         "tested": tested(results),
-        "fit_seconds": wording.fit_seconds,
+        "fit_seconds": summaries.fit_seconds,
         "time": time_figure(results, ranking),
         "sizes": size_figure(results, ranking),
-        "groups": [g for kind in GROUPED if (g := grouped(results, ranking, kind))],
+        "groups": [g for kind in GROUPINGS if (g := grouped(results, ranking, kind))],
         "sweep": sweep_figures(results),
         "swept": swept(results),
         "thresholds": threshold_names(results),
@@ -99,8 +99,8 @@ def shown(results: Results) -> dict[str, Any]:
 
 
 def cells(results: Results, ranking: Sequence[Entry]) -> dict[tuple[str, str], Cell]:
-    """What stands in the table, by method and metric; intervals of a metric have one scale."""
-    found = {}
+    """The cells of the table by method and metric; the intervals of a metric share one scale."""
+    table = {}
     for metric in results["metrics"]:
         test = results["tests"].get(metric, {"best": None, "others": {}})
         best = best_by(results, ranking, metric)
@@ -110,15 +110,15 @@ def cells(results: Results, ranking: Sequence[Entry]) -> dict[tuple[str, str], C
         for style, (entry, values) in enumerate(zip(ranking, entries, strict=True)):
             mean, low, high = mean_of(entry, metric), values.get("low"), values.get("high")
             drawn = all(map(_known, (mean, low, high)))
-            svg = figures.interval(Point(0, mean, low, high), span, style) if drawn else ""
+            svg = chart.interval(Point(0, mean, low, high), span, style) if drawn else ""
             name = entry["name"]
             tied = bool(test["others"].get(name, {}).get("tied"))
-            found[name, metric] = Cell(mean, low, high, name == best, tied, svg)
-    return found
+            table[name, metric] = Cell(mean, low, high, name == best, tied, svg)
+    return table
 
 
 def best_by(results: Results, ranking: Sequence[Entry], metric: str) -> str | None:
-    """The best method by a metric; None where there is no such thing."""
+    """The best method by a metric; None for one method or an unordered metric."""
     if not more_is_better(metric) or len(ranking) < 2:
         return None
     if metric in results["tests"]:
@@ -128,7 +128,7 @@ def best_by(results: Results, ranking: Sequence[Entry], metric: str) -> str | No
 
 
 def tested(results: Results) -> list[str]:
-    """The metrics by which methods were held against the best."""
+    """The metrics with a test of each method against the best."""
     return [
         metric
         for metric in results["metrics"]
@@ -137,13 +137,13 @@ def tested(results: Results) -> list[str]:
 
 
 def threshold_names(results: Results) -> list[str]:
-    """What is told apart at each threshold between grades."""
+    """The name of each threshold between grades."""
     grades = results["data"].get("grades") or results["data"]["summary"].get("grade_names") or []
     return [f"{grade} or more" for grade in grades[1:]]
 
 
 def example_rows(ranking: Sequence[Entry]) -> list[tuple[Mapping[str, Any], list[Any]]]:
-    """Each example query, with the methods that answered it and their answers."""
+    """Each example query with the results of each method."""
     answered: dict[str, tuple[Mapping[str, Any], list[Any]]] = {}
     for entry in ranking:
         for example in entry["examples"] or []:
@@ -153,16 +153,16 @@ def example_rows(ranking: Sequence[Entry]) -> list[tuple[Mapping[str, Any], list
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A summary of data, line by line: whatever it holds, nested or not."""
-    found = []
+    """The lines of a data summary, with nested ones flattened."""
+    lines = []
     for name, value in summary.items():
         if name == "dropped":
-            found += [(f"dropped: {e['why']}", wording.amount(e["rows"])) for e in value]
+            lines += [(f"dropped: {e['why']}", formats.count(e["rows"])) for e in value]
         elif isinstance(value, Mapping):
-            found += [(f"{_label(name)}: {inner}", told) for inner, told in facts(value)]
+            lines += [(f"{_label(name)}: {inner}", text) for inner, text in facts(value)]
         elif value is not None and value != []:
-            found.append((_label(name), _fact(name, value)))
-    return found
+            lines.append((_label(name), _fact(name, value)))
+    return lines
 
 
 def _label(name: str) -> str:
@@ -177,21 +177,21 @@ def _fact(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(_fact(key, one) for key, one in value.items())
     if isinstance(value, int) and not isinstance(value, bool):
-        return wording.amount(value)
-    return wording.setting(value)
+        return formats.count(value)
+    return formats.setting(value)
 
 
 # ---------------------------------------------------------------------------------- charts
 
-GROUPED = {  # what is along, and what it means
+GROUPINGS = {  # the label of the axis, and the caption
     "popularity": (
         "popularity of candidates",
-        "Candidates by how often train has them, in parts of about as many pairs; only those of a "
-        "part count as right.",
+        "Candidates are grouped by their number of training pairs; each group has about the same "
+        "total. Only candidates of the group count as correct.",
     ),
     "history": (
-        "known pairs of a query",
-        "Queries by how many of their pairs were known.",
+        "training pairs of a query",
+        "Queries are grouped by their number of training pairs.",
     ),
 }
 
@@ -199,7 +199,7 @@ GROUPED = {  # what is along, and what it means
 class Groups(NamedTuple):
     """A metric within groups of candidates or queries."""
 
-    kind: str  # a key of ``GROUPED``, and of a method's results
+    kind: str  # a key of ``GROUPINGS`` and of a method's results
     title: str
     metric: str
     parts: Sequence[Mapping[str, Any]]
@@ -207,23 +207,23 @@ class Groups(NamedTuple):
 
 
 def time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
-    """The validation score after each step against the time until then."""
+    """The validation score after each step by training time."""
     series = _series(
         (entry["name"], [Point(_float(s["seconds"]), _float(s["score"])) for s in steps])
         for entry in ranking
-        for steps in (thinned(entry["steps"] or []),)
+        for steps in (thin(entry["steps"] or []),)
     )
     metric = results["selected_by"]
-    x = axes.logarithmic("training time (s, log scale)", _xs(series))
+    x = scales.logarithmic("training time (s, log scale)", _xs(series))
     caption = (
-        f"Validation {metric} against training time: marks are steps, further up and to the left "
-        "is better. A method that is solved at once has one mark."
+        f"Validation {metric} by training time. Each mark is a step; higher and farther left is "
+        "better. A closed-form method has one mark."
     )
-    return _figure(f"{metric} against time", caption, x, metric, series)
+    return _figure(f"{metric} by training time", caption, x, metric, series)
 
 
 def size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
-    """The first metric against the bytes of the model."""
+    """The first metric by the size of the model."""
     metric = results["metrics"][0]
     series = _series(
         (
@@ -232,18 +232,18 @@ def size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
         )
         for entry in ranking
     )
-    x = axes.logarithmic("size of the model (MB, log scale)", _xs(series))
-    caption = f"{results['split'].capitalize()} {metric} with 95% intervals against model size."
-    return _figure(f"{metric} against size", caption, x, metric, series)
+    x = scales.logarithmic("model size (MB, log scale)", _xs(series))
+    caption = f"{results['split'].capitalize()} {metric} by model size, with 95% intervals."
+    return _figure(f"{metric} by model size", caption, x, metric, series)
 
 
 def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | None:
-    """The first metric that is known within groups; None without any."""
+    """The first metric that has values by group; None without one."""
     parts: list[Mapping[str, Any]] = next((entry[kind] for entry in ranking if entry[kind]), [])
     metric = next((m for m in results["metrics"] if parts and m in parts[0]["metrics"]), None)
     if metric is None:
         return None
-    label, about = GROUPED[kind]
+    label, caption = GROUPINGS[kind]
     at = {part["name"]: float(place) for place, part in enumerate(parts)}
     series = _series(
         (
@@ -256,19 +256,19 @@ def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | N
         for entry in ranking
     )
     title = f"{metric} by {label}"
-    axis = axes.named(label, [str(name) for name in at])
-    figure = _figure(title, about, axis, metric, series)
+    axis = scales.categories(label, [str(name) for name in at])
+    figure = _figure(title, caption, axis, metric, series)
     return None if figure is None else Groups(kind, title, metric, parts, figure)
 
 
 def sweep_figures(results: Results) -> list[Figure]:
-    """Each metric against the setting that was swept, a line per method."""
+    """Each metric by the swept setting, one line per method."""
     sweep = results["sweep"]
     if sweep is None:
         return []
     values, setting = [str(value) for value in sweep["values"]], sweep["setting"]
-    axis, places = _swept_axis(setting, values)
-    found = []
+    axis, places = _sweep_scale(setting, values)
+    charts = []
     for metric in results["metrics"]:
         series = _series(
             (
@@ -282,13 +282,13 @@ def sweep_figures(results: Results) -> list[Figure]:
             for name in swept(results)
             for of in (sweep["methods"][name],)
         )
-        caption = f"{metric} against {setting}, with 95% intervals where they are known."
-        found.append(_figure(f"{metric} against {setting}", caption, axis, metric, series))
-    return [figure for figure in found if figure is not None]
+        caption = f"{metric} by {setting}, with 95% intervals where available."
+        charts.append(_figure(f"{metric} by {setting}", caption, axis, metric, series))
+    return [figure for figure in charts if figure is not None]
 
 
 def swept(results: Results) -> list[str]:
-    """The methods of a sweep, the one with the highest value by the first metric first."""
+    """The methods of a sweep, sorted by their highest value of the first metric."""
     methods = (results["sweep"] or {"methods": {}})["methods"]
     metric = results["metrics"][0]
 
@@ -300,50 +300,50 @@ def swept(results: Results) -> list[str]:
 
 
 def calibration_figures(results: Results, ranking: Sequence[Entry]) -> list[tuple[str, Figure]]:
-    """Of each grader, how many of the rows of a score truly lie above each threshold."""
+    """For each grader, the share of rows above each threshold by score."""
     names = threshold_names(results)
-    found = []
+    charts = []
     for entry in ranking:
         series = [
             Series(
                 names[place] if place < len(names) else f"threshold {place + 1}",
-                place,
+                chart.look(place),
                 [Point(_float(b["score"]), _float(b["share"])) for b in curve],
             )
             for place, curve in enumerate(entry["calibration"] or [])
         ]
-        x = axes.linear("score", _xs(series))
+        x = scales.linear("score", _xs(series))
         title = f"calibration of {entry['name']}"
         figure = _figure(title, entry["name"], x, "share of rows", series, floor=(0.0, 1.0))
         if figure is not None:
-            found.append((entry["name"], figure))
-    return found
+            charts.append((entry["name"], figure))
+    return charts
 
 
 def _series(named: Iterable[tuple[str, Sequence[Point]]]) -> list[Series]:
-    """Series in styles by their order, the best first; also those without a point have one."""
+    """Series with looks by their order, the best first; one without points also takes a look."""
     every = list(named)
     return [
-        Series(name, style, points, emphasis=figures.emphasis(style, len(every)))
-        for style, (name, points) in enumerate(every)
+        Series(name, chart.look(rank), points, emphasis=chart.emphasis(rank, len(every)))
+        for rank, (name, points) in enumerate(every)
     ]
 
 
-def thinned(steps: Sequence[Any]) -> list[Any]:
-    """At most ``STEPS`` of them, evenly, with the last."""
-    stride = math.ceil(len(steps) / STEPS) or 1
+def thin(steps: Sequence[Any]) -> list[Any]:
+    """At most ``MAX_STEPS`` of the steps, evenly spaced, with the last one."""
+    stride = math.ceil(len(steps) / MAX_STEPS) or 1
     return list(steps[::-1][::stride][::-1])
 
 
 def _figure(
     title: str,
     caption: str,
-    x: Axis,
+    x: Scale,
     y_label: str,
     series: Iterable[Series],
     floor: Sequence[float] = (),
 ) -> Figure | None:
-    """A chart of the series that have points; None without any."""
+    """A chart of the series with points; None without any."""
     drawn = [
         one for one in series if any(_known(point.x) and _known(point.y) for point in one.points)
     ]
@@ -351,29 +351,29 @@ def _figure(
     heights = [v for p in points for v in (p.y, p.low, p.high) if v is not None and _known(v)]
     if not drawn:
         return None
-    y = axes.linear(y_label, [*heights, *floor])
-    about = f"{x.label} along, {y_label} up; " + "; ".join(map(_told, drawn))
-    return Figure(caption, figures.chart(title, about, x, y, drawn))
+    y = scales.linear(y_label, [*heights, *floor])
+    description = f"{y_label} by {x.label}; " + "; ".join(map(_describe, drawn))
+    return Figure(caption, chart.draw(title, description, x, y, drawn))
 
 
-def _told(series: Series) -> str:
-    """A series for those who do not see it: where it ends."""
+def _describe(series: Series) -> str:
+    """The last value of a series, for screen readers."""
     last = [point for point in series.points if _known(point.x) and _known(point.y)][-1]
     return f"{series.name} {'ends' if len(series.points) > 1 else 'is'} at {last.y:.4g}"
 
 
-def _swept_axis(setting: str, values: Sequence[str]) -> tuple[Axis, dict[str, float]]:
-    """Numbers where they belong, by their logarithms if they span much; words side by side."""
+def _sweep_scale(setting: str, values: Sequence[str]) -> tuple[Scale, dict[str, float]]:
+    """A log scale for numbers of a wide range, a linear one for others; categories for words."""
     try:
         numbers = [float(value) for value in values]
     except ValueError:
-        return axes.named(setting, values), {v: float(i) for i, v in enumerate(values)}
+        return scales.categories(setting, values), {v: float(i) for i, v in enumerate(values)}
     places = dict(zip(values, numbers, strict=True))
-    if min(numbers) > 0 and max(numbers) / min(numbers) >= WIDE:
-        axis = axes.logarithmic(f"{setting} (log scale)", numbers)
+    if min(numbers) > 0 and max(numbers) / min(numbers) >= MIN_LOG_RATIO:
+        axis = scales.logarithmic(f"{setting} (log scale)", numbers)
         axis = axis._replace(ticks=[(place, value) for value, place in places.items()])
         return axis, places
-    return axes.linear(setting, numbers), places
+    return scales.linear(setting, numbers), places
 
 
 def _point(x: float, values: Mapping[str, Any]) -> Point:

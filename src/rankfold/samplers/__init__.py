@@ -1,4 +1,4 @@
-"""Samplers: where negatives come from. To add one: one file, one line here, one test."""
+"""Samplers of negatives. To add one: one file, one line here, one test."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,24 +9,24 @@ from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.samplers.bir import Bir
 from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.mixed import Mixed
-from rankfold.samplers.popularity import Mode, Popularity, popularity
+from rankfold.samplers.popularity import Popularity, PopularityMode, popularity
 from rankfold.samplers.resampling import DRAWS
-from rankfold.samplers.shared import Shared
+from rankfold.samplers.shared import SharedUniform
 from rankfold.samplers.streaming import Streaming
 from rankfold.samplers.uniform import Uniform
 from rankfold.samplers.xir import Xir
 from rankfold.types import Comm, Sampler
 
 
-class Setting(NamedTuple):
-    """All that a sampler may ask for; each takes what it needs."""
+class SamplerContext(NamedTuple):
+    """The arguments of all samplers; each uses what it needs."""
 
     counts: Tensor  # [N], how often an epoch draws each candidate; on the device of the batches
     batch_size: int  # as configured; the last batch may be shorter
-    negatives: int = 1  # per query, or for a whole batch where it shares them
-    popularity: Mode = "count"
+    negatives: int = 1  # per query, or per batch if the batch shares them
+    popularity: PopularityMode = "count"
     cache_share: float = 0.0  # lambda, the weight of the cache's half of the loss
-    draw: str = "systematic"  # of DRAWS, how resamplers pick
+    draw: str = "systematic"  # a key of DRAWS: how resamplers pick
     comm: Comm = SINGLE_PROCESS  # counts and batches are those of all processes
 
     @property
@@ -38,9 +38,9 @@ class Setting(NamedTuple):
         return self.pop.log().float()
 
 
-SAMPLERS: dict[str, Callable[[Setting], Sampler]] = {
+SAMPLERS: dict[str, Callable[[SamplerContext], Sampler]] = {
     "uniform": lambda s: Uniform(len(s.counts), s.negatives),
-    "shared": lambda s: Shared(len(s.counts), s.negatives),
+    "shared": lambda s: SharedUniform(len(s.counts), s.negatives),
     "popularity": lambda s: Popularity(s.pop, s.negatives),
     "in-batch": lambda s: InBatch(s.log_pop),
     "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),

@@ -1,4 +1,4 @@
-"""Draws with replacement from one large distribution, in constant time each."""
+"""Walker's alias method: draws with replacement from one large distribution, O(1) each."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ class Alias(NamedTuple):
 
 
 def draw(table: Alias, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
-    """Independent draws; ``shape``, int64. One uniform number picks a cell and tosses its coin."""
+    """Independent draws; ``shape``, int64. One uniform number picks a cell and one of its two."""
     keep, other = table
     places = torch.rand(shape, generator=rng, dtype=keep.dtype, device=keep.device).mul_(len(keep))
-    # times N a number just below 1 may round up to N
+    # N times a number just below 1 may round up to N
     cells = places.long().clamp_(max=len(keep) - 1)
     return torch.where(places - cells < keep[cells], cells, other[cells])
 
@@ -25,16 +25,16 @@ def draw(table: Alias, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
 def alias_table(probabilities: Tensor) -> Alias:
     """The table of Walker's method [walker1977], without a loop.
 
-    With m = N p, a candidate is *light* if m < 1; what it lacks, 1 - m, is filled by *heavy* ones,
-    in order: light i, once all before it are filled, by the first heavy one that still has 1 or
-    more left. A heavy one that ends below 1 this way is filled by the next heavy one. Who fills
-    whom follows from the running sums of what the light lack and of what the heavy can spare.
+    With m = N p, a candidate is *light* if m < 1, else *heavy*. Heavy candidates fill the missing
+    1 - m of light ones, in order: a light one is filled by the first heavy one that still has 1 or
+    more left. A heavy one that ends below 1 is filled by the next heavy one. The pairing follows
+    from running sums of the missing mass of light ones and the spare mass of heavy ones.
 
     Args:
         probabilities: [N] float64 >= 0; they need not sum to 1.
     """
     mass = probabilities / probabilities.sum() * len(probabilities)
-    is_light = mass < mass.max().clamp(max=1)  # by rounding, no mass may reach 1
+    is_light = mass < mass.max().clamp(max=1)  # after rounding, no mass may reach 1
     lights, heavies = is_light.nonzero()[:, 0], (~is_light).nonzero()[:, 0]
     lacking = (1 - mass[lights]).cumsum(0)
     spare = (mass[heavies] - 1).clamp(min=0).cumsum(0)

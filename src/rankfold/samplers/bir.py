@@ -1,4 +1,4 @@
-"""In-batch negatives, picked again by how hard they are: BIR."""
+"""BIR: in-batch negatives, resampled by how hard they are."""
 
 import torch
 from torch import Tensor
@@ -32,9 +32,9 @@ class Bir(Stateless):
 
 
 def pick_weights(scores: Tensor, log_pop: Tensor, valid: Tensor | None) -> Tensor:
-    """w, with which importance resampling picks a column; [B, C].
+    """w, the probability that importance resampling picks a column; [B, C].
 
-    With V the valid columns of a query, whose candidates came into the pool by popularity::
+    With V the valid columns of a query, whose candidates are in the pool by popularity::
 
         w(j|x) = exp(s_xj) / pop(j)  /  sum_{i in V_x} exp(s_xi) / pop(i)      for j in V_x, else 0
 

@@ -1,6 +1,6 @@
-"""What sampling does to scores, undone: functions of scores and of how likely each was sampled.
+"""Corrections of sampling bias: functions of scores and sampling probabilities.
 
-docs/concepts/negatives.md says what a model learns under each.
+docs/concepts/negatives.md explains what a model learns under each.
 """
 
 import math
@@ -12,14 +12,14 @@ from torch import Tensor
 from rankfold.types import Pool
 
 Correction = Callable[[Tensor, Tensor, Pool], tuple[Tensor, Tensor]]
-"""``(positive [B], scores [B, C], pool) -> (positive, scores)``, of a pool that is taken whole."""
+"""``(positive [B], scores [B, C], pool) -> (positive, scores)``, for a whole pool."""
 
 ResampledCorrection = Callable[[Tensor, Tensor, int], Tensor]
-"""``(scores [B, C], weights [B, C], draws) -> scores``, of picks; the positive's score stays."""
+"""``(scores [B, C], weights [B, C], draws) -> scores``, for picks; the positive's is unchanged."""
 
 
 def uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """The scores as they are: SSL of [chen2022]."""
+    """No correction: SSL of [chen2022]."""
     return positive, scores
 
 
@@ -39,20 +39,20 @@ def all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor,
 
 
 def released(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """The picks' scores as they are, as in the code that the authors of [chen2022] released."""
+    """No correction of picks, as in the code of the authors of [chen2022]."""
     return scores
 
 
 def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
     """The m = ``draws`` picks have s - log(m w), as in the appendix of [chen2022].
 
-    What has no weight was not picked, and is not read.
+    Columns of weight 0 are never picked, and not read.
     """
     return scores - (draws * weights).clamp(min=torch.finfo(weights.dtype).tiny).log()
 
 
 def sir(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """The picks' scores as they are, to be averaged by the expected loss, not by a softmax."""
+    """No correction; the picks are averaged by the expected loss, not by a softmax."""
     return scores
 
 

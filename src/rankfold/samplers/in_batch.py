@@ -1,23 +1,23 @@
-"""The batch's own candidates as everybody's negatives."""
+"""In-batch negatives: the candidates of the batch, for all of its queries."""
 
 import torch
 from torch import Tensor
 
-from rankfold.samplers.mixins import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, WholePool
 from rankfold.types import Batch, Pool
 
 
 def in_batch(batch: Batch, log_pop: Tensor) -> Pool:
-    """The candidates of the batch, the same for every query.
+    """The candidates of the batch as a pool.
 
-    Pairs are drawn uniformly, so a column of the batch holds y with q = pop(y) by count.
+    Pairs are drawn uniformly, so a column holds y with q = pop(y) by count.
     """
     log_q = log_pop[batch.candidates]
     return Pool(batch.candidates, log_q, log_q, holds_batch=True)
 
 
-class InBatch(Whole, Stateless):
-    """SSL and SSL-Pop of [chen2022]; ``log_pop`` [N] is the log of what is taken for popularity."""
+class InBatch(WholePool, Stateless):
+    """SSL and SSL-Pop of [chen2022]; ``log_pop`` [N] is the log of the popularity."""
 
     def __init__(self, log_pop: Tensor) -> None:
         self.log_pop = log_pop

@@ -1,6 +1,6 @@
-"""What most samplers have in common: they take the whole pool, or they keep nothing between steps.
+"""Mixins of samplers that take the whole pool, or that keep no state between steps.
 
-Both classes are only ever subclassed; ``propose`` is what a sampler brings itself.
+Both classes are only subclassed; a sampler adds ``propose``.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from torch import Tensor
 from rankfold.types import Batch, Drawn, Pool
 
 
-class Whole(ABC):
+class WholePool(ABC):
     """Compares with the whole pool."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How popular candidates are, and negatives drawn by it."""
+"""Popularity of candidates, and negatives drawn by popularity."""
 
 from typing import Literal
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from rankfold.samplers.alias import alias_table, draw
-from rankfold.samplers.mixins import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, WholePool
 from rankfold.types import Batch, Pool
 
-Mode = Literal["count", "log", "power"]
+PopularityMode = Literal["count", "log", "power"]
 
 
-def popularity(counts: Tensor, mode: Mode) -> Tensor:
-    """pop, the share of each candidate in what is chosen, as taken by the corrections; sums to 1.
+def popularity(counts: Tensor, mode: PopularityMode) -> Tensor:
+    """pop, the share of each candidate in all choices, for sampling and corrections; sums to 1.
 
-    With c = max(count, 1), for a candidate that nobody chose would get an infinite correction::
+    With c = max(count, 1), since a candidate without choices would get an infinite correction::
 
         pop in proportion to   c ("count"),   log(1 + c) ("log"),   c^.75 ("power")
 
@@ -31,7 +31,7 @@ def popularity(counts: Tensor, mode: Mode) -> Tensor:
     return weight / weight.sum()
 
 
-class Popularity(Whole, Stateless):
+class Popularity(WholePool, Stateless):
     """``negatives`` candidates per query, each with q = its probability."""
 
     def __init__(self, probabilities: Tensor, negatives: int) -> None:

@@ -1,4 +1,4 @@
-"""Draws with replacement from many small distributions at once, one per row."""
+"""Systematic and multinomial resampling from many small distributions at once, one per row."""
 
 from typing import Protocol
 
@@ -9,11 +9,10 @@ from rankfold.types import Own
 
 
 class Draw(Protocol):
-    """How often each column of ``weights`` [B, C] is picked in so many picks; [B, C].
+    """How often each column of ``weights`` [B, C] is picked in ``draws`` picks; [B, C].
 
-    A pick takes a column with probability in proportion to its weight. A row of zeros has nothing
-    to pick: its times are 0. Where the rows are some of a batch alone, what is random is drawn for
-    all of it.
+    A pick takes a column with probability in proportion to its weight. A row of zeros has no picks.
+    If the rows are part of a batch, the random numbers are drawn for the whole batch.
     """
 
     def __call__(
@@ -22,11 +21,11 @@ class Draw(Protocol):
 
 
 def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None) -> Tensor:
-    """Picks at even distances, from a random start: one uniform number u per row.
+    """Picks at even distances from a random start: one uniform number u per row.
 
     With W_c the sum of all weights up to column c over their total, column c is picked
-    floor(draws W_c + u) - floor(draws W_{c-1} + u) times: draws w_c on average, and never one or
-    more away from that. No search, and less noise than independent picks have.
+    floor(draws W_c + u) - floor(draws W_{c-1} + u) times: draws w_c on average, and always within 1
+    of that. It needs no search, and has less variance than independent picks.
     """
     ends, total = _ends(weights)
     start = _uniforms(1, weights, rng, own)
@@ -42,12 +41,12 @@ def multinomial(
 ) -> Tensor:
     """Independent picks: the inverse of the distribution function at uniform numbers.
 
-    Exact up to the rounding of sums in the weights' dtype. The numbers come in ascending order, and
-    each column looks up how many of them lie below its end.
+    Exact up to the rounding of sums in the weights' dtype. The numbers are drawn in ascending
+    order, and each column counts those below its end.
     """
     ends, total = _ends(weights)
     places = _sorted_uniforms(draws, weights, rng, own).mul_(total)
-    # below the total even after rounding, so that no column of weight 0 is ever found
+    # below the total even after rounding, so that no column of weight 0 is picked
     places = torch.minimum(places, total.nextafter(torch.zeros_like(total)))
     below = torch.searchsorted(places, ends, out_int32=True)
     times = below.diff(dim=1, prepend=torch.zeros_like(below[:, :1])).to(weights.dtype)
@@ -71,14 +70,14 @@ def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
-    """Uniform numbers for each of the rows, the same whoever has the row; [B, columns]."""
+    """Uniform numbers for each row, the same on whichever process; [B, columns]."""
     size = len(rows) if own is None else own.of
     drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
     return drawn if own is None else drawn[own.places]
 
 
 def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
-    """``draws`` ascending uniform numbers per row, from exponential gaps: nothing is sorted.
+    """``draws`` ascending uniform numbers per row, from exponential gaps, without a sort.
 
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are
     distributed as n uniform numbers in order.

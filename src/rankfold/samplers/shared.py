@@ -1,14 +1,14 @@
-"""Negatives drawn uniformly, once for a whole batch: the scores are one matrix product."""
+"""Uniform negatives that a batch shares: the scores are one matrix product."""
 
 import math
 
 import torch
 
-from rankfold.samplers.mixins import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, WholePool
 from rankfold.types import Batch, Pool
 
 
-class Shared(Whole, Stateless):
+class SharedUniform(WholePool, Stateless):
     """``negatives`` candidates, the same for every query of the batch, each with q = 1/N."""
 
     def __init__(self, n_candidates: int, negatives: int) -> None:

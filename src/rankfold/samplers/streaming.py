@@ -1,39 +1,41 @@
-"""In-batch negatives whose popularity is estimated while training: G-Tower."""
+"""In-batch negatives with streaming frequency estimation: G-Tower."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from rankfold.samplers.mixins import Whole
+from rankfold.samplers.mixins import WholePool
 from rankfold.types import Batch, Drawn, Pool
 
-SIZES = (4993, 4999, 5003, 5009, 5011)  # of the hash arrays
+HASH_SIZES = (4993, 4999, 5003, 5009, 5011)  # of the five arrays
 
 
-class Streaming(Whole):
-    """Estimates how often a candidate occurs from the steps between its occurrences [yi2019].
+class Streaming(WholePool):
+    """Estimates a candidate's frequency from the steps between its occurrences [yi2019].
 
     Candidate y has one cell in each of five arrays, y mod size. In step t = 1, 2, .. each cell that
-    the batch touches, once however often it does, moves by::
+    the batch touches moves once by::
 
         delta <- (1 - a) delta + a (t - last),    last <- t
 
-    from delta = 1, last = 0, and p(y) = 1 / max delta over y's five cells: of collisions, which
-    make delta too small, the mildest counts. p is the chance that a step has y at all, so for all
-    but the most popular B times pop(y): q = p / B.
+    from delta = 1, last = 0, and p(y) = 1 / max delta over y's five cells: collisions make delta
+    too small, and the maximum is the least affected. p is the probability that a step contains y,
+    which is B pop(y) except for the most popular candidates: q = p / B.
 
-    The estimate for a batch includes its own update, as in the authors' code; ``propose``
-    computes it, ``observe`` keeps it.
+    The estimate for a batch includes its own update, as in the authors' code: ``propose`` computes
+    it, ``observe`` stores it.
     """
 
     def __init__(self, device: torch.device, rate: float = 1e-4) -> None:
         self.rate = rate  # a
         self.step = torch.zeros((), dtype=torch.int64)  # t of the last step
-        self.sizes = torch.tensor(SIZES, device=device)
+        self.sizes = torch.tensor(HASH_SIZES, device=device)
         self.starts = self.sizes.cumsum(0) - self.sizes
-        self.last = torch.zeros(sum(SIZES), dtype=torch.int64, device=device)  # the arrays in a row
-        self.delta = torch.ones(sum(SIZES), dtype=torch.float64, device=device)
+        self.last = torch.zeros(
+            sum(HASH_SIZES), dtype=torch.int64, device=device
+        )  # the arrays in a row
+        self.delta = torch.ones(sum(HASH_SIZES), dtype=torch.float64, device=device)
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         _, delta = self._updated(batch)
@@ -43,7 +45,7 @@ class Streaming(Whole):
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
         cells, delta = self._updated(batch)
         self.step += 1
-        self.delta[cells] = delta  # where a cell comes twice, both say the same
+        self.delta[cells] = delta  # repeated cells have equal values
         self.last[cells] = int(self.step)
 
     def _updated(self, batch: Batch) -> tuple[Tensor, Tensor]:

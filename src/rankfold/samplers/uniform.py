@@ -1,15 +1,15 @@
-"""Negatives drawn uniformly, anew for each query."""
+"""Uniform negatives, drawn for each query."""
 
 import math
 
 import torch
 
-from rankfold.samplers.mixins import Stateless, Whole
+from rankfold.samplers.mixins import Stateless, WholePool
 from rankfold.types import Batch, Pool
 
 
-class Uniform(Whole, Stateless):
-    """``negatives`` candidates per query, each with q = 1/N; a query's positives are not spared."""
+class Uniform(WholePool, Stateless):
+    """``negatives`` candidates per query, each with q = 1/N; positives may be among them."""
 
     def __init__(self, n_candidates: int, negatives: int) -> None:
         self.n_candidates = n_candidates

@@ -1,4 +1,4 @@
-"""Negatives resampled from the batch and from a cache of what earlier batches found hard: XIR."""
+"""XIR: negatives resampled from the batch and from a cache of earlier hard negatives."""
 
 from collections.abc import Mapping
 
@@ -22,11 +22,10 @@ class Xir:
         the next cache = batch_size draws with replacement of the distinct candidates
                          picked in this step, in proportion to o_y
 
-    and the first cache is uniform: the same rule, as if everything had been picked once. The draw
-    waits for the next ``propose``, so all randomness comes from its ``rng`` and what is kept
-    between steps is o and the distinct candidates. A step in which nothing could be picked
-    leaves both as they were. Of several processes all have the same cache: picks are counted over
-    the queries of all.
+    The first cache is uniform, as if every candidate had been picked once. The cache is drawn in
+    the next ``propose``, so that all randomness comes from its ``rng``; the state is o and the
+    distinct candidates. A step without picks changes neither. All processes have the same cache:
+    picks are counted over the queries of all.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class Xir:
         border = len(pool.ids) - self.batch_size
         groups = []
         for part, share in zip((slice(border), slice(border, None)), self.shares, strict=True):
-            its = None if valid is None else valid[:, part]
-            weights = pick_weights(scores[:, part], pool.log_q[part], its)
+            valid_part = None if valid is None else valid[:, part]
+            weights = pick_weights(scores[:, part], pool.log_q[part], valid_part)
             groups.append(Picks(self.draw(weights, self.draws, rng, pool.own), weights, share))
         return Drawn(tuple(groups), self.draws)
 

@@ -14,18 +14,19 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.search import takes_texts
+from rankfold.models.search import SearchSpec
+from rankfold.models.searcher import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
 from rankfold.serve.files import add_static_files
-from rankfold.serve.grade import Rows, grade
+from rankfold.serve.grade import grade
 from rankfold.serve.keys import find_keys, read_history
 from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Labels
 from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
 from rankfold.serve.models import NAME, Models, Slot
-from rankfold.serve.search import Question, answer, check_size
+from rankfold.serve.search import answer, check_size, group_of
 
 JSON = "application/json"
 DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."
@@ -177,22 +178,22 @@ async def _search(
         hint = "see /docs for the accepted fields"
         raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
     about = names[0]
-    question = Question(
-        about,
+    wanted = SearchSpec(
+        about,  # type: ignore[arg-type]
         _as_list(about, getattr(given, about)),
         given.k,
         given.exclude or (),
         given.allow,
         given.include_seen,
     )
-    check_size(question, limits)
+    check_size(wanted, limits)
     served = slot.now()
     ranker = served.ranker()
-    if about == "history" and about not in served.asks and takes_texts(ranker.model):
+    if about == "history" and about not in served.asks and ranks_by_text(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="send `text` instead")
-    group = (id(ranker), question.group)
-    job = Job(group, question, len(question.asked), partial(answer, ranker))
+    group = (id(ranker), group_of(wanted))
+    job = Job(group, wanted, len(wanted.inputs), partial(answer, ranker))
     return _json(await slot.worker.submit(job))
 
 
@@ -209,7 +210,7 @@ async def _grade(body: type[schema.GradeRequest], slot: Slot, request: Request) 
     given = schema.parse_body(body, await _read_json(request))
     served = slot.now()
     run = partial(grade, served.grader(), served.card["grades"])
-    job = Job(id(served), Rows(given.rows, given.fpr), len(given.rows), run)
+    job = Job(id(served), given, len(given.rows), run)
     return _json(await slot.worker.submit(job))
 
 

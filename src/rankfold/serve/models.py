@@ -19,17 +19,20 @@ from pydantic_core import to_json
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.index.build import SIMILAR
 from rankfold.methods import METHODS
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import takes_texts
+from rankfold.models.search import SearchSpec
+from rankfold.models.searcher import ranks_by_text
 from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
-from rankfold.serve.search import Question, answer
-from rankfold.training.history import validated
+from rankfold.serve.search import answer
+from rankfold.training.history import validation_score
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLL = 1.0  # seconds between two looks at the folders
@@ -242,11 +245,11 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
 def _warm(ranker: Ranker) -> None:
     first = ranker.queries.keys.head(1).to_list()
     if first:
-        for found in answer(ranker, [Question("queries", first, 1)]):
-            if isinstance(found, Exception):
-                raise found
+        for document in answer(ranker, [SearchSpec("queries", first, 1)]):
+            if isinstance(document, Exception):
+                raise document
     _ = ranker.candidates.texts
-    if ranker.saved is not None and "likeness" in ranker.saved:
+    if ranker.saved is not None and SIMILAR in ranker.saved:
         _ = ranker.searcher.similar  # its file may be gone when somebody asks
 
 
@@ -258,8 +261,8 @@ def _asks(model: Ranker | Grader) -> tuple[str, ...]:
     reads = model.tokenizer is not None and (model.texts is None or model.texts.weights is None)
     able = {
         "queries": True,
-        "history": method.fold_in is not None or method.search is not None,
-        "text": takes_texts(model.model) and reads,
+        "history": "histories" in method.answers,
+        "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }
     return tuple(name for name, can in able.items() if can)
@@ -293,7 +296,7 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
     """What was kept of how good it is: its score on validation."""
-    score = validated(notes)
+    score = validation_score(notes)
     if score is None or "metric" not in notes:
         return {}
     return {f"{notes['metric']}, validation": score}

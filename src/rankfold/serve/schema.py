@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from rankfold.models.grader import USUAL_FPR
+from rankfold.models.grader import DEFAULT_FPR
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
@@ -49,7 +49,7 @@ class GradeRequest(StrictModel):
     """The body of POST /grade; ``grade_request`` adds the limits."""
 
     rows: list[dict[str, Any]]
-    fpr: float = USUAL_FPR
+    fpr: float = DEFAULT_FPR
 
 
 class HistoryRequest(BaseModel):
@@ -104,7 +104,7 @@ def grade_request(limits: Limits) -> type[GradeRequest]:
     about_fpr = "false-positive rate: at most this share of the rows below a grade gets it"
     fields: dict[str, Any] = {
         "rows": (rows, Field(description="values by column name; null is a missing value")),
-        "fpr": (fpr, Field(default=USUAL_FPR, description=about_fpr)),
+        "fpr": (fpr, Field(default=DEFAULT_FPR, description=about_fpr)),
     }
     return create_model("GradeRequest", __base__=GradeRequest, **fields)
 

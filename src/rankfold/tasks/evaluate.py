@@ -41,9 +41,10 @@ from rankfold.metrics import (
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.models.grader import Grader, load
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Searcher, find_index, takes_texts
+from rankfold.models.searcher import Searcher, find_index, ranks_by_text
 from rankfold.tasks.evaluate_graded import (
     GRADED_DEFAULTS,
     Certainty,
@@ -205,7 +206,7 @@ def evaluate_ranking(
         raise UserError("no metric was asked for", hint=f"say {', '.join(DEFAULT_METRICS)}")
     given = check_propensity(propensity)
     check_content(data)
-    by_text = takes_texts(ranker.model)
+    by_text = ranks_by_text(ranker.model)
     if by_text:
         _check_texts(ranker, data)
     build = find_index(index, ranker.model)

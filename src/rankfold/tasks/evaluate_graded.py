@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, check, setting
 from rankfold.data.build.graded import hashes
 from rankfold.data.integrity import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -38,26 +39,19 @@ BLOCK = 2**19  # counts of rows held at a time: they should fit in the cache of 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certainty:
-    """How intervals are found, and whether calibration is: the options of ``evaluate_graded``."""
+class Certainty(Settings):
+    """The intervals and calibration curves of ``evaluate_graded``."""
 
-    samples: int = 1000  # of the bootstrap; 0: no intervals
-    seed: int = 0
-    confidence: float = 0.95
-    calibration: int = 0  # bins of the calibration curves; 0: none
+    samples: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
+    seed: int = setting(0, at_least=0, help="seed of the bootstrap")
+    confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
+    calibration: int = setting(0, at_least=0, help="bins of the calibration curves; 0: no curves")
 
     def __post_init__(self) -> None:
-        for name in ("samples", "seed", "calibration"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is 0 or more")
+        check(self)
         if self.samples == 1:
             raise UserError(
-                "samples is 1, and one sample has no spread",
-                hint="--bootstrap is 0, for no intervals, or 2 or more",
-            )
-        if not 0 < self.confidence < 1:
-            raise UserError(
-                f"confidence is {self.confidence:g}", hint="it lies between 0 and 1, say .95"
+                "`samples` must be 0 or at least 2, got 1", hint="one sample has no interval"
             )
 
 

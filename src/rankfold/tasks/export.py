@@ -23,8 +23,8 @@ from rankfold import storage
 from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
-from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
+from rankfold.models.searcher import has_own_search
 from rankfold.types import Progress, Side, Vocabulary, silent
 
 BLOCK_BYTES = 2**26  # of vectors at a time
@@ -85,9 +85,8 @@ PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
 
 def _sides(ranker: Ranker) -> dict[Side, Vectors]:
     """Both sides, or a UserError for a model without vectors."""
-    method, tensors = METHODS.get(ranker.model.method), ranker.model.tensors
-    own = method is not None and (method.search or method.search_texts)
-    if own or "candidates" not in tensors:
+    tensors = ranker.model.tensors
+    if has_own_search(ranker.model) or "candidates" not in tensors:
         raise UserError(
             f"{ranker.model.method} has no vectors: it ranks by a search of its own",
             hint="fit a method with vectors, say rg2; `rankfold predict` writes ranked lists",

@@ -1,4 +1,4 @@
-"""A model on disk that grows or forgets without being fitted again."""
+"""Updates of a model on disk, without a fit: ``add`` pairs, ``extend``, ``forget``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rankfold import storage
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
-from rankfold.models.ranker import Ranker, check_grows, load
+from rankfold.models.load import load_ranker
+from rankfold.models.ranker import Ranker
+from rankfold.models.update import check_grows
 from rankfold.tasks.fit import find_method, fit
 from rankfold.types import Key
 
@@ -20,14 +22,14 @@ def fit_and_add(
 ) -> Ranker:
     """Add the training pairs of ``more`` to the model at ``out``; fit it first if there is none.
 
-    A model that is there is opened, not fitted again, so ``options`` are not used then. It must
-    have been fitted by ``method`` on ``data``.
+    An existing model must have been fitted by ``method`` on ``data``. It is not fitted again, and
+    ``options`` are ignored.
 
     Args:
         method: a key of ``METHODS``.
         data: what the model is fitted on, as ``fit`` takes it.
         more: the folder of prepared data to add.
-        out: the model's folder.
+        out: the model's storage.
         options: as ``fit`` takes them.
     """
     find_method(method)
@@ -35,11 +37,11 @@ def fit_and_add(
     addition = load_data(more)
     addition.split("train")  # graded rows are refused before a long fit
     if exists(out):
-        ranker = load(out)
+        ranker = load_ranker(out)
         _check_same(ranker, method, data, out)
     else:
         fitted = fit(method, data, out=out, **options)
-        assert isinstance(fitted, Ranker)  # what grows ranks
+        assert isinstance(fitted, Ranker)  # check_grows refuses graders
         ranker = fitted
     ranker = ranker.add(addition)
     ranker.save(out)
@@ -47,13 +49,13 @@ def fit_and_add(
 
 
 def exists(out: str | Path) -> bool:
-    """Whether there is a folder of ours that could be opened."""
+    """Whether there is a rankfold folder at ``out``."""
     return (Path(out) / storage.MANIFEST).exists()
 
 
 def _check_same(ranker: Ranker, method: str, data: Any, out: str | Path) -> None:
     """A UserError for a model of another method or other data."""
-    hint = "choose another --out, or name what it was fitted with; nothing was changed"
+    hint = "choose another --out, or the method and data of this model; nothing was changed"
     if ranker.model.method != method:
         raise UserError(f"{out} was fitted by {ranker.model.method}, not by {method}", hint=hint)
     if ranker.model.notes.get("data") != as_data(data).fingerprint:
@@ -62,7 +64,7 @@ def _check_same(ranker: Ranker, method: str, data: Any, out: str | Path) -> None
 
 def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
     """Remove queries from the model at ``path``, and the files that still hold them."""
-    ranker = load(path).remove(queries)
+    ranker = load_ranker(path).forget(queries)
     ranker.save(path)
     storage.sweep(Path(path))
     return ranker
@@ -72,6 +74,6 @@ def extend(
     path: str | Path, table: Any, key_column: str | None = None, text_column: str | None = None
 ) -> Ranker:
     """Add candidates to the model at ``path``, by their features or texts."""
-    ranker = load(path).add_candidates(table, key_column, text_column)
+    ranker = load_ranker(path).extend(table, key_column, text_column)
     ranker.save(path)
     return ranker

@@ -1,8 +1,8 @@
-"""Where a fit stands, on disk: enough to go on as if it had never stopped.
+"""A fit on disk: everything needed to resume it as if it had never stopped.
 
-Of several processes each writes its share of the tables that are divided among them, and the first
-what they have in common. Any number of processes can go on from there: a divided table is the
-shares one after the other, of which each reads the rows that are its own now.
+With several processes, each writes its share of the divided tables, and rank 0 writes the rest.
+Any number of processes can resume: a divided table is the concatenation of its shares, and each
+process reads its own rows of it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from rankfold.types import Comm, Model
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One moment of a fit, right after a step.
+    """The state of a fit right after a step.
 
-    ``identity`` is what must be equal for a fit to go on from here: method, settings, seed, data.
+    ``identity``: the values that a resuming fit must share, such as method, settings, seed, data.
     """
 
     identity: Mapping[str, Any]
     history: History
     state: Mapping[str, Tensor]  # of the step, with its number and the generator's state
-    divided: Collection[str] = ()  # names in it of tables that are divided among processes
-    per_query: Collection[str] = ("queries",)  # names of the model's tensors with a row per query
+    divided: Collection[str] = ()  # names in ``state`` of tables divided among the processes
+    per_query: Collection[str] = ("queries",)  # tensors of the model with a row per query
 
 
 def path_of(model: Path) -> Path:
-    """``MODEL.checkpoint``, beside the model to be."""
+    """``MODEL.checkpoint``, beside the folder of the model."""
     return model.with_name(f"{model.name}.checkpoint")
 
 
@@ -51,7 +51,7 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
     }
     files = _files("state", checkpoint.state, checkpoint.divided, comm)
-    in_model = () if model is None else _of_model(checkpoint, model, comm)
+    in_model = () if model is None else _divided_in_model(checkpoint, model, comm)
     if model is not None:
         files |= _files("model", model.tensors, in_model, comm)
     in_state = [name for name in checkpoint.divided if name in checkpoint.state]
@@ -64,7 +64,7 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
 def _files(
     name: str, tensors: Mapping[str, Tensor], divided: Collection[str], comm: Comm
 ) -> dict[str, storage.Content]:
-    """What this process writes: its shares, and as the first what all have in common."""
+    """The files of this process: its shares and, on rank 0, the tensors that all share."""
     if comm.size == 1:
         return {name: dict(tensors)}
     shares = {key: tensor for key, tensor in tensors.items() if key in divided}
@@ -74,17 +74,19 @@ def _files(
     return files
 
 
-def _of_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[str]:
-    """Names of divided tables in the model that is kept: it has a row per query, too.
+def _divided_in_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[str]:
+    """Names of divided tables in the kept model, which also has a row per query.
 
-    One of an earlier checkpoint may be whole, though the state has a share of it now.
+    A table from an earlier checkpoint may be complete, though the state now has a share of it.
     """
     names = [name for name in (*checkpoint.per_query, *checkpoint.divided) if name in model.tensors]
-    return [name for name in dict.fromkeys(names) if not _is_whole(name, checkpoint, model, comm)]
+    return [
+        name for name in dict.fromkeys(names) if not _is_complete(name, checkpoint, model, comm)
+    ]
 
 
-def _is_whole(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
-    """Whether all processes have all rows of a table that is divided in the state."""
+def _is_complete(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
+    """Whether every process has all rows of a table that is divided in the state."""
     if comm.size == 1 or name in checkpoint.per_query or name not in checkpoint.state:
         return False
     lengths = [len(model.tensors[name]), len(checkpoint.state[name])]
@@ -97,7 +99,7 @@ def _share(name: str, rank: int) -> str:
 
 
 def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
-    """A checkpoint; of tables that are divided among processes the rows of this one."""
+    """Load a checkpoint; of divided tables, only the rows of this process."""
     folder = storage.read(path, "checkpoint", full=True)
     with storage.check_contents(path):
         return _checkpoint(folder, comm)
@@ -115,17 +117,17 @@ def _checkpoint(folder: storage.Folder, comm: Comm) -> Checkpoint:
 
 
 def _tensors(folder: storage.Folder, name: str, comm: Comm) -> dict[str, Tensor]:
-    """Tensors in memory: the files are replaced while the fit goes on."""
+    """Tensors in memory: the files are replaced while the fit continues."""
     common, ranks = folder.tensors(name), folder.manifest.get("ranks", 1)
     shares = [common] if ranks == 1 else [folder.tensors(_share(name, r)) for r in range(ranks)]
-    found = {key: torch.clone(tensor) for key, tensor in common.items()}
+    tensors = {key: torch.clone(tensor) for key, tensor in common.items()}
     for key in folder.manifest.get("divided", {}).get(name, ()):
-        found[key] = _rows([share[key] for share in shares], comm)
-    return found
+        tensors[key] = _rows([share[key] for share in shares], comm)
+    return tensors
 
 
 def _rows(shares: Sequence[Tensor], comm: Comm) -> Tensor:
-    """The rows of this process in the table that the shares are."""
+    """The rows of this process in the concatenation of the shares."""
     start, stop = comm.share(sum(map(len, shares)))
     parts, first = [], 0
     for share in shares:
@@ -134,15 +136,29 @@ def _rows(shares: Sequence[Tensor], comm: Comm) -> Tensor:
     return torch.cat(parts)
 
 
-def check_same_fit(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """A UserError that names the first setting in which a checkpoint differs from this fit."""
+def check_same_fit(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """A UserError that names the first value in which a checkpoint differs from this fit."""
+    difference = describe_difference(saved, wanted)
+    if difference is not None:
+        raise UserError(
+            f"the checkpoint {path} was made with {difference}",
+            hint="give the settings it was made with, or start over without --resume",
+        )
+
+
+def describe_difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """The first value that differs, as ``width = 8, not 9``; None if all wanted ones are equal."""
     for name, value in wanted.items():
-        if found.get(name) != value:
-            what = "other data" if name == "data" else f"{name} = {found.get(name)}, not {value}"
-            raise UserError(
-                f"the checkpoint {path} was made with {what}",
-                hint="give the settings it was made with, or start anew without --resume",
-            )
+        other = saved.get(name)
+        if other == value:
+            continue
+        if name == "data":
+            return "other data"
+        if isinstance(other, Mapping) and isinstance(value, Mapping):
+            inner = describe_difference(other, {**dict.fromkeys(other), **value})
+            return f"{name}: {inner}"
+        return f"{name} = {other}, not {value}"
+    return None
 
 
 def remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How a fit goes: its history, the model to keep, and when to stop."""
+"""The history of a fit: its steps, the model to keep, and when to stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from rankfold.types import Model, Step
 
 
-def validated(notes: Mapping[str, Any]) -> float | None:
-    """The validation score of a kept model: of its step, or the one that it chose itself by.
+def validation_score(notes: Mapping[str, Any]) -> float | None:
+    """The validation score of a kept model: of its step or, if self-tuning, of its selection.
 
-    Of a refit, which is not scored, that of the fit before it.
+    A refit is not scored: its score is that of the fit before it.
     """
     scores = [step["score"] for step in notes.get("history", ()) if "score" in step]
     if scores and not notes.get("is_chosen", True):
@@ -22,24 +22,24 @@ def validated(notes: Mapping[str, Any]) -> float | None:
 
 @dataclass(slots=True)
 class History:
-    """One phase of a fit so far. The model of the best score is kept; without scores, the last.
+    """One phase of a fit so far. The model with the best score is kept.
 
-    Where the scores say too little to choose by, it is the last one, too.
+    Without scores, or if ``is_chosen`` is false, the last model is kept.
     """
 
     phase: str = "fit"  # fit, or refit on train and validation
-    steps: int | None = None  # at most so many; None: as many as the method makes
-    entries: list[dict[str, Any]] = field(default_factory=list)  # an entry per step
+    steps: int | None = None  # maximum; None: as many as the method yields
+    entries: list[dict[str, Any]] = field(default_factory=list)  # one per step
     number: int = 0  # of the step whose model is kept
     score: float | None = None  # of that model
     model: Model | None = None
-    settings: dict[str, Any] = field(default_factory=dict)  # chosen by the fit, for the refit
-    notes: dict[str, Any] = field(default_factory=dict)  # of the fit's model, likewise
-    in_passes: bool = False  # the steps lead to one model, rather than having one each
-    is_chosen: bool = True  # by the scores, where there are any
+    settings: dict[str, Any] = field(default_factory=dict)  # of a refit: selected by the fit
+    notes: dict[str, Any] = field(default_factory=dict)  # of a refit: from the model of the fit
+    in_passes: bool = False  # only the last step has a model
+    is_chosen: bool = True  # the scores select the model
 
     def note(self, step: Step, score: float | None) -> None:
-        """Enter a step and, if it was scored, its score."""
+        """Add a step and, if it was scored, its score."""
         entry = {
             "phase": self.phase,
             "step": step.number,
@@ -52,12 +52,12 @@ class History:
             self.number, self.score, self.model = step.number, score, step.model
 
     def is_over(self, step: Step, patience: int) -> bool:
-        """True after the last step, and after ``patience`` steps without a better score."""
+        """True after the last step, or after ``patience`` steps without a better score."""
         stalled = self.score is not None and step.number - self.number >= patience
         return step.final or step.number == self.steps or stalled
 
     def refit(self) -> History:
-        """What comes after the fit: as many steps, or the passes it takes, with what was chosen."""
+        """The history of the refit: the same number of steps, with the selected settings."""
         assert self.model is not None
         return History(
             "refit",
@@ -69,7 +69,7 @@ class History:
 
 
 Report = Callable[[History, Step], None]
-"""Called after each step; the last entry of the history is the step's, if the step is whole."""
+"""Called after each step; if the step is whole, the last entry of the history is its entry."""
 
 
 def no_report(_history: History, _step: Step) -> None:

@@ -1,4 +1,4 @@
-"""Follow a fit in other tools: TensorBoard's event files, or a folder that ``mlflow ui`` reads.
+"""Log a fit for other tools: TensorBoard's event files, or a folder that ``mlflow ui`` reads.
 
     with tracked("mlflow:runs", "rg2") as report:
         rf.fit("rg2", data, report=report)
@@ -27,8 +27,8 @@ from rankfold.types import Step
 
 EXPERIMENT = "0"  # MLflow's own default
 RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5  # MLflow's RunStatus
-LONGEST = 6000  # characters of a parameter that MLflow reads
-_FOREIGN = re.compile(r"[^\w.\- /]")  # what a name must not hold
+MAX_PARAMETER_LENGTH = 6000  # in MLflow, in characters
+_INVALID = re.compile(r"[^\w.\- /]")  # in a name of MLflow
 
 
 @contextmanager
@@ -39,13 +39,13 @@ def tracked(
     *,
     metric: str = "score",
 ) -> Iterator[Report]:
-    """A ``Report`` for ``fit`` that notes each step's loss, seconds and score as a new run.
+    """A ``Report`` for ``fit`` that logs the loss, seconds and score of each step as a new run.
 
     Args:
-        where: ``tensorboard:DIR`` or ``mlflow:DIR``; None: nothing is noted.
+        where: ``tensorboard:DIR`` or ``mlflow:DIR``; None: nothing is logged.
         name: of the run.
-        settings: what was asked for; the settings of the model are noted too, when it is there.
-        metric: what the validation score is called.
+        settings: the given settings; those of the model are logged with its first step.
+        metric: the name of the validation score.
     """
     if where is None:
         yield no_report
@@ -53,20 +53,20 @@ def tracked(
     kind, _, folder = where.partition(":")
     if kind not in TRACKERS or not folder:
         raise UserError(
-            f"cannot track to {where!r}", hint="say tensorboard:DIR or mlflow:DIR, a folder"
+            f"cannot track to {where!r}", hint="write tensorboard:DIR or mlflow:DIR, with a folder"
         )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"cannot track to {folder}: {error.strerror}", hint="name another folder"
+            f"cannot track to {folder}: {error.strerror}", hint="choose another folder"
         ) from None
     with TRACKERS[kind](Path(folder), name, dict(settings or {}), metric) as report:
         yield report
 
 
-def together(*reports: Report) -> Report:
-    """A ``Report`` that tells several."""
+def combine(*reports: Report) -> Report:
+    """A ``Report`` that calls several."""
 
     def report(history: History, step: Step) -> None:
         for one in reports:
@@ -76,7 +76,7 @@ def together(*reports: Report) -> Report:
 
 
 def _values(history: History, metric: str) -> dict[str, float]:
-    """What the history's last entry measured, by the phase and what it is."""
+    """The values of the last entry of the history, by phase and name."""
     entry = history.entries[-1]
     names = {"loss": "loss", "seconds": "seconds", "score": metric}
     return {f"{history.phase}/{names[key]}": entry[key] for key in names if key in entry}
@@ -93,21 +93,21 @@ def _tensorboard(
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError(
-            "TensorBoard's files need the package tensorboard, which is not installed",
-            hint="pip install 'rankfold[tracking]', or use mlflow:DIR, which needs nothing",
+            "logging to TensorBoard needs the package tensorboard, which is not installed",
+            hint="pip install 'rankfold[tracking]', or use mlflow:DIR, which needs no package",
         ) from None
     with SummaryWriter(folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:4]}") as to:
 
-        def note(values: Mapping[str, Any]) -> None:
+        def log_settings(values: Mapping[str, Any]) -> None:
             for key, value in values.items():
                 to.add_text(f"settings/{key}", str(value))
 
-        def measure(values: Mapping[str, float], step: int) -> None:
+        def log_values(values: Mapping[str, float], step: int) -> None:
             for key, value in values.items():
                 to.add_scalar(key, value, step)
             to.flush()
 
-        yield _reporter(settings, metric, note, measure)
+        yield _reporter(settings, metric, log_settings, log_values)
 
 
 # ---------------------------------------------------------------------------------- mlflow
@@ -115,7 +115,7 @@ def _tensorboard(
 
 @contextmanager
 def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> Iterator[Report]:
-    """A run of MLflow's default experiment, which is made if it is not there."""
+    """A run of MLflow's default experiment, which is created if it is missing."""
     home, run = folder.absolute() / EXPERIMENT, uuid4().hex
     if not (home / "meta.yaml").exists():
         _write_meta(home, _experiment(home))
@@ -127,12 +127,12 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
     for key, value in tags.items():
         (place / "tags" / f"mlflow.{key}").write_text(value, encoding="utf-8")
 
-    def note(values: Mapping[str, Any]) -> None:
+    def log_settings(values: Mapping[str, Any]) -> None:
         for key, value in values.items():
-            text = str(value)[:LONGEST]
+            text = str(value)[:MAX_PARAMETER_LENGTH]
             (place / "params" / _clean(key)).write_text(text, encoding="utf-8")
 
-    def measure(values: Mapping[str, float], step: int) -> None:
+    def log_values(values: Mapping[str, float], step: int) -> None:
         for key, value in values.items():
             file = place / "metrics" / _clean(key)
             file.parent.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
 
     status = FAILED
     try:
-        yield _reporter(settings, metric, note, measure)
+        yield _reporter(settings, metric, log_settings, log_values)
         status = FINISHED
     except KeyboardInterrupt:
         status = KILLED
@@ -162,9 +162,9 @@ def _experiment(home: Path) -> dict[str, Any]:
 
 
 def _run(home: Path, run: str, name: str) -> dict[str, Any]:
-    """All that MLflow keeps of a run besides its values."""
+    """The metadata of a run in MLflow."""
     user = "unknown"
-    with suppress(OSError, KeyError):  # a container may have no name for who runs it
+    with suppress(OSError, KeyError):  # a container may have no user name
         user = getpass.getuser()
     return {
         "artifact_uri": f"{home.as_uri()}/{run}/artifacts",
@@ -187,7 +187,7 @@ def _run(home: Path, run: str, name: str) -> dict[str, Any]:
 
 
 def _write_meta(folder: Path, values: Mapping[str, Any]) -> None:
-    """A YAML file, at once; a JSON value is a YAML value."""
+    """Write a YAML file atomically; a JSON value is a YAML value."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
     partial = folder / ".writing-meta.yaml"
@@ -196,12 +196,12 @@ def _write_meta(folder: Path, values: Mapping[str, Any]) -> None:
 
 
 def _clean(name: str) -> str:
-    """A name that MLflow reads: ``ndcg@10`` becomes ``ndcg-10``."""
-    return _FOREIGN.sub("-", name)
+    """A valid name in MLflow: ``ndcg@10`` becomes ``ndcg-10``."""
+    return _INVALID.sub("-", name)
 
 
 def _now() -> int:
-    """In milliseconds."""
+    """Milliseconds since 1970."""
     return time.time_ns() // 10**6
 
 
@@ -211,21 +211,21 @@ def _now() -> int:
 def _reporter(
     settings: dict[str, Any],
     metric: str,
-    note: Callable[[Mapping[str, Any]], None],
-    measure: Callable[[Mapping[str, float], int], None],
+    log_settings: Callable[[Mapping[str, Any]], None],
+    log_values: Callable[[Mapping[str, float], int], None],
 ) -> Report:
-    """Notes what was asked for now, and the model's own settings with its first step."""
-    note(settings)
-    noted = dict(settings)
+    """Log the given settings now, and those of the model with its first step."""
+    log_settings(settings)
+    logged = dict(settings)
 
     def report(history: History, step: Step) -> None:
         if not step.whole:
             return
         if step.model is not None:
-            new = {k: v for k, v in step.model.config.items() if noted.get(k, math.nan) != v}
-            note(new)
-            noted.update(new)
-        measure(_values(history, metric), step.number)
+            new = {k: v for k, v in step.model.config.items() if logged.get(k, math.nan) != v}
+            log_settings(new)
+            logged.update(new)
+        log_values(_values(history, metric), step.number)
 
     return report
 

@@ -29,8 +29,10 @@ from rankfold.types.data import (
     to_tensors,
 )
 from rankfold.types.fitting import (
+    Input,
     Method,
     Model,
+    Opened,
     Run,
     Step,
 )
@@ -75,6 +77,7 @@ __all__ = [
     "FullLoss",
     "Graded",
     "Index",
+    "Input",
     "Interactions",
     "Judge",
     "Key",
@@ -82,6 +85,7 @@ __all__ = [
     "Loss",
     "Method",
     "Model",
+    "Opened",
     "Own",
     "Picks",
     "Pool",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ class Model:
     """All that training leaves behind: plain data.
 
     A score is the inner product of a row of ``tensors["queries"]`` and a row of
-    ``tensors["candidates"]``. A method that brings its own ``search`` keeps instead the pairs that
-    it was fitted on, as ``tensors["offsets"]`` [M + 1], ``tensors["candidates_of_queries"]`` [nnz].
+    ``tensors["candidates"]``. A method with its own search over histories keeps instead the pairs
+    that it was fitted on: ``tensors["offsets"]`` [M + 1], ``tensors["candidates_of_queries"]``.
     """
 
     method: str
@@ -62,6 +62,25 @@ class Step(NamedTuple):
     stage: str | None = None  # what it belongs to, where a method has several
 
 
+Input = Literal["histories", "texts", "features", "rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A model ready to answer: its modules are built. A field is None if the model cannot.
+
+    A model either encodes its inputs, and scores are inner products of vectors, or brings its own
+    search: ``(inputs, k, exclude)``, where row b of ``exclude`` is not in list b.
+    """
+
+    histories: Callable[[Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
+    texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
+    features: Callable[[Features], Tensor] | None = None  # vectors of new candidates, [n, D]
+    rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
+    search_histories: Callable[[Interactions, int, Interactions | None], TopK] | None = None
+    search_texts: Callable[[Texts, int, Interactions | None], TopK] | None = None
+
+
 def no_choice(_model: Model) -> str | None:
     """The description of a method that selects no settings by itself."""
     return None
@@ -75,17 +94,10 @@ class Method:
     config: type[Any]  # a frozen dataclass; its fields are the method's options
     data_kind: Kind
     fit: Callable[[Dataset, Any, Run], Iterator[Step]]
-    fold_in: Callable[[Model, Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
-    search: Callable[[Model, Interactions, int, Interactions | None], TopK] | None = None
-    """``(model, histories, k, exclude)``, a row per query: where scores are no inner products."""
-    encode_candidates: Callable[[Model, Features], Tensor] | None = None
-    """Vectors of candidates that are new to the model, from what is known of them; [n, D]."""
-    encode_texts: Callable[[Model, Texts, Side], Tensor] | None = None
-    """Vectors of texts, [n, D]: such a model keeps no vectors of queries."""
-    search_texts: Callable[[Model, Texts, int, Interactions | None], TopK] | None = None
-    """``(model, texts of queries, k, exclude)``: where scores are no inner products."""
-    score_rows: Callable[[Model, Graded], Tensor] | None = None
-    """One score per graded row, [n]: the higher, the higher the grade."""
+    open: Callable[[Model], Opened]
+    """Builds the modules of a model, on the device of its tensors. Costly: call it once."""
+    answers: tuple[Input, ...] = ()  # what its models can be queried by, besides known queries
+    own_search: bool = False  # scores are not inner products: models bring their own search
     paper: str = ""  # a key in docs/reference/papers.md
     self_tuning: bool = False  # chooses its own settings on validation: never stopped early
     finalize: Callable[[Model, Interactions, Run], Model] | None = None

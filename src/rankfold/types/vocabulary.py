@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Key = int | str
 MAX_SINGLE_LOOKUPS = 32  # up to so many keys are looked up one by one
 NEIGHBOURS = 200  # keys on either side that are compared with an unknown key
-MAX_SAME_PREFIX = 2000  # keys of the same first letters, likewise
+MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
 
 
 class Vocabulary:
@@ -116,13 +116,14 @@ class Vocabulary:
         """The row of each key. An unknown key is a UserError with the nearest keys."""
         rows = self.find(keys)
         if bool((rows < 0).any()):
-            key = keys[int((rows < 0).nonzero()[0])]
-            near = self.nearest(str(key))
-            hint = (
-                f"did you mean {', '.join(map(repr, near))}?" if near else "no known key is similar"
-            )
-            raise UserError(f"unknown {what} {key!r}", hint=hint)
+            raise self.unknown(keys[int((rows < 0).nonzero()[0])], what)
         return rows
+
+    def unknown(self, key: Key, what: str) -> UserError:
+        """The error for an unknown key; its hint names the nearest keys."""
+        near = self.nearest(str(key))
+        named = f"did you mean {', '.join(map(repr, near))}?" if near else ""
+        return UserError(f"unknown {what} {key!r}", hint=named or "no known key is similar")
 
     def nearest(self, key: str, n: int = 3) -> list[Key]:
         """Up to ``n`` known keys that are similar to ``key``."""

@@ -1,4 +1,4 @@
-"""Rows of one data set in those of another are where their keys are."""
+"""Rows of one data set are matched with those of another by key."""
 
 import polars as pl
 import pytest
@@ -40,20 +40,20 @@ def test_arranged_rows_are_the_named_ones(
     rows: list[dict[int, float]], data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.integers(-1, len(rows) - 1), max_size=8))
-    found = arrange(pairs_of(rows, 5), torch.tensor(wanted, dtype=torch.int64))
-    assert rows_in(found) == [{} if row < 0 else rows[row] for row in wanted]
+    result = arrange(pairs_of(rows, 5), torch.tensor(wanted, dtype=torch.int64))
+    assert rows_in(result) == [{} if row < 0 else rows[row] for row in wanted]
 
 
 @given(some_rows, st.permutations(range(7)))
 def test_renumbered_candidates_keep_their_grades(
     rows: list[dict[int, float]], order: list[int]
 ) -> None:
-    """Five candidates go to five of seven places; the last three of these are left out."""
-    found = renumber(pairs_of(rows, 5), torch.tensor(order[:5]), 4)
-    assert rows_in(found) == [
+    """Five candidates go to five of seven places; the last three places are dropped."""
+    result = renumber(pairs_of(rows, 5), torch.tensor(order[:5]), 4)
+    assert rows_in(result) == [
         {order[c]: grade for c, grade in row.items() if order[c] < 4} for row in rows
     ]
-    assert all(list(row) == sorted(row) for row in rows_in(found))
+    assert all(list(row) == sorted(row) for row in rows_in(result))
 
 
 @given(st.lists(st.tuples(*[st.dictionaries(st.integers(0, 4), st.sampled_from([1.0, 2.0]))] * 2)))
@@ -87,9 +87,9 @@ def test_grades_that_are_not_given_are_ones() -> None:
 def test_merged_keys_are_all_keys_in_order(
     ours: list[int] | list[str], more: list[int] | list[str], merged: list[int] | list[str]
 ) -> None:
-    found = merge(vocabulary(ours), pl.Series(more))
-    assert found.keys.to_list() == merged
-    assert len(found) == len(merged)
+    result = merge(vocabulary(ours), pl.Series(more))
+    assert result.keys.to_list() == merged
+    assert len(result) == len(merged)
 
 
 def test_unknown_keys_come_after_all_ours() -> None:

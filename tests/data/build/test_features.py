@@ -1,4 +1,4 @@
-"""Tables of features: which columns become what, whose rows they are, and the way to disk."""
+"""Tables of features: types of columns, alignment with keys, and folders."""
 
 import json
 import random
@@ -59,7 +59,7 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
 
 
 def check_items(features: Features) -> None:
-    """Of the keys ink, jam, pen, tea."""
+    """The features of the keys ink, jam, pen, tea."""
     assert features.columns == Columns(("new", "price", "stock"), {"kind": ("food", "tool")})
     assert numbers(features) == [[0, None, 0], [None] * 3, [None, 7, 12], [1, 2.5, 4]]
     assert words(features) == [["tool"], [None], [None], ["food"]]
@@ -82,8 +82,8 @@ def test_frames_give_the_same() -> None:
     check_items(read(frame.select(sorted(frame.columns, reverse=True)), "item", keys))
 
 
-def test_a_table_read_slowly_is_the_same(tmp_path: Path) -> None:
-    """A stray quote makes the fast reader step aside."""
+def test_both_readers_give_the_same_table(tmp_path: Path) -> None:
+    """A stray quote forces the exact reader."""
     pl.DataFrame(ITEMS).write_csv(tmp_path / "items.csv")
     with (tmp_path / "items.csv").open("a") as file:
         file.write('wax,"1"x,food,true,3\n,1,food,true,3\n')
@@ -103,9 +103,9 @@ def test_words_for_a_missing_number_leave_numbers(tmp_path: Path) -> None:
         }
     )
     table.write_csv(tmp_path / "t.csv")
-    found = read(tmp_path / "t.csv", "key", vocabulary("a", "b", "c", "d"))
-    assert found.columns.numbers == ("far", "kind", "price")
-    assert numbers(found) == [[1000, None, 1.5], [None] * 3, [None] * 3, [None, 7, None]]
+    result = read(tmp_path / "t.csv", "key", vocabulary("a", "b", "c", "d"))
+    assert result.columns.numbers == ("far", "kind", "price")
+    assert numbers(result) == [[1000, None, 1.5], [None] * 3, [None] * 3, [None, 7, None]]
     mixed = table.with_columns(kind=pl.Series(["none", "x", "", "7"]))
     mixed.write_csv(tmp_path / "t.csv")
     assert words(read(tmp_path / "t.csv", "key", vocabulary("a", "b", "c", "d"))) == [
@@ -117,7 +117,7 @@ def test_words_for_a_missing_number_leave_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["007", "1", "2"])])
-def test_a_type_of_text_says_that_digits_are_words(kind: pl.DataType, tmp_path: Path) -> None:
+def test_text_types_keep_digits_as_words(kind: pl.DataType, tmp_path: Path) -> None:
     codes = pl.Series(["2", "007", None, "1"], dtype=kind)
     frame = pl.DataFrame({"key": ["a", "b", "c", "d"], "code": codes, "n": [1, 2, 3, 4]})
     sources: list[Any] = [frame, frame.lazy(), frame.to_arrow(), frame.to_pandas()]
@@ -125,16 +125,16 @@ def test_a_type_of_text_says_that_digits_are_words(kind: pl.DataType, tmp_path: 
         WRITERS[f"items{Path(name).suffix}"](frame, tmp_path / name)
         sources.append(tmp_path / name)
     for source in sources:
-        found = read(source, "key", vocabulary("a", "b", "c", "d"))
-        assert found.columns == Columns(("n",), {"code": ("007", "1", "2")})
-        assert words(found) == [["2"], ["007"], [None], ["1"]]
-    for name in ("t.csv", "t.tsv", "t.jsonl"):  # which have no types
+        result = read(source, "key", vocabulary("a", "b", "c", "d"))
+        assert result.columns == Columns(("n",), {"code": ("007", "1", "2")})
+        assert words(result) == [["2"], ["007"], [None], ["1"]]
+    for name in ("t.csv", "t.tsv", "t.jsonl"):  # untyped files
         WRITERS[f"items{Path(name).suffix}"](frame, tmp_path / name)
-        found = read(tmp_path / name, "key", vocabulary("a", "b", "c", "d"))
-        assert found.columns == Columns(("code", "n"), {})
+        result = read(tmp_path / name, "key", vocabulary("a", "b", "c", "d"))
+        assert result.columns == Columns(("code", "n"), {})
 
 
-def test_a_column_of_text_without_a_value_says_nothing() -> None:
+def test_empty_text_column_is_dropped() -> None:
     frame = pl.DataFrame({"key": ["a"], "none": pl.Series([None], dtype=pl.String), "n": [1]})
     assert read(frame, "key", vocabulary("a")).columns == Columns(("n",), {})
 
@@ -168,9 +168,9 @@ def test_columns_of_other_types_and_without_values_are_left_out() -> None:
         read(table, "key", vocabulary(1, 2))
     assert "when, tags, no" in caught.value.hint
     blank = table.with_columns(price=pl.Series([1, 2]), blank=pl.Series(["", ""]))
-    found = read(blank, "key", vocabulary(1, 2))
-    assert found.columns == Columns(("price",), {})
-    assert found.categories.shape == (2, 0)
+    result = read(blank, "key", vocabulary(1, 2))
+    assert result.columns == Columns(("price",), {})
+    assert result.categories.shape == (2, 0)
 
 
 KEYS = st.one_of(
@@ -193,11 +193,11 @@ def test_rows_follow_the_keys_whatever_their_order(
         }
     )
     mine = vocabulary(*keys[: 1 + len(keys) // 2])
-    found = read(table, "key", mine)
+    result = read(table, "key", mine)
     names = [str(key) for key in mine.keys]
-    assert numbers(found) == [[values[name]] for name in names]
-    assert words(found) == [[f"w{name}"] for name in names]
-    assert list(found.columns.levels["word"]) == sorted(f"w{name}" for name in names)
+    assert numbers(result) == [[values[name]] for name in names]
+    assert words(result) == [[f"w{name}"] for name in names]
+    assert list(result.columns.levels["word"]) == sorted(f"w{name}" for name in names)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_bad_tables_are_refused(
     assert hint in caught.value.hint
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_inputs_that_are_not_one_table_are_refused(tmp_path: Path) -> None:
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_text("1,2\n3,4\n")
     for table, message in (
@@ -252,16 +252,16 @@ def test_like_takes_the_columns_it_names_and_the_levels_it_knows() -> None:
         }
     )
     keys = vocabulary("a", "b", "c")
-    found = read(table, "id", keys, LIKE)
-    assert found.columns == LIKE
-    assert numbers(found) == [[None, None], [None, 1], [None, 3]]
-    assert found.categories.tolist() == [[1], [0], [-1]]
-    assert torch.equal(read(table.drop("more"), None, keys, LIKE).categories, found.categories)
+    result = read(table, "id", keys, LIKE)
+    assert result.columns == LIKE
+    assert numbers(result) == [[None, None], [None, 1], [None, 3]]
+    assert result.categories.tolist() == [[1], [0], [-1]]
+    assert torch.equal(read(table.drop("more"), None, keys, LIKE).categories, result.categories)
 
 
 @given(st.lists(st.tuples(st.text("xy ", max_size=2), st.integers(-5, 5)), min_size=1, max_size=9))
-def test_like_its_own_columns_nothing_changes(rows: list[tuple[str, int]]) -> None:
-    """Also where a part of a categorical column looks like numbers."""
+def test_reading_like_its_own_columns_changes_nothing(rows: list[tuple[str, int]]) -> None:
+    """Even if a part of a categorical column looks like numbers."""
     table = pl.DataFrame(
         {
             "key": range(len(rows) + 1),
@@ -295,7 +295,7 @@ def test_like_refuses_missing_and_mistyped_columns(change: dict[str, Any], messa
     assert caught.value.hint
 
 
-def test_like_leaves_the_key_column_to_be_named() -> None:
+def test_schema_of_all_columns_leaves_no_key_column() -> None:
     table = pl.DataFrame({"price": [1], "stock": [2], "kind": ["food"]})
     with pytest.raises(UserError, match="has no key column"):
         read(table, None, vocabulary("a"), LIKE)
@@ -385,16 +385,16 @@ def test_keys_of_the_tables_join_and_no_split_changes(
     assert "features" not in plain.summary
 
 
-def test_words_among_integers_move_every_row(ratings: pl.DataFrame) -> None:
-    """As words 10 comes before 2."""
+def test_text_keys_among_integers_renumber_every_row(ratings: pl.DataFrame) -> None:
+    """As text, 10 comes before 2."""
     wide = ratings.with_columns(item=pl.col("item") + 5)
     table = pl.DataFrame({"item": ["10", "x", "6"], "n": [10, -1, 6]})
     data = prepare(wide, candidate_features=table)
     assert data.candidates.keys.to_list() == ["10", "11", "12", "5", "6", "7", "8", "9", "x"]
     check_sorted(data)
     assert data.candidate_features is not None
-    found = dict(zip(data.candidates.keys, numbers(data.candidate_features), strict=True))
-    assert (found["10"], found["6"], found["x"], found["9"]) == ([10], [6], [-1], [None])
+    result = dict(zip(data.candidates.keys, numbers(data.candidate_features), strict=True))
+    assert (result["10"], result["6"], result["x"], result["9"]) == ([10], [6], [-1], [None])
     for name in ("train", "validation", "test"):
         assert pairs_of(data, name) == pairs_of(prepare(wide), name)
 
@@ -405,7 +405,7 @@ def test_integers_written_as_text_stay_integers(ratings: pl.DataFrame, tmp_path:
     assert data.candidates.keys.to_list() == [*range(8), 99]
 
 
-def test_what_a_filter_removes_comes_back_without_pairs(
+def test_filtered_keys_of_a_table_return_without_pairs(
     ratings: pl.DataFrame, items: pl.DataFrame
 ) -> None:
     plain = prepare(ratings, kcore=4)
@@ -434,8 +434,8 @@ def test_the_key_column_is_that_of_the_pairs_else_the_first(
 def test_own_keys_of_joined_candidates_are_excluded() -> None:
     links = (["a", "a", "b"], ["b", "c", "c"])
     pages = pl.DataFrame({"page": ["a", "b", "z"], "n": [1, 2, 3]})
-    how: Any = {"split": (1, 0, 0), "exclude_self": True}
-    data = prepare(links, candidate_features=pages, **how)
+    options: Any = {"split": (1, 0, 0), "exclude_self": True}
+    data = prepare(links, candidate_features=pages, **options)
     assert data.candidates.keys.to_list() == ["a", "b", "c", "z"]
     assert pairs_of(data, "excluded") == {("a", "a"): 1.0, ("b", "b"): 1.0}
 
@@ -487,7 +487,7 @@ def test_features_come_back_from_disk(
     assert same(again.query_features, data.query_features)
     assert (again.summary, again.fingerprint) == (data.summary, data.fingerprint)
     integrity.check_content(again)
-    prepare(ratings, out=tmp_path / "data")  # without any, the folder names none
+    prepare(ratings, out=tmp_path / "data")  # without features, there are no such files
     plain = folder.load(tmp_path / "data")
     assert plain.query_features is plain.candidate_features is None
     assert "candidate_columns" not in json.loads((tmp_path / "data/manifest.json").read_text())
@@ -502,10 +502,10 @@ def test_the_fingerprint_sees_features(ratings: pl.DataFrame, items: pl.DataFram
         items.rename({"weight": "mass"}),
         items.drop("kind"),
     ]
-    found = [prepare(ratings, candidate_features=table).fingerprint for table in tables]
-    assert len(set(found)) == len(tables)
+    result = [prepare(ratings, candidate_features=table).fingerprint for table in tables]
+    assert len(set(result)) == len(tables)
     shuffled = items.sample(fraction=1, shuffle=True, seed=3)
-    assert prepare(ratings, candidate_features=shuffled).fingerprint == found[1]
+    assert prepare(ratings, candidate_features=shuffled).fingerprint == result[1]
 
 
 def test_damaged_features_are_refused(
@@ -517,11 +517,11 @@ def test_damaged_features_are_refused(
     bad = known.categories.clone()
     bad[0, 0] = 3
     kept = {"train": data.train, "queries": data.queries, "candidates": data.candidates}
-    how: Any = {"kind": "interactions", "validation": None, "test": None, **kept}
+    options: Any = {"kind": "interactions", "validation": None, "test": None, **kept}
     beyond = Features(known.numbers, bad, known.columns)
     with pytest.raises(UserError, match="candidate features are damaged"):
-        integrity.check_content(Dataset(candidate_features=beyond, **how))
+        integrity.check_content(Dataset(candidate_features=beyond, **options))
     short = Features(known.numbers[1:], known.categories, known.columns)
-    folder.save(Dataset(candidate_features=short, **how), tmp_path / "data")
+    folder.save(Dataset(candidate_features=short, **options), tmp_path / "data")
     with pytest.raises(UserError, match="is damaged"):
         folder.load(tmp_path / "data")

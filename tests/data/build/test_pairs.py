@@ -1,4 +1,4 @@
-"""Keys become rows and pairs are filtered, against plain loops."""
+"""Numbering and filters of pairs, compared with plain loops."""
 
 from collections import Counter
 from typing import Any
@@ -69,9 +69,9 @@ def test_no_row_of_many_is_lost_or_moved() -> None:
     ],
 )
 def test_canonical_integers_are_integers(keys: list[str]) -> None:
-    found = number(pl.LazyFrame({"query": keys, "candidate": ["x"] * len(keys)}))[1]
-    assert found.dtype == pl.Int64
-    assert found.to_list() == sorted(map(int, keys))
+    result = number(pl.LazyFrame({"query": keys, "candidate": ["x"] * len(keys)}))[1]
+    assert result.dtype == pl.Int64
+    assert result.to_list() == sorted(map(int, keys))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_columns_stay_with_their_pairs() -> None:
     assert (pairs.grades.dtype, pairs.times.dtype) == (np.float32, np.float64)
 
 
-def test_no_rows_are_no_pairs() -> None:
+def test_no_rows_give_no_pairs() -> None:
     schema = {"query": pl.String, "candidate": pl.Int64, "grade": pl.Float32}
     pairs, queries, candidates = number(pl.LazyFrame(schema=schema))
     assert (len(pairs), len(queries), len(candidates)) == (0, 0, 0)
@@ -150,13 +150,13 @@ def test_highest_grade_stays_then_the_latest_then_the_last(rows: list[Row]) -> N
 
 
 @given(ROWS)
-def test_last_is_by_time_where_there_is_one(rows: list[Row]) -> None:
+def test_last_is_by_time_if_there_is_one(rows: list[Row]) -> None:
     pairs = last(pairs_of(columns(rows, "query candidate grade time")))
     assert kept(pairs, rows) == one_of_each(rows, lambda place, row: (row[3], row[2], place))
 
 
 @given(ROWS)
-def test_last_is_by_order_where_there_is_no_time(rows: list[Row]) -> None:
+def test_last_is_by_order_without_times(rows: list[Row]) -> None:
     pairs = last(pairs_of(columns(rows, "query candidate grade")))
     assert kept(pairs, rows) == one_of_each(rows, lambda place, _: place)
 
@@ -172,8 +172,8 @@ def test_pair_in_several_splits_stays_in_the_earliest(rows: list[Row]) -> None:
 @given(ROWS)
 def test_pairs_stay_sorted_and_without_repeats(rows: list[Row]) -> None:
     for keep in (highest, last):
-        found = listed(keep(pairs_of(columns(rows, "query candidate"))))
-        assert found == sorted(set(found))
+        result = listed(keep(pairs_of(columns(rows, "query candidate"))))
+        assert result == sorted(set(result))
 
 
 # ---------------------------------------------------------------------------------- grades, core
@@ -213,8 +213,8 @@ def test_core_is_the_fixed_point(rows: set[tuple[int, int]], k: int) -> None:
     queries, candidates = zip(*rows, strict=True)
     frame = pl.LazyFrame({"query": queries, "candidate": candidates})
     pairs, query_keys, candidate_keys = number(frame)
-    found = [(query_keys[q], candidate_keys[c]) for q, c in listed(core(pairs, k))]
-    assert found == sorted(core_by_loop(rows, k))
+    result = [(query_keys[q], candidate_keys[c]) for q, c in listed(core(pairs, k))]
+    assert result == sorted(core_by_loop(rows, k))
 
 
 def test_core_takes_as_many_rounds_as_it_needs() -> None:
@@ -224,7 +224,9 @@ def test_core_takes_as_many_rounds_as_it_needs() -> None:
 
 
 @given(PAIRS, st.data())
-def test_compact_numbers_what_is_left(rows: set[tuple[int, int]], data: st.DataObject) -> None:
+def test_compact_renumbers_the_remaining_keys(
+    rows: set[tuple[int, int]], data: st.DataObject
+) -> None:
     queries, candidates = zip(*rows, strict=True)
     pairs, query_keys, candidate_keys = number(
         pl.LazyFrame({"query": queries, "candidate": candidates})

@@ -1,4 +1,4 @@
-"""Which pairs go where: sizes by the written rule, places by seed or time."""
+"""Splits: sizes by the documented rule, assignment by seed or time."""
 
 from collections import Counter
 
@@ -55,7 +55,7 @@ def of_query(pairs: Pairs, splits: np.ndarray, query: int) -> Counter[int]:
 
 
 def size_by_rule(n: int, validation: float, test: float) -> tuple[int, int]:
-    """Test: max(1, round(share n)) if n >= 3; then validation if n >= 5; one is left to train."""
+    """Test: max(1, round(share n)) if n >= 3; then validation if n >= 5; train keeps one."""
     n_test = min(max(1, round(test * n)), n - 1) if n >= 3 and test else 0
     n_validation = (
         min(max(1, round(validation * n)), n - 1 - n_test) if n >= 5 and validation else 0
@@ -79,7 +79,7 @@ def test_halves_are_rounded_to_even_as_python_does() -> None:
     assert validation.tolist() == [0, 0, 0, 0, 1, 2, 2, 4]
 
 
-def test_one_pair_is_left_to_train_where_the_shares_leave_none() -> None:
+def test_train_keeps_one_pair_even_if_the_shares_leave_none() -> None:
     validation, test = sizes(np.array([3, 5, 6]), 0.49, 0.49)
     assert (validation.tolist(), test.tolist()) == ([0, 2, 2], [1, 2, 3])
 
@@ -92,9 +92,9 @@ def test_each_query_is_split_by_the_rule(
     splits = by_ratio(pairs, shares, rng(seed))
     for query, row in enumerate(times):
         n_validation, n_test = size_by_rule(len(row), shares[1], shares[2])
-        found = of_query(pairs, splits, query)
-        assert (found[VALIDATION], found[TEST]) == (n_validation, n_test)
-        assert found[TRAIN] == len(row) - n_validation - n_test >= 1
+        result = of_query(pairs, splits, query)
+        assert (result[VALIDATION], result[TEST]) == (n_validation, n_test)
+        assert result[TRAIN] == len(row) - n_validation - n_test >= 1
 
 
 def test_same_seed_gives_the_same_split_and_another_another() -> None:
@@ -121,9 +121,9 @@ def test_last_pairs_are_tested(times: Times) -> None:
     splits = by_last(pairs, rng())
     for query, row in enumerate(times):
         mine = splits[pairs.queries == query]
-        found = Counter(mine.tolist())
-        assert found[TEST] == (len(row) >= 3)
-        assert found[VALIDATION] == (len(row) >= 5)
+        result = Counter(mine.tolist())
+        assert result[TEST] == (len(row) >= 3)
+        assert result[VALIDATION] == (len(row) >= 5)
         by_split = [[t for t, s in zip(row, mine, strict=True) if s == split] for split in range(3)]
         ordered = [max(part) for part in by_split if part], [min(part) for part in by_split if part]
         assert all(a <= b for a, b in zip(ordered[0], ordered[1][1:], strict=False))
@@ -225,7 +225,7 @@ def test_other_rules_are_refused(rule: str | tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("rule", ["0.8,0.2", "a,b,c", (1.0,), "last", "time:3", "queries:1,0,0"])
-def test_where_only_shares_are_possible_the_hint_is_another(rule: str | tuple[float, ...]) -> None:
+def test_parse_shares_has_its_own_hint(rule: str | tuple[float, ...]) -> None:
     with pytest.raises(UserError, match="split") as error:
         parse_shares(rule, "write shares")
     assert error.value.hint == "write shares"
@@ -243,8 +243,8 @@ def test_queries_stay_whole(times: Times, shares: tuple[float, ...]) -> None:
     splits = by_query(pairs, shares, rng())
     kinds = [of_query(pairs, splits, query) for query in range(len(times))]
     assert all(len(kind) == 1 for kind in kinds)
-    found = Counter(next(iter(kind)) for kind in kinds)
-    assert (found[VALIDATION], found[TEST]) == size_by_rule(len(times), shares[1], shares[2])
+    result = Counter(next(iter(kind)) for kind in kinds)
+    assert (result[VALIDATION], result[TEST]) == size_by_rule(len(times), shares[1], shares[2])
 
 
 def test_whole_queries_follow_the_seed() -> None:

@@ -1,68 +1,20 @@
-"""Texts become tokens, and documents with labels become data."""
+"""Texts become tokens."""
 
-import gzip
 import json
 import sys
 import unicodedata
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import polars as pl
 import pytest
 import torch
+from document_samples import TEXTS, documents, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold import storage
-from rankfold.data import folder, integrity
 from rankfold.data.build.tokens import KINDS, n_tokens, same_tokens, tokenise, train_tokenizer
 from rankfold.data.prepare import prepare
-from rankfold.data.read.queries import QueryColumns, read_queries
-from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
-from rankfold.types import Dataset, Interactions, Texts, Vocabulary
-
-TEXTS = [
-    "The cat, the DOG and the emu.",
-    "Émile's café: 42 cats",
-    "dogs & emus",
-    "the cat",
-]
-LABELS = ["cat", "dog", "emu", "big animals"]
-
-
-def words_of(tokenizer: str, texts: Texts, row: int) -> list[str]:
-    names = list(json.loads(tokenizer)["model"]["vocab"])
-    start, end = texts.offsets[row : row + 2].tolist()
-    return [names[token] for token in texts.tokens[start:end]]
-
-
-def text_rows(data: Dataset, side: str) -> dict[Any, list[str]]:
-    """The words of each key."""
-    assert data.tokenizer is not None
-    keys: Vocabulary = {"query": data.queries, "candidate": data.candidates}[side]
-    texts: Texts = getattr(data, f"{side}_texts")
-    assert len(texts) == len(keys)
-    return {key: words_of(data.tokenizer, texts, row) for row, key in enumerate(keys.keys)}
-
-
-def pairs_of(data: Dataset) -> dict[Any, set[Any]]:
-    """The candidates of each query that has any, in whatever split."""
-    found: dict[Any, set[Any]] = {}
-    for part in (data.train, data.validation, data.test):
-        if part is not None:
-            assert isinstance(part, Interactions)
-            queries = data.queries.take(part.query_of_pair().long())
-            for query, candidate in zip(
-                queries, data.candidates.take(part.candidates.long()), strict=True
-            ):
-                found.setdefault(query, set()).add(candidate)
-    return found
-
-
-# ---------------------------------------------------------------------------------- tokens
 
 
 def test_words_are_runs_of_letters_and_digits_in_their_order() -> None:
@@ -90,7 +42,7 @@ def test_marks_that_are_vowels_stay_in_their_words() -> None:
         ("ﬁne", "FINE"),
     ],
 )
-def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
+def test_words_that_look_the_same_have_the_same_token(one: str, other: str) -> None:
     tokenizer = train_tokenizer([one], "word")
     assert n_tokens(tokenizer) == 1
     assert tokenise(tokenizer, [one, other]).tokens.tolist() == [0, 0]
@@ -98,7 +50,7 @@ def test_what_reads_the_same_has_the_same_token(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
-    """Their words are those of the texts, which have other letters now."""
+    """Their words are not normalised, those of new texts are."""
     kept = json.loads(train_tokenizer(["strasse weg"], kind, 60))
     vocabulary = kept["model"]["vocab"]
     size = len(vocabulary) - 1
@@ -107,17 +59,17 @@ def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
     kept["normalizer"] = None
     tokenizer = json.dumps(kept)
     assert n_tokens(tokenizer) == size + 3
-    found = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
-    texts = [found.tokens[a:b].tolist() for a, b in pairwise(found.offsets.tolist())]
+    result = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
+    texts = [result.tokens[a:b].tolist() for a, b in pairwise(result.offsets.tolist())]
     assert texts[0] == texts[1]
-    assert all(token < size for token in texts[0])  # of two that are the same, the first
+    assert all(token < size for token in texts[0])  # the first of two equal words
     assert (texts[2], texts[3]) == ([size + 1], [size + 2])
     again = json.dumps({**kept, "normalizer": {"type": "NFC"}})
     assert same_tokens(tokenizer, again)
     assert not same_tokens(tokenizer, train_tokenizer(["strasse weg"], kind, 60))
 
 
-def test_a_space_of_no_width_parts_words() -> None:
+def test_zero_width_space_separates_words() -> None:
     assert n_tokens(train_tokenizer(["one\u200btwo"], "word")) == 2
 
 
@@ -160,7 +112,7 @@ def test_texts_without_words_are_refused() -> None:
         train_tokenizer(["", "?!"], "word")
 
 
-def test_lone_surrogates_are_no_letters() -> None:
+def test_lone_surrogates_are_not_letters() -> None:
     tokenizer = train_tokenizer(["a \ud800 b"], "word")
     assert words_of(tokenizer, tokenise(tokenizer, ["b\udc80 a"]), 0) == ["b", "a"]
 
@@ -171,9 +123,9 @@ def test_forms_of_a_text_have_the_same_tokens(texts: list[str]) -> None:
     tokenizer = train_tokenizer([*texts, "word"], "word")
     expected = tokenise(tokenizer, texts)
     for form in ("NFC", "NFD"):
-        found = tokenise(tokenizer, [unicodedata.normalize(form, text) for text in texts])
-        assert torch.equal(found.tokens, expected.tokens)
-        assert torch.equal(found.offsets, expected.offsets)
+        result = tokenise(tokenizer, [unicodedata.normalize(form, text) for text in texts])
+        assert torch.equal(result.tokens, expected.tokens)
+        assert torch.equal(result.offsets, expected.offsets)
 
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), max_size=8))
@@ -195,446 +147,14 @@ def test_plain_words_come_back(words: list[str]) -> None:
         for vocabulary in ([], {"a": 0}, {"a": 0, "[UNK]": 2}, {"a": "0", "[UNK]": 1})
     ],
 )
-def test_what_is_no_tokenizer_is_refused(text: str) -> None:
+def test_invalid_tokenizer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         n_tokens(text)
 
 
-def test_missing_library_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     path = documents(tmp_path / "d.jsonl")
     with pytest.raises(UserError, match="need the library tokenizers") as caught:
         prepare(path, format="texts")
     assert caught.value.hint == "pip install 'rankfold[text]'"
-
-
-# ---------------------------------------------------------------------------------- type
-
-
-def test_selected_texts_are_those_rows() -> None:
-    weights = torch.arange(5.0)
-    texts = Texts(torch.tensor([0, 2, 2, 5]), torch.tensor([7, 8, 1, 2, 3]).int(), weights)
-    some = texts.select(torch.tensor([2, 1, 0, 2]))
-    assert len(some) == 4
-    assert some.offsets.tolist() == [0, 3, 3, 5, 8]
-    assert some.tokens.tolist() == [1, 2, 3, 7, 8, 1, 2, 3]
-    assert some.weights is not None
-    assert some.weights.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
-    assert Texts(texts.offsets, texts.tokens).to(torch.device("cpu")).weights is None
-
-
-# ---------------------------------------------------------------------------------- documents
-
-
-def rows(n: int = 30) -> list[dict[str, Any]]:
-    """Documents with one or two labels; document 3 has no labels, document 4 no text."""
-    made: list[dict[str, Any]] = [
-        {"id": f"d{i}", "title": TEXTS[i % 4], "labels": [LABELS[i % 3], LABELS[(i + 1) % 4]]}
-        for i in range(n)
-    ]
-    made[3]["labels"], made[4]["title"] = [], None
-    return made
-
-
-def documents(path: Path, change: Callable[[list[dict[str, Any]]], object] = len) -> Path:
-    made = rows()
-    change(made)
-    path.write_text("".join(json.dumps(row) + "\n" for row in made))
-    return path
-
-
-def expected_pairs() -> dict[Any, set[Any]]:
-    return {row["id"]: set(row["labels"]) for row in rows() if row["labels"]}
-
-
-def as_csv(path: Path, mark: str) -> Path:
-    made = [row | {"labels": mark.join(row["labels"])} for row in rows()]
-    pl.DataFrame(made).write_csv(path)
-    return path
-
-
-def as_parquet(path: Path) -> Path:
-    pl.DataFrame(rows()).write_parquet(path)
-    return path
-
-
-@pytest.mark.parametrize("mark", ["|", ";", ", ", " / "])
-def test_table_of_text(mark: str, tmp_path: Path) -> None:
-    separator = "/" if mark == " / " else None
-    data = prepare(as_csv(tmp_path / "d.csv", mark), format="texts", label_separator=separator)
-    assert pairs_of(data) == expected_pairs()
-
-
-def test_lists_of_labels(tmp_path: Path) -> None:
-    for path in (as_parquet(tmp_path / "d.parquet"), documents(tmp_path / "d.jsonl")):
-        data = prepare(path, format="texts")
-        assert pairs_of(data) == expected_pairs()
-        assert data.kind == "texts"
-
-
-def test_lists_stay_lists_beside_a_damaged_line(tmp_path: Path) -> None:
-    path = documents(tmp_path / "d.jsonl")
-    path.write_text("\n{nonsense\n" + path.read_text())
-    data = prepare(path, format="texts")
-    assert pairs_of(data) == expected_pairs()
-    assert data.summary["dropped"][0]["first"] == ["d.jsonl:2"]
-
-
-def test_rows_without_text_or_labels_are_kept(tmp_path: Path) -> None:
-    data = prepare(documents(tmp_path / "d.jsonl"), format="texts")
-    words = text_rows(data, "query")
-    assert words["d4"] == []
-    assert words["d3"] == ["the", "cat"]
-    assert "d3" not in pairs_of(data)
-    summary = data.summary["texts"]
-    assert summary["query"]["without_pairs"] == 1
-    assert (summary["query"]["empty"], summary["query"]["without_text"]) == (1, 1)
-
-
-def test_labels_are_known_by_their_keys(tmp_path: Path) -> None:
-    data = prepare(documents(tmp_path / "d.jsonl"), format="texts")
-    assert text_rows(data, "candidate")["big animals"] == ["big", "animals"]
-    assert data.summary["texts"]["candidate"]["without_text"] == 4
-
-
-def test_texts_of_labels(tmp_path: Path) -> None:
-    table = pl.DataFrame({"labels": ["cat", "dog", "yak"], "name": ["a Felis", None, "Bos mutus"]})
-    table.write_csv(tmp_path / "labels.csv")
-    options = {"format": "texts", "candidate_texts": tmp_path / "labels.csv"}
-    data = prepare(documents(tmp_path / "d.jsonl"), out=tmp_path / "data", **options)
-    words = text_rows(data, "candidate")
-    assert words["cat"] == ["a", "felis"]
-    assert words["dog"] == ["dog"]
-    assert words["yak"] == ["bos", "mutus"]  # it can be ranked though it has no pair
-    summary = data.summary["texts"]["candidate"]
-    assert (summary["without_pairs"], summary["without_text"]) == (1, 3)
-    texts = data.candidates.texts
-    assert texts is not None
-    assert dict(zip(data.candidates.keys, texts, strict=True))["cat"] == "a Felis"
-
-
-KEYED = b"cat\ta Felis\n\ndog \tb\tc\r\nyak\t\nno tab\nb\xe9d\tx\n\tx\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("l.txt", {}),
-        ("l.txt.gz", {}),
-        ("l", {}),
-        ("l.txt", {"header": False}),
-        ("l.tsv", {"header": False}),
-    ],
-)
-def test_lines_of_keys_and_texts_are_read_whole(
-    name: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    content = gzip.compress(KEYED) if name.endswith(".gz") else KEYED
-    (tmp_path / name).write_bytes(content)
-    options = {"format": "texts", "candidate_texts": tmp_path / name, **options}
-    data = prepare(documents(tmp_path / "d.jsonl"), **options)
-    texts = data.candidates.texts
-    assert texts is not None
-    shown = dict(zip(data.candidates.keys, texts, strict=True))
-    assert (shown["cat"], shown["dog"], shown["yak"]) == ("a Felis", "b\tc", "yak")
-    dropped = data.summary["texts"]["candidate"]["dropped"]
-    assert {entry["why"]: entry["first"] for entry in dropped} == {
-        "no tab between key and text": [f"{name}:5"],
-        "bytes that are not UTF-8": [f"{name}:6"],
-        "a missing key": [f"{name}:7"],
-    }
-    with pytest.raises(UserError, match="no tab between key and text"):
-        prepare(tmp_path / "d.jsonl", strict=True, **options)
-
-
-def test_lines_of_queries_and_texts_are_read_whole(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_text("".join(f"{i},{LABELS[i % 3]}\n" for i in range(20)))
-    (tmp_path / "q.tsv").write_text("".join(f"{i}\ttext\n" for i in range(20)))
-    how = {
-        "header": False,
-        "split": (1, 0, 0),
-        "query_column": "column_0",
-        "candidate_column": "column_1",
-    }
-    data = prepare(tmp_path / "pairs.csv", query_texts=tmp_path / "q.tsv", **how)
-    assert text_rows(data, "query") == {i: ["text"] for i in range(20)}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options"),
-    [
-        ("l.txt", "labels\twhat\ncat\tFelis\n", {}),
-        ("l.txt", "code\ttitle\ncat\tFelis\n", {}),
-        ("l.txt", '"label","what"\ncat,Felis\n', {}),
-        ("l.txt", "code,what\ncat,Felis\n", {"text_column": "what"}),
-        ("l.tsv", "code\twhat\ncat\tFelis\n", {}),
-        ("l.csv", "code,what\ncat,Felis\n", {}),
-        ("l.csv", "code,name\ncat,Felis\n", {"header": False}),
-        ("l.jsonl", '{"code": "cat", "what": "Felis"}\n', {"header": False}),
-    ],
-)
-def test_tables_of_texts_keep_their_header(
-    name: str, content: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(content)
-    (tmp_path / "d.txt").write_text(
-        "what\tlabels\na cat\tcat\n" if "text" in options else "a\tcat\n"
-    )
-    how: dict[str, Any] = {"format": "texts", "split": (1, 0, 0), **options}
-    data = prepare(tmp_path / "d.txt", candidate_texts=tmp_path / name, **how)
-    assert text_rows(data, "candidate") == {"cat": ["felis"]}
-
-
-def test_bad_lines_of_keys_and_texts_are_refused(tmp_path: Path) -> None:
-    path = documents(tmp_path / "d.jsonl")
-    for name, content, message in (
-        ("l.txt", "cat\tx\ncat\ty\n", "l.txt has the key 'cat' more than once"),
-        ("l.txt", "", "l.txt has no usable rows"),
-        ("l.csv", "cat,x\n", "l.csv has no usable rows"),
-    ):
-        (tmp_path / name).write_text(content)
-        options = {"format": "texts", "candidate_texts": tmp_path / name, "header": False}
-        assert message in _message(lambda options=options: prepare(path, **options))  # type: ignore[misc]
-
-
-def test_numbered_labels_without_names_have_no_text(tmp_path: Path) -> None:
-    (tmp_path / "d.txt").write_text("the cat\t1 2\na dog\t2\nemus\t3\n")
-    data = prepare(tmp_path / "d.txt", format="texts", split=(1, 0, 0))
-    assert data.candidate_texts is None
-    assert data.candidates.texts is None
-    assert pairs_of(data) == {0: {1, 2}, 1: {2}, 2: {3}}
-
-
-@pytest.mark.parametrize("name", ["d.txt", "d.tsv"])
-def test_lines(name: str, tmp_path: Path) -> None:
-    content = b"the cat\tx y\n\na \tdog\tx\r\nno labels\t\nno tab\nb\xe9d\ty\n"
-    (tmp_path / name).write_bytes(content)
-    data = prepare(tmp_path / name, format="texts", split=(1, 0, 0), header=name == "d.txt")
-    assert pairs_of(data) == {0: {"x", "y"}, 2: {"x"}}
-    assert text_rows(data, "query") == {0: ["the", "cat"], 2: ["a", "dog"], 3: []}
-    reasons = {entry["why"]: entry["first"] for entry in data.summary["dropped"]}
-    expected = {"no tab between text and labels": [f"{name}:5"]}
-    assert reasons == expected | {"bytes that are not UTF-8": [f"{name}:6"]}
-
-
-def test_rows_are_numbered_as_predict_numbers_them(tmp_path: Path) -> None:
-    """Those that cannot be used count, in all files."""
-    contents = {
-        "a.txt": "no tab\n\nthe cat\tx\na dog\ty\n",
-        "b.jsonl": '{"text": "an emu", "labels": ["x", null]}\nbroken\n\n'
-        '{"text": "emus", "labels": {"x": 1}}\n{"text": "cats", "labels": ["y"]}\n',
-        "c.csv": 'text,labels\n"a ""dog""",x\none,two,three\nthe emu,y\n',
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content)
-    paths = [tmp_path / name for name in contents]
-    data = prepare(paths, format="texts", split=(1, 0, 0))
-    assert pairs_of(data) == {2: {"x"}, 3: {"y"}, 4: {"x"}, 7: {"y"}, 8: {"x"}, 10: {"y"}}
-    reading = Reading(tmp_path)
-    asked = read_queries(paths, QueryColumns("none"), reading)
-    words = {key: text for block in asked.blocks(99) for key, text in zip(*block, strict=True)}
-    assert {key: words[key] for key in (3, 4, 7, 8, 10)} == {
-        3: "a dog",
-        4: "an emu",
-        7: "cats",
-        8: 'a "dog"',
-        10: "the emu",
-    }
-
-
-def test_lines_of_another_encoding_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "d.txt").write_text("the cat\tx\na dog\ty\n", encoding="utf-16")
-    for options in ({}, {"candidate_texts": tmp_path / "d.txt"}):
-        message = _message(lambda o=options: prepare(tmp_path / "d.txt", format="texts", **o))  # type: ignore[misc]
-        assert message == "d.txt is not UTF-8 text"
-    with pytest.raises(UserError, match="not UTF-8 text"):
-        read_queries([tmp_path / "d.txt"], QueryColumns(), Reading(tmp_path))
-
-
-def test_pairs_with_texts(tmp_path: Path) -> None:
-    pairs = [(i, LABELS[i % 3]) for i in range(20)]
-    pl.DataFrame(pairs, ["doc", "label"], orient="row").write_csv(tmp_path / "pairs.csv")
-    texts = pl.DataFrame({"doc": range(1, 22), "words": [f"text {i}" for i in range(1, 22)]})
-    data = prepare(tmp_path / "pairs.csv", query_texts=texts)
-    words = text_rows(data, "query")
-    assert words[0] == []
-    assert pairs_of(data) == {i: {label} for i, label in pairs}
-    assert {20, 21} <= set(words)
-    in_train = set(data.queries.take(data.split("train").query_of_pair().long()))
-    assert all((f"{i}" in words[i]) == (i in in_train) for i in range(1, 22))
-
-
-def test_given_splits_carve_whole_documents(tmp_path: Path) -> None:
-    made = rows(40)
-    for name, part in (("train", made[:30]), ("test", made[30:])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
-    data = prepare(format="texts", **files)
-    of = {name: set(data.queries.take(data.split(name).query_of_pair().long())) for name in
-          ("train", "validation", "test")}  # fmt: skip
-    assert of["test"] == {row["id"] for row in made[30:]}
-    assert len(of["validation"]) == 3
-    assert not of["validation"] & of["train"]
-
-
-def test_words_of_test_documents_are_not_learnt(tmp_path: Path) -> None:
-    def number(made: list[dict[str, Any]]) -> None:
-        for i, row in enumerate(made):
-            row["title"] = f"only{i} the"
-
-    data = prepare(documents(tmp_path / "d.jsonl", number), format="texts")
-    words = text_rows(data, "query")
-    train = set(data.queries.take(data.split("train").query_of_pair().long()))
-    assert {key for key, found in words.items() if len(found) == 2} == train
-    assert 0 < len(train) < 29
-
-
-def test_splits_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
-    data = prepare(documents(tmp_path / "a.jsonl"), format="texts")
-    other = prepare(documents(tmp_path / "b.jsonl", list.reverse), format="texts")
-    assert data.fingerprint == other.fingerprint
-    assert data.tokenizer == other.tokenizer
-
-
-def test_tokens_are_part_of_the_fingerprint(tmp_path: Path) -> None:
-    def word(made: list[dict[str, Any]]) -> None:
-        made[0]["title"] += " cat"
-
-    one, other = (
-        prepare(documents(tmp_path / f"{i}.jsonl", change), format="texts")
-        for i, change in enumerate((len, word))
-    )
-    assert one.fingerprint != other.fingerprint
-
-
-# ---------------------------------------------------------------------------------- refusals
-
-
-def refuse(change: Callable[[list[dict[str, Any]]], object], tmp_path: Path, **options: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        prepare(
-            documents(tmp_path / "d.jsonl", change),
-            out=tmp_path / "out",
-            **{"format": "texts"} | options,
-        )
-    assert not (tmp_path / "out").exists()
-    assert caught.value.hint
-    return str(caught.value)
-
-
-def without(name: str) -> Callable[[list[dict[str, Any]]], object]:
-    return lambda made: [row.pop(name) for row in made]
-
-
-def setting(name: str, value: object) -> Callable[[list[dict[str, Any]]], object]:
-    return lambda made: [row.update({name: value}) for row in made]
-
-
-def test_bad_documents_are_refused(tmp_path: Path) -> None:
-    def twice(made: list[dict[str, Any]]) -> None:
-        made[1]["id"] = "d0"
-
-    assert "holds the labels" in refuse(
-        lambda made: (without("labels")(made), setting("other", 1)(made), setting("more", 1)(made)),
-        tmp_path,
-    )
-    assert "no column 'x'" in refuse(len, tmp_path, candidate_column="x")
-    assert "no column 'y'" in refuse(len, tmp_path, text_column="y")
-    assert "'d0' more than once" in refuse(twice, tmp_path)
-    assert "has a label" in refuse(setting("labels", []), tmp_path)
-    assert "no documents" in refuse(setting("labels", [{}]), tmp_path)
-    assert "no words" in refuse(
-        lambda made: (setting("title", "!")(made), setting("labels", ["?"])(made)), tmp_path
-    )
-    assert "no JSON object" in refuse(list.clear, tmp_path)
-    assert "`tokens` must be one of word, word-piece, got 'x'" in refuse(len, tmp_path, tokens="x")
-    assert "`vocabulary` must be at least 1, got 0" in refuse(len, tmp_path, vocabulary=0)
-    assert "has no texts" in refuse(len, tmp_path, source="movielens")
-    assert "nothing to read" in _message(lambda: prepare(format="texts"))
-
-
-def _message(run: Callable[[], object]) -> str:
-    with pytest.raises(UserError) as caught:
-        run()
-    return str(caught.value)
-
-
-def test_bad_tables_of_texts_are_refused(tmp_path: Path) -> None:
-    path = documents(tmp_path / "d.jsonl")
-    tables = {
-        "holds the text": pl.DataFrame({"key": ["cat"], "a": ["x"], "b": ["y"]}),
-        "no column of texts": pl.DataFrame({"key": ["cat"]}),
-        "no key in common": pl.DataFrame({"key": ["nobody"], "text": ["x"]}),
-        "more than once": pl.DataFrame({"key": ["cat", "cat"], "text": ["x", "y"]}),
-        "not text": pl.DataFrame({"key": ["cat"], "text": [[1]]}),
-    }
-    for message, table in tables.items():
-        options = {"format": "texts", "candidate_texts": table}
-        assert message in _message(lambda options=options: prepare(path, **options))  # type: ignore[misc]
-
-
-# ---------------------------------------------------------------------------------- on disk
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    prepare(documents(tmp_path / "d.jsonl"), out=tmp_path / "data", format="texts")
-    return tmp_path / "data"
-
-
-def test_what_is_saved_is_loaded(saved: Path) -> None:
-    data = prepare(saved.parent / "d.jsonl", format="texts")
-    loaded = folder.load(saved)
-    integrity.check_content(loaded)
-    for side in ("query_texts", "candidate_texts"):
-        mine, theirs = getattr(data, side), getattr(loaded, side)
-        assert torch.equal(mine.tokens, theirs.tokens)
-        assert torch.equal(mine.offsets, theirs.offsets)
-    assert (loaded.tokenizer, loaded.n_tokens) == (data.tokenizer, data.n_tokens)
-    assert (loaded.fingerprint, loaded.kind) == (data.fingerprint, "texts")
-    assert loaded.candidates.texts is not None
-    assert loaded.candidates.texts.to_list() == loaded.candidates.keys.to_list()
-
-
-def replaced(path: Path, name: str, change: Callable[[Any], Any]) -> None:
-    """Write a folder anew with one of its files changed, all checksums in order."""
-    opened = storage.read(path, "data")
-    files: dict[str, Any] = {}
-    for file, entry in opened.manifest["files"].items():
-        kind = entry["file"].rpartition(".")[2]
-        read = {"json": opened.text, "parquet": opened.table, "safetensors": opened.tensors}[kind]
-        files[file] = change(read(file)) if file == name else read(file)
-    own = {"format", "kind", "versions", "files", "checksum"}
-    meta = {key: value for key, value in opened.manifest.items() if key not in own}
-    storage.write(path, "data", meta, files)
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"model": 3}'])
-def test_damaged_tokenizer_is_named(text: str, saved: Path) -> None:
-    replaced(saved, "tokenizer", lambda _: text)
-    with pytest.raises(UserError, match=r"damaged: tokenizer-[0-9a-f]{16}\.json"):
-        folder.load(saved)
-
-
-def test_tokenizer_of_another_size_is_refused(saved: Path) -> None:
-    replaced(saved, "tokenizer", lambda _: train_tokenizer(["x"], "word"))
-    with pytest.raises(UserError, match="damaged"):
-        folder.load(saved)
-
-
-def test_tokens_out_of_range_are_damage(saved: Path) -> None:
-    def shift(tensors: dict[str, Any]) -> dict[str, Any]:
-        return tensors | {"tokens": tensors["tokens"] + 10}
-
-    replaced(saved, "query_texts", shift)
-    with pytest.raises(UserError, match="query texts are damaged"):
-        integrity.check_content(folder.load(saved))
-
-
-def test_changed_byte_of_the_tokenizer_is_found(saved: Path) -> None:
-    (path,) = saved.glob("tokenizer-*.json")
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(UserError, match=r"tokenizer-.*checksum"):
-        storage.read(saved, "data", full=True)

@@ -48,7 +48,7 @@ def test_text_file_of_words_is_read_as_adjacency(
     assert data.split("train").candidates.tolist() == [0, 1, 1, 2, 3]
 
 
-def test_format_may_be_told(tmp_path: Path) -> None:
+def test_format_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("u a,b c\n")
     data = prepare(tmp_path / "a.csv", format="adjacency", split=(1, 0, 0))
     assert data.candidates.keys.to_list() == ["a,b", "c"]
@@ -103,7 +103,7 @@ def test_given_splits_may_be_adjacency(tmp_path: Path) -> None:
         (["user item rating", "1 2 5"], False),
     ],
 )  # fmt: skip
-def test_adjacency_is_told_from_tables(lines: list[str], *, is_adjacency: bool) -> None:
+def test_adjacency_is_distinguished_from_tables(lines: list[str], *, is_adjacency: bool) -> None:
     assert looks_like_adjacency(lines) is is_adjacency
 
 
@@ -116,7 +116,7 @@ def test_cut_off_file_is_refused(packed: str, tmp_path: Path, pack: Pack) -> Non
         prepare(path)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"0 caf\xe9\n")
     with pytest.raises(UserError, match=r"cannot read a\.txt: invalid utf8"):
         prepare(tmp_path / "a.txt")

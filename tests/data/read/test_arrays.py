@@ -1,4 +1,4 @@
-"""Arrays by name: whole or by split, and where their grades are."""
+"""Arrays by name, with or without splits, and their grades."""
 
 import zipfile
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graded_samples import SPLITS
 
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
@@ -17,7 +18,7 @@ SIZES = {"train": 20, "validation": 6, "test": 8}
 
 
 def by_split(**arrays: Any) -> dict[str, Any]:
-    """The arrays of ``n`` rows that the functions make, once per split."""
+    """The arrays of ``n`` rows that the functions return, once per split."""
     return {f"{s}_{name}": make(n) for s, n in SIZES.items() for name, make in arrays.items()}
 
 
@@ -30,7 +31,7 @@ def severity(n: int) -> Any:
 
 
 def shift(n: int) -> Any:
-    """Grades that can be told from the severity."""
+    """Grades that differ from the severity."""
     return np.arange(n) // 2 % 2
 
 
@@ -46,7 +47,7 @@ def test_grades_by_split_may_have_any_name(shape: tuple[int, ...], tmp_path: Pat
             assert np.array_equal(part.numbers.numpy(), numbers(n))
 
 
-def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
+def test_named_grade_is_used_despite_another() -> None:
     rows = {"X": numbers(20), "y": severity(20), "labels": shift(20)}
     with pytest.raises(UserError, match="both y and labels"):
         prepare(rows, format="features")
@@ -62,7 +63,7 @@ def test_the_grade_that_is_asked_for_is_taken_beside_another() -> None:
         ({}, "train_severity", "no array 'train_train_severity'"),
     ],
 )
-def test_a_split_without_the_grade_is_told(
+def test_split_without_the_grade_is_refused(
     change: dict[str, Any], grade: str, message: str
 ) -> None:
     rows = by_split(X=numbers, severity=severity) | change
@@ -93,7 +94,7 @@ def test_rows_that_are_there_twice_are_refused(
         read_rows(rows, Columns(("number_0",), {}), grade_column=grade)
 
 
-def test_what_is_no_array_of_rows_may_stand_beside() -> None:
+def test_other_arrays_are_ignored() -> None:
     rows = by_split(X=numbers, y=severity) | {
         "about": np.array("severe"),
         "train_seed": np.array(1),
@@ -124,7 +125,7 @@ def test_arrays_that_could_be_grades_are_named(rows: dict[str, Any], hint: str) 
     assert caught.value.hint == hint
 
 
-def test_what_a_hint_names_can_be_used() -> None:
+def test_arrays_named_by_a_hint_can_be_used() -> None:
     for rows in (WHOLE, by_split(X=numbers, stage=severity)):
         split = arrays.by_split(rows, None, "it")
         parts = [arrays.to_rows(part, None, "it") for _, part in split]
@@ -146,8 +147,8 @@ def packed(tmp_path: Path) -> Path:
 
 
 def test_a_damaged_file_is_refused_or_read_as_it_was(packed: Path) -> None:
-    """Whatever zipfile, zlib and numpy make of it. The directory at its end is left alone."""
-    whole, found = packed.read_bytes(), arrays.load(packed)
+    """Whatever zipfile, zlib and numpy raise. The directory at its end is kept."""
+    whole, result = packed.read_bytes(), arrays.load(packed)
     rng, refused = np.random.default_rng(0), 0
     for _ in range(400):
         spoilt = bytearray(whole)
@@ -160,7 +161,7 @@ def test_a_damaged_file_is_refused_or_read_as_it_was(packed: Path) -> None:
             assert str(error).startswith("d.npz is damaged: ")  # noqa: PT017
             refused += 1
         else:
-            assert all(np.array_equal(again[name], found[name]) for name in found)
+            assert all(np.array_equal(again[name], result[name]) for name in result)
     assert refused > 300
 
 
@@ -181,8 +182,8 @@ def test_a_file_that_is_cut_off_is_damaged(packed: Path) -> None:
             arrays.load(packed)
 
 
-def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
-    """Its header has a shape that is too small: the checksum, at the end, would not be seen."""
+def test_array_with_bytes_after_it_is_damaged(tmp_path: Path) -> None:
+    """The shape in its header is too small, so the checksum at the end would not be read."""
     np.save(tmp_path / "X.npy", numbers(30))
     text = (tmp_path / "X.npy").read_bytes().replace(b"(30, 2)", b"(20, 2)")
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
@@ -191,8 +192,47 @@ def test_an_array_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
         arrays.load(tmp_path / "d.npz")
 
 
-def test_other_files_of_an_archive_are_no_arrays(packed: Path) -> None:
+def test_other_files_of_an_archive_are_ignored(packed: Path) -> None:
     with zipfile.ZipFile(packed, "a") as archive:
         archive.writestr("readme.txt", "thirty rows")
     assert arrays.load(packed).keys() == {"X", "y"}
     assert prepare(packed, format="features").summary["rows"] == 30
+
+
+def test_arrays_of_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(30, 12)).astype(np.float32)
+    numbers[0, 3] = np.nan
+    kinds = rng.integers(-1, 3, (30, 1))
+    images = rng.integers(0, 255, (30, 4, 5), dtype=np.uint8)
+    grades = np.arange(30)[:, None] % 3
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=numbers, categories=kinds, images=images, labels=grades)
+    data = prepare(path, format="features", split=(1.0, 0.0, 0.0))
+    assert data.columns is not None
+    assert data.columns.numbers == tuple(f"number_{i:02}" for i in range(12))
+    assert data.columns.levels == {"category_0": ("0", "1", "2")}
+    train = data.graded("train")
+    assert np.array_equal(train.numbers.numpy(), numbers, equal_nan=True)
+    assert np.array_equal(train.categories.numpy(), kinds)
+    assert train.images is not None
+    assert np.array_equal(train.images[..., 0].numpy(), images)
+    assert train.grades.tolist() == grades[:, 0].tolist()
+
+
+def test_arrays_by_split_as_medmnist_writes_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"train": 20, "val": 6, "test": 8}
+    arrays = {}
+    for name, n in sizes.items():
+        arrays[f"{name}_images"] = rng.integers(0, 255, (n, 4, 4, 3), dtype=np.uint8)
+        arrays[f"{name}_labels"] = np.arange(n)[:, None] % 2
+    np.savez(tmp_path / "m.npz", **arrays)
+    data = prepare(tmp_path / "m.npz", format="features")
+    assert data.columns is None
+    for ours, theirs in (("train", "train"), ("validation", "val"), ("test", "test")):
+        part = data.graded(ours)  # type: ignore[arg-type]
+        assert part.images is not None
+        assert np.array_equal(part.images.numpy(), arrays[f"{theirs}_images"])
+    again = prepare(arrays, format="features", split="0.5,0.25,0.25")
+    assert [again.summary[name]["rows"] for name in SPLITS] == [18, 8, 8]

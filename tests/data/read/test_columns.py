@@ -1,4 +1,4 @@
-"""Which columns are read: those asked for, then those with a usual name, else a hint."""
+"""Which columns are read: those named, then those with a usual name, else an error."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from rankfold.data.read.columns import NONE, USUAL_NAMES, PairColumns, choose_co
 from rankfold.errors import UserError
 
 
-def choose(names: str, **asked: str) -> PairColumns:
-    return choose_columns(names.split(","), PairColumns(**asked), "t.csv")
+def choose(names: str, **columns: str) -> PairColumns:
+    return choose_columns(names.split(","), PairColumns(**columns), "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def choose(names: str, **asked: str) -> PairColumns:
         (" user , item ", (" user ", " item ", None, None)),
     ],
 )
-def test_usual_names_are_found_wherever_they_are(names: str, expected: tuple[str | None]) -> None:
+def test_usual_names_are_found_in_any_position(names: str, expected: tuple[str | None]) -> None:
     assert choose(names) == expected
 
 
@@ -41,12 +41,12 @@ def test_every_usual_name_belongs_to_one_role() -> None:
     assert len(names) == len(set(names))
 
 
-def test_asked_for_columns_come_first() -> None:
+def test_named_columns_come_first() -> None:
     chosen = choose("user,item,a,rating", query="a", candidate="user", grade="item")
     assert chosen == ("a", "user", "item", None)
 
 
-def test_column_that_is_asked_for_is_not_guessed_again() -> None:
+def test_named_column_is_not_guessed_again() -> None:
     assert choose("user,user_id,item", candidate="user") == ("user_id", "user", None, None)
 
 
@@ -62,7 +62,7 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "asked", "message", "hint"),
+    ("names", "columns", "message", "hint"),
     [
         (
             "a,b,item",
@@ -121,10 +121,10 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
     ],
 )
 def test_failed_guess_names_the_columns(
-    names: str, asked: dict[str, str], message: str, hint: str
+    names: str, columns: dict[str, str], message: str, hint: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        choose(names, **asked)
+        choose(names, **columns)
     assert str(error.value) == message
     assert error.value.hint == hint
 

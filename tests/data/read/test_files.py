@@ -1,4 +1,4 @@
-"""Files are found, unpacked and refused in words; bad rows are described."""
+"""Files are expanded, decompressed or refused with a message."""
 
 import io
 from collections.abc import Callable
@@ -119,8 +119,8 @@ def test_globs_are_expanded_in_order_and_plain_paths_kept(tmp_path: Path) -> Non
     for name in ("b.csv", "a.csv", "c.tsv", "sub/d.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = expand([tmp_path / "c.tsv", f"{tmp_path}/*.csv", f"{tmp_path}/**/*.csv"])
-    names = [path.relative_to(tmp_path).as_posix() for path in found]
+    result = expand([tmp_path / "c.tsv", f"{tmp_path}/*.csv", f"{tmp_path}/**/*.csv"])
+    names = [path.relative_to(tmp_path).as_posix() for path in result]
     assert names == ["c.tsv", "a.csv", "b.csv", "a.csv", "b.csv", "sub/d.csv"]
 
 

@@ -1,4 +1,4 @@
-"""KEEL files: which attribute is the output, and rows that break what the header promises."""
+"""KEEL files: which attribute is the output, and rows that violate the header."""
 
 from pathlib import Path
 
@@ -50,8 +50,8 @@ def test_the_output_is_named_or_left_by_the_inputs_or_last(
 @pytest.mark.parametrize(
     ("grade", "inputs"), [("Class", "@inputs Age\n"), ("Sex", ""), ("Sex", "@inputs Age, Sex\n")]
 )
-def test_the_output_that_is_asked_for_counts(grade: str, inputs: str, tmp_path: Path) -> None:
-    """Whatever the header says; and what else than listed it holds is a grade like others."""
+def test_named_output_overrides_the_header(grade: str, inputs: str, tmp_path: Path) -> None:
+    """Unlisted values of it are grades like others."""
     rows = [
         f"{i}, {('Male', 'Female', 'Alien')[i % 3]}, {('low', 'high')[i % 2]}" for i in range(30)
     ]
@@ -71,7 +71,7 @@ def test_rows_without_an_output_can_be_predicted(tmp_path: Path) -> None:
     assert rows.grades.tolist() == [-1, -1]
 
 
-def test_a_lone_input_can_be_predicted_from(tmp_path: Path) -> None:
+def test_file_with_a_single_input_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, "@attribute Age integer [0, 99]\n@inputs Age\n", "31")
     assert read_rows(path, Columns(("Age",), {})).rows.numbers.tolist() == [[31]]
     with pytest.raises(UserError, match="too few attributes"):
@@ -124,7 +124,7 @@ SEX = "a value of 'Sex' that is not listed"
         (3, "", None),
         (3, "Alien", SEX),
         (3, "male", SEX),
-        (4, "y", None),  # an empty list promises nothing
+        (4, "y", None),  # an empty list allows all values
         (5, "500", None),  # no input
         (6, "middle", None),  # no input
     ],
@@ -160,7 +160,7 @@ def test_each_bad_row_is_counted_once(tmp_path: Path) -> None:
     assert summary["rows"] == 48
 
 
-def test_new_rows_keep_their_numbers_beside_bad_ones(tmp_path: Path, reading: Reading) -> None:
+def test_new_rows_keep_their_numbers_despite_bad_rows(tmp_path: Path, reading: Reading) -> None:
     path = write(
         tmp_path, f"{ATTRIBUTES}@inputs Age, Sex\n", "0, Male", "1, Alien", "500, ?", "3, ?"
     )

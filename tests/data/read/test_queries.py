@@ -1,4 +1,4 @@
-"""What to rank for is read from tables and from lines, row by row."""
+"""Queries to rank for are read from tables and lines, row by row."""
 
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def rows(found: QueryRows, step: int = 100) -> list[tuple[Any, str | None]]:
-    return [pair for keys, texts in found.blocks(step) for pair in zip(keys, texts, strict=True)]
+def rows(result: QueryRows, step: int = 100) -> list[tuple[Any, str | None]]:
+    return [pair for keys, texts in result.blocks(step) for pair in zip(keys, texts, strict=True)]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "asked", "expected"),
+    ("name", "content", "columns", "expected"),
     [
         ("a.csv", "text\nred tea\n\n", QueryColumns(), [(0, "red tea")]),
         ("a.csv", "id,title\n7,red\n9,\n", QueryColumns(), [(7, "red"), (9, None)]),
@@ -59,25 +59,25 @@ def test_rows_of_a_file(
     reading: Reading,
     name: str,
     content: str | bytes,
-    asked: QueryColumns,
+    columns: QueryColumns,
     expected: list[tuple[Any, str]],
 ) -> None:
-    assert rows(read_queries([write(tmp_path, name, content)], asked, reading)) == expected
+    assert rows(read_queries([write(tmp_path, name, content)], columns, reading)) == expected
 
 
 def test_empty_texts_are_none_or_empty(tmp_path: Path, reading: Reading) -> None:
     frame = pl.DataFrame({"text": ["", None, "x"]})
     frame.write_parquet(tmp_path / "a.parquet")
-    found = rows(read_queries([tmp_path / "a.parquet"], QueryColumns(), reading))
-    assert [(key, text or "") for key, text in found] == [(0, ""), (1, ""), (2, "x")]
+    result = rows(read_queries([tmp_path / "a.parquet"], QueryColumns(), reading))
+    assert [(key, text or "") for key, text in result] == [(0, ""), (1, ""), (2, "x")]
 
 
 def test_keys_alone(tmp_path: Path, reading: Reading) -> None:
-    found = read_queries([write(tmp_path, "a.csv", "query\na\nb\n")], QueryColumns(), reading)
-    assert found.texts is None
-    assert found.keys.to_list() == ["a", "b"]
-    found = read_queries([write(tmp_path, "b.csv", "who\na\n")], QueryColumns(key="who"), reading)
-    assert found.texts is None
+    result = read_queries([write(tmp_path, "a.csv", "query\na\nb\n")], QueryColumns(), reading)
+    assert result.texts is None
+    assert result.keys.to_list() == ["a", "b"]
+    result = read_queries([write(tmp_path, "b.csv", "who\na\n")], QueryColumns(key="who"), reading)
+    assert result.texts is None
 
 
 def test_files_come_one_after_another_in_blocks(
@@ -89,9 +89,9 @@ def test_files_come_one_after_another_in_blocks(
         texts = [f"{part} {i}" for i in range(10)]
         pl.DataFrame({"text": texts}).write_parquet(tmp_path / f"{part}.parquet")
         paths.append(tmp_path / f"{part}.parquet")
-    found = read_queries(paths, QueryColumns(), reading)
-    assert rows(found, 3) == [(i, f"{i // 10} {i % 10}") for i in range(30)]
-    assert max(len(keys) for keys, _ in found.blocks(3)) == 3
+    result = read_queries(paths, QueryColumns(), reading)
+    assert rows(result, 3) == [(i, f"{i // 10} {i % 10}") for i in range(30)]
+    assert max(len(keys) for keys, _ in result.blocks(3)) == 3
 
 
 def test_rows_without_a_key_are_noted_and_left_out(tmp_path: Path, reading: Reading) -> None:
@@ -108,7 +108,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("suffix", "content", "numbers", "lines"), BAD)
-def test_rows_that_are_left_out_are_counted_and_noted(
+def test_dropped_rows_are_counted_and_recorded(
     tmp_path: Path,
     reading: Reading,
     suffix: str,
@@ -116,7 +116,7 @@ def test_rows_that_are_left_out_are_counted_and_noted(
     numbers: list[int],
     lines: list[int],
 ) -> None:
-    """The others have the numbers that they have among all rows, of all files."""
+    """The others keep their numbers among all rows of all files."""
     paths = [write(tmp_path, f"{name}.{suffix}", content) for name in "ab"]
     assert read_queries(paths, QueryColumns(), reading).keys.to_list() == numbers
     (places,) = reading.bad.places.values()
@@ -125,7 +125,7 @@ def test_rows_that_are_left_out_are_counted_and_noted(
 
 
 @pytest.mark.parametrize(
-    ("files", "asked", "message", "hint"),
+    ("files", "columns", "message", "hint"),
     [
         (
             {"a.csv": "x,y\n1,2\n"},
@@ -156,20 +156,20 @@ def test_rows_that_are_left_out_are_counted_and_noted(
         ({"a.jsonl": '{"text": ["x"]}\n'}, QueryColumns(), "holds List", "--text-column"),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_unreadable_inputs_are_refused(
     tmp_path: Path,
     reading: Reading,
     files: dict[str, str],
-    asked: QueryColumns,
+    columns: QueryColumns,
     message: str,
     hint: str,
 ) -> None:
     paths = [write(tmp_path, name, content) for name, content in files.items()]
     with pytest.raises(UserError, match=message) as caught:
-        read_queries(paths, asked, reading)
+        read_queries(paths, columns, reading)
     assert hint in caught.value.hint
 
 
-def test_a_folder_is_no_file(tmp_path: Path, reading: Reading) -> None:
+def test_folder_is_not_a_file(tmp_path: Path, reading: Reading) -> None:
     with pytest.raises(UserError, match="is a folder"):
         read_queries([tmp_path], QueryColumns(), reading)

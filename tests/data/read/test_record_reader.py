@@ -1,4 +1,4 @@
-"""The exact reader against a spec that walks the text letter by letter."""
+"""The exact reader, compared with a specification that walks the text letter by letter."""
 
 import csv
 import io
@@ -33,19 +33,19 @@ def read(path: Path, reading: Reading, *, header: bool = True, separator: str = 
 
 
 def spec(text: str, separator: str) -> Records:
-    """``(line, fields or what is wrong)``: a wrong record is its first line, the next begins after.
+    """``(line, fields or error)``: a malformed record is one line, the next one starts after it.
 
-    A quote counts at the beginning of a field, where it opens, and then until it is closed, where
-    two of them are one letter. After it come the separator or the end of the line.
+    A quote opens a field at its beginning only; until it is closed, two quotes are one letter.
+    A separator or the end of the line follows.
     """
     records: Records = []
     line, start = 1, 0
     while start < len(text):
-        found, end = one_record(text, start, separator)
-        if isinstance(found, str):
+        result, end = one_record(text, start, separator)
+        if isinstance(result, str):
             end = text.find("\n", start) + 1 or len(text)
         if text[start:end].strip(" \r\n"):
-            records.append((line, found))
+            records.append((line, result))
         line += text.count("\n", start, end)
         start = end
     return records
@@ -100,7 +100,7 @@ FIELDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
     end=st.sampled_from(["\n", "\r\n"]),
     final=st.booleans(),
 )
-def test_what_a_csv_writer_writes_is_read_back(
+def test_output_of_a_csv_writer_is_read_back(
     rows: list[list[str]], separator: str, end: str, *, final: bool, written: Written
 ) -> None:
     file = io.StringIO(newline="")
@@ -213,9 +213,7 @@ def test_file_without_a_header_is_refused(
     assert error.value.hint
 
 
-def test_bytes_that_are_no_text_spoil_a_row_only_where_they_are_needed(
-    tmp_path: Path, reading: Reading
-) -> None:
+def test_invalid_bytes_spoil_a_row_only_in_needed_columns(tmp_path: Path, reading: Reading) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("x,y,z\n1,ü\ufffd,a\n2,".encode() + b"\xfc,b\n3,c,\xfc\n")
     frame = record_reader.read(path, ",", reading, lambda _: ["y", "x"])
@@ -257,7 +255,7 @@ def test_objects_become_text_and_other_lines_are_noted(tmp_path: Path, reading: 
     ]
 
 
-def test_text_that_is_no_unicode_spoils_its_row(tmp_path: Path, reading: Reading) -> None:
+def test_invalid_unicode_spoils_its_row(tmp_path: Path, reading: Reading) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"u": "\\ud83d", "i": 1}\n{"u": "caf\xe9", "i": 2}\n{"u": "x", "i": 3}\n')
     assert read(path, reading) == [(3, "x", "3")]

@@ -15,7 +15,7 @@ from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
 
-FEATURES = ["0:0.5 2:1.5", "1:1", "", "2:2.25 0:0.125"]  # the last one is for the test
+FEATURES = ["0:0.5 2:1.5", "1:1", "", "2:2.25 0:0.125"]  # the last one is test
 LABELS = ["1:1 0:1", "2:1", "0:1", "1:1 3:1"]
 ABOUT = ["0:1", "1:2", "2:3", "0:0.5 1:0.5"]
 
@@ -186,7 +186,7 @@ def dropped(data: Dataset) -> dict[str, int]:
 
 
 def test_filtered_pairs_are_in_no_split(sparse: Path) -> None:
-    """The summary says how many, by split; what is left without a pair keeps its row."""
+    """The summary counts them by split; documents without pairs keep their rows."""
     (sparse / "filter_labels_train.txt").write_text("0 1\n0 3\n1 2\n")
     (sparse / "filter_labels_test.txt").write_text("0 1\n0 2\n")
     data = prepared(sparse)
@@ -197,14 +197,14 @@ def test_filtered_pairs_are_in_no_split(sparse: Path) -> None:
     assert data.summary["rows"] == 6
 
 
-def test_filtered_pairs_are_not_there_where_splits_are_drawn_anew(sparse: Path) -> None:
+def test_filtered_pairs_are_removed_from_new_splits(sparse: Path) -> None:
     (sparse / "filter_labels_test.txt").write_text("0 1\n")
     data = prepared(sparse, split="0.8,0.1,0.1")
     assert rows(data.train) == [[0, 1], [2], [0], [3]]
     assert dropped(data) == {"excluded pair": 1}
 
 
-def test_a_test_that_is_filtered_as_a_whole_is_none(sparse: Path) -> None:
+def test_completely_filtered_test_split_is_none(sparse: Path) -> None:
     (sparse / "filter_labels_test.txt").write_text("0 1\n0 3\n")
     assert prepared(sparse).test is None
     (sparse / "filter_labels_train.txt").write_text("0 0\n0 1\n1 2\n2 0\n")
@@ -321,7 +321,7 @@ def test_bad_objects_are_refused(content: bytes, message: str, raw: Path) -> Non
     refused(raw, message)
 
 
-def test_blank_lines_at_the_end_are_no_rows(raw: Path) -> None:
+def test_blank_lines_at_the_end_are_not_rows(raw: Path) -> None:
     content = gzip.decompress((raw / "tst.json.gz").read_bytes())
     (raw / "tst.json.gz").write_bytes(gzip.compress(content + b"\n \n"))
     assert rows(prepared(raw).test) == [[], [], [], [1, 3]]
@@ -336,19 +336,19 @@ def test_folder_of_anything_else_is_refused(tmp_path: Path) -> None:
         prepare(format="xc")
 
 
-def test_asked_for_as_texts_the_command_is_told(sparse: Path) -> None:
+def test_folder_as_texts_hints_at_the_command(sparse: Path) -> None:
     with pytest.raises(UserError, match="is a folder") as caught:
         prepare(sparse, format="texts")
     assert f"rankfold prepare --format xc {sparse} --out DATA" in caught.value.hint
 
 
 @pytest.mark.parametrize("size", ["2147483648", "3000000000000", "9" * 24])
-def test_sizes_beyond_what_is_numbered_are_refused(size: str, sparse: Path) -> None:
+def test_too_large_sizes_are_refused(size: str, sparse: Path) -> None:
     edit("trn_X_Y.txt", 0, f"2 {size}")(sparse)
     refused(sparse, f"first line of trn_X_Y.txt is '2 {size}'")
 
 
-def test_labels_beyond_what_is_numbered_are_refused(raw: Path) -> None:
+def test_too_large_labels_are_refused(raw: Path) -> None:
     line = json.dumps({"title": "x", "target_ind": [10**26]}) + "\n"
     (raw / "trn.json.gz").write_bytes(gzip.compress(line.encode()))
     (raw / "lbl.json.gz").unlink()
@@ -356,7 +356,7 @@ def test_labels_beyond_what_is_numbered_are_refused(raw: Path) -> None:
 
 
 def test_bags_of_ones_are_bags(sparse: Path) -> None:
-    """Their tokens have no order, whatever they weigh."""
+    """Their tokens have no order, whatever their weights."""
     for name in ("trn", "tst"):
         path = sparse / f"{name}_X_Xf.txt"
         path.write_text(re.sub(r":\S+", ":1", path.read_text()))

@@ -1,4 +1,4 @@
-"""Files of the KEEL repository, and fars among them."""
+"""Files of the KEEL repository, including fars."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from rankfold.data.sources.keel import SEVERITIES
 from rankfold.errors import UserError
 from rankfold.types import Columns
 
-FARS = Path(os.environ.get("RANKFOLD_FARS", "fars.dat.zst"))  # the real file, if it is there
+FARS = Path(os.environ.get("RANKFOLD_FARS", "fars.dat.zst"))  # the real file, if present
 HEADER = """@relation car
 @attribute Doors {2, 3, 5more}
 @attribute Age integer [0, 99]
@@ -106,13 +106,13 @@ def test_without_outputs_the_last_attribute_is_it(car: Path) -> None:
         ("@attribute Age", "@attribute Price", "repeated names"),
     ],
 )
-def test_a_broken_header_is_told(old: str, new: str, message: str, car: Path) -> None:
+def test_broken_header_is_refused(old: str, new: str, message: str, car: Path) -> None:
     car.write_text(car.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
         prepare(car, source="keel")
 
 
-def test_another_file_is_no_keel(tmp_path: Path) -> None:
+def test_other_files_are_not_keel(tmp_path: Path) -> None:
     (tmp_path / "a.dat").write_text("1::2::3\n")
     with pytest.raises(UserError, match="not a line of a KEEL header"):
         prepare(tmp_path / "a.dat", source="keel")

@@ -14,7 +14,7 @@ N = 60
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """60 pages; page i of the first 50 says to see the two after it."""
+    """60 pages; each of the first 50 links to the next two."""
     pages = [f"{i}\tWeb/Page_{i}\tTitle of {i}\tIt begins here" for i in range(N)]
     links = [f"{i}\t{i + 1} {i + 2}" for i in range(50)]
     (tmp_path / "pages.tsv.zst").write_bytes(zstandard.compress("\n".join(pages).encode() + b"\n"))
@@ -35,7 +35,7 @@ def test_pages_are_split_by_their_number(folder: Path) -> None:
     assert numbers(data, "train") == [i for i in rest if i not in rest[::20]]
 
 
-def test_pages_without_links_are_left_out_and_own_ones_excluded(folder: Path) -> None:
+def test_pages_without_links_are_dropped_and_own_keys_excluded(folder: Path) -> None:
     data = prepare(folder, source="mdn-seealso")
     assert (len(data.queries), len(data.candidates)) == (50, 51)
     assert data.excluded is not None

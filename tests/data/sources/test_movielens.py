@@ -35,7 +35,7 @@ WHOLE = [(user, movie, float(int(stars + 0.5)), time) for user, movie, stars, ti
 
 
 def write(rows: list[tuple[int, int, float, int]], separator: str) -> str:
-    """The lines of a release: whole stars are written without a point."""
+    """The lines of a release; whole stars have no decimal point."""
     cells = ([f"{user}", f"{movie}", f"{stars:g}", f"{time}"] for user, movie, stars, time in rows)
     return "".join(separator.join(row) + "\n" for row in cells)
 
@@ -84,7 +84,7 @@ def test_several_files_follow_one_another(tmp_path: Path, reading: Reading) -> N
     assert read([tmp_path / "a.base", tmp_path / "b.dat"], reading).collect().rows() == WHOLE + ROWS
 
 
-def test_cell_that_is_no_number_is_left_empty(tmp_path: Path, reading: Reading) -> None:
+def test_cell_that_is_not_a_number_is_left_empty(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "ratings.dat").write_text("1::2::3::4\n1::x::3::4\n5::6\n7::8::1.5::9\n")
     rows = read([tmp_path / "ratings.dat"], reading).collect().rows()
     assert rows == [(1, 2, 3, 4), (1, None, 3, 4), (5, 6, None, None), (7, 8, 1.5, 9)]

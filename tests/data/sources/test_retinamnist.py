@@ -38,7 +38,7 @@ def test_images_stay_with_their_grades(data: Dataset) -> None:
             assert split.grades.tolist() == arrays[f"{key}_labels"][:, 0].tolist()
 
 
-def test_rows_have_no_other_features(data: Dataset) -> None:
+def test_graded_rows_take_no_side_features(data: Dataset) -> None:
     assert isinstance(data.train, Graded)
     assert data.train.numbers.shape == data.train.categories.shape == (1080, 0)
     assert data.train.numbers.dtype == torch.float32

@@ -66,7 +66,7 @@ def test_fast_parser_equals_the_parser_of_literals() -> None:
 
 
 def random_line(rng: random.Random) -> str:
-    """A dict of the fields of a review, in any order, with marks of all kinds in its strings."""
+    """A dict of the fields of a review, in any order, with all kinds of characters in strings."""
     marks = [
         "'",
         '"',

@@ -114,7 +114,7 @@ def by_statement(table: str, rows: Sequence[str]) -> str:
 
 
 def by_row(table: str, rows: Sequence[str]) -> str:
-    """A line for each row, as newer servers write them."""
+    """One line per row, as newer servers write them."""
     return f"INSERT INTO `{table}` VALUES\n" + ",\n".join(rows) + ";\n"
 
 
@@ -192,9 +192,9 @@ def test_any_title_is_read_back(
     path = tmp_path / "linktarget.sql"
     path.write_text(f"{CREATE['linktarget']}\n{insert('linktarget', rows)}")
     monkeypatch.setattr(wikilinks, "BLOCK", 1000)
-    found = wikilinks._describe(path)
-    assert found is not None
-    frame = wikilinks._spool(found, reading).with_columns(wikilinks._title("lt_title")).collect()
+    result = wikilinks._describe(path)
+    assert result is not None
+    frame = wikilinks._spool(result, reading).with_columns(wikilinks._title("lt_title")).collect()
     assert frame["lt_title"].to_list() == titles
     assert frame["lt_id"].to_list() == list(range(len(titles)))
 

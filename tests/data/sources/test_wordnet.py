@@ -33,9 +33,9 @@ def pairs(data: Dataset, name: SplitName) -> set[tuple[str, str]]:
 def test_pair_and_inverse_are_in_one_split(folder: Path) -> None:
     data = prepare(folder, source="wordnet")
     for name in ("train", "validation", "test"):
-        found = pairs(data, name)  # type: ignore[arg-type]
-        assert {(b, a) for a, b in found} == found
-        assert all(a != b for a, b in found)
+        result = pairs(data, name)  # type: ignore[arg-type]
+        assert {(b, a) for a, b in result} == result
+        assert all(a != b for a, b in result)
     sizes = [data.split(name).n_pairs for name in ("train", "validation", "test")]  # type: ignore[arg-type]
     assert sum(sizes) == 2 * N
     assert 2 * N * 0.06 < sizes[2] < 2 * N * 0.14

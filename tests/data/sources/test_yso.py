@@ -13,7 +13,7 @@ LABELS = [(f"http://www.yso.fi/onto/yso/p{i}", f"subject {i}", "more", "columns"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """100 records, record i with the subjects i % 5 and, where i is odd, 5; one without any."""
+    """100 records; record i has the subjects i % 5 and, if i is odd, 5; one has none."""
     documents = [f'Title "{i}" of\t{i % 5}{" 5" if i % 2 else ""}' for i in range(100)]
     documents[7] = "Title without subjects\t"
     labels = ["\t".join((str(i), *label)) for i, label in enumerate(LABELS)]
@@ -48,7 +48,7 @@ def test_words_are_titles_and_names(folder: Path) -> None:
     assert data.query_texts.counts()[:7].tolist() == [3] * 7
 
 
-def test_other_splits_can_be_asked_for(folder: Path) -> None:
+def test_split_option_replaces_the_fixed_splits(folder: Path) -> None:
     data = prepare(folder, source="yso-finna-en", split="queries:0.5,0.25,0.25")
     assert int((data.split("test").counts() > 0).sum()) == 25
 

@@ -1,4 +1,4 @@
-"""EASE is its closed formula, and says when there are too many candidates for it."""
+"""EASE is its closed formula, and refuses too many candidates."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_weights_are_the_closed_formula(data: Dataset, reg: float) -> None:
     torch.testing.assert_close(weights.double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_they_minimise_the_regularised_squares(data: Dataset) -> None:
+def test_weights_minimise_the_regularised_squares(data: Dataset) -> None:
     """The gradient of |R - R B|^2 + reg |B|^2 vanishes off the diagonal, which is zero."""
     r, reg = dense(data.split("train")), 5.0
     b = rf.fit("ease", data, reg=reg).model.tensors["weights"].double()
@@ -45,26 +45,26 @@ def test_search_sums_the_weights_of_the_history(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ease, "QUERY_BLOCK", 7)  # several blocks
-    model = rf.fit("ease", data, reg=5.0).model
+    weights = rf.fit("ease", data, reg=5.0).model.tensors["weights"]
     rows = data.split("train")
-    expected = dense(rows) @ model.tensors["weights"].double()
-    found = ease.search(model, rows, 60, None)
+    expected = dense(rows) @ weights.double()
+    ranked = ease.search(weights, rows, 60, None)
     torch.testing.assert_close(
-        found.scores.double(), expected.gather(1, found.ids), atol=1e-5, rtol=0
+        ranked.scores.double(), expected.gather(1, ranked.ids), atol=1e-5, rtol=0
     )
-    assert torch.equal(found.ids.sort(dim=1).values, torch.arange(60).expand(120, -1))
+    assert torch.equal(ranked.ids.sort(dim=1).values, torch.arange(60).expand(120, -1))
     best = expected.masked_fill(dense(rows) > 0, -torch.inf).max(dim=1).values
-    unseen = ease.search(model, rows, 1, rows)
+    unseen = ease.search(weights, rows, 1, rows)
     torch.testing.assert_close(unseen.scores[:, 0].double(), best, atol=1e-5, rtol=0)
 
 
-def test_no_history_finds_nothing_wrong(data: Dataset) -> None:
-    model = rf.fit("ease", data).model
+def test_search_without_histories_is_empty(data: Dataset) -> None:
+    weights = rf.fit("ease", data).model.tensors["weights"]
     none = Interactions(torch.zeros(1).long(), torch.empty(0).int(), None, 60)
-    assert ease.search(model, none, 5, None).ids.shape == (0, 5)
+    assert ease.search(weights, none, 5, None).ids.shape == (0, 5)
 
 
-def test_too_many_candidates_are_refused_with_a_way_out(data: Dataset) -> None:
+def test_too_many_candidates_are_refused_with_a_hint(data: Dataset) -> None:
     with pytest.raises(UserError, match="60 x 60") as error:
         rf.fit("ease", data, largest=59)
     assert "largest=60" in error.value.hint

@@ -1,4 +1,4 @@
-"""The race finds the best point, and spends queries only on what may be the best."""
+"""The race returns the best point and spends queries only on points that may be the best."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ SIZES = [100 * times for times in STAGES]
 
 
 class Track:
-    """Points with given values; remembers who was measured in which stage."""
+    """Points with given values; records which were measured in which stage."""
 
     def __init__(self, **values: Tensor) -> None:
         self.all = {name: one.split(SIZES) for name, one in values.items()}
@@ -32,7 +32,7 @@ def levelled(values: Tensor, level: float) -> Tensor:
     return torch.cat([part - part.mean() + level for part in values.split(SIZES)])
 
 
-def test_what_is_clearly_worse_is_measured_once() -> None:
+def test_clearly_worse_point_is_measured_once() -> None:
     common = noise(0, 1.0)
     near = [levelled(common + noise(i, 0.3), 0.5) for i in (1, 2)]
     track = Track(one=near[0], other=near[1], worse=common + 0.1)
@@ -57,7 +57,7 @@ def test_the_best_by_all_queries_wins_though_it_falls_behind_at_first() -> None:
 
 
 @pytest.mark.parametrize(("spread", "n_measured"), [(0.01, 1), (1.0, len(SIZES))])
-def test_a_difference_that_cannot_matter_is_not_looked_into(spread: float, n_measured: int) -> None:
+def test_irrelevant_difference_is_not_measured_further(spread: float, n_measured: int) -> None:
     """Equal in the mean; the difference is known to a thousandth of the score, or to a tenth."""
     common = levelled(noise(0, 1.0), 1.0)
     track = Track(one=common, other=common + levelled(noise(1, spread), -1e-4))
@@ -65,14 +65,14 @@ def test_a_difference_that_cannot_matter_is_not_looked_into(spread: float, n_mea
     assert len(track.asked) == n_measured
 
 
-def test_what_is_known_is_not_measured_again() -> None:
+def test_known_values_are_not_measured_again() -> None:
     track = Track(one=levelled(noise(1, 1.0), 0.5), other=levelled(noise(2, 1.0), 0.5))
     values = {"one": list(track.all["one"][:2])}
     race(["one", "other"], values, track.measure, 3)
     assert track.asked == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
 
 
-def test_one_point_needs_no_race_and_equals_go_to_the_first() -> None:
+def test_single_point_and_ties() -> None:
     same = noise(0, 1.0)
     track = Track(one=same, other=same)
     assert race(["other", "one"], {}, track.measure, len(SIZES)) == "other"

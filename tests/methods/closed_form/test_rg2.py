@@ -1,56 +1,327 @@
-"""Plain RG2 descends its own objective, and refuses settings that mean nothing."""
+"""rg2 selects its settings on validation, uses defaults without it, and resumes bit by bit."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from planted import split_groups
 
 import rankfold as rf
-from rankfold.errors import UserError
+from rankfold.distributed.collectives import SingleProcess
+from rankfold.methods import METHODS
+from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
+from rankfold.training import checkpoint
+from rankfold.training.history import History, validation_score
+from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
+
+SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
 
 
-def random_pairs(seed: int) -> tuple[list[int], list[int]]:
-    rng = torch.Generator().manual_seed(seed)
-    pairs = (torch.rand(40, 30, generator=rng) < 0.2).nonzero()
-    return pairs[:, 0].tolist(), pairs[:, 1].tolist()
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return split_groups()
+
+
+def point(entry: Any) -> tuple[float, ...]:
+    return tuple(entry[name] for name in SETTINGS)
+
+
+def without_validation(data: Dataset) -> Dataset:
+    return replace(data, validation=None)
+
+
+def fold_in(model: Model, data: Dataset) -> torch.Tensor:
+    fold = METHODS["rg2"].open(model).histories
+    assert fold is not None
+    return fold(data.split("train"))
+
+
+# ---------------------------------------------------------------------------- on validation
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_objective_never_rises(seed: int) -> None:
-    ranker = rf.fit("rg2-plain", random_pairs(seed), solver="als", width=4, reg=0.01, sweeps=12)
-    losses = [entry["loss"] for entry in ranker.model.notes["history"]]
-    assert len(losses) == 12
-    assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(losses))
-    assert losses[-1] < losses[0]
+def test_the_best_point_of_the_path_is_chosen(seed: int) -> None:
+    """All validation queries score the path here, so no other set of them can decide."""
+    data = split_groups(seed)
+    model = rf.fit("rg2", data, **OPTIONS).model
+    scores = {point(entry): entry["score"] for entry in model.notes["path"]}
+    assert model.notes["chosen_by"] == "validation"
+    assert scores[point(model.config)] == pytest.approx(max(scores.values()), abs=1e-9)
+    assert len({round(score, 6) for score in scores.values()}) > 10  # there was a choice
 
 
-def test_starts_reach_the_same_optimum() -> None:
-    """With this objective every local minimum is global: seeds agree once converged."""
-    losses = [
-        rf.fit(
-            "rg2-plain", random_pairs(0), solver="als", width=4, reg=0.05, sweeps=400, seed=seed
-        ).model.notes["history"][-1]["loss"]
-        for seed in range(3)
-    ]
-    assert max(losses) - min(losses) < 1e-4 * abs(min(losses))
+def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:
+    model = rf.fit("rg2", data, **OPTIONS).model
+    path = model.notes["path"]
+    assert len({entry["candidate_exponent"] for entry in path}) > 1
+    for entry in path[:: len(path) // 8]:
+        settings = {name: entry[name] for name in SETTINGS}
+        alone = rf.fit("rg2", data, **OPTIONS, **settings)
+        found = rf.evaluate(alone, data, split="validation", metrics=["ndcg@10"])["ndcg@10"]
+        assert found == pytest.approx(entry["score"], abs=2e-3)
+
+
+def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) -> None:
+    path = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
+    points = [point(entry) for entry in path]
+    assert len(points) == len(set(points))
+    pairs = {entry[:2] for entry in points}
+    assert {(-0.375, 0.35), (-0.375, 0.425)} <= pairs <= set(EXPONENTS)
+    whole = {(*pair, r, t) for pair, r, t in product(pairs, (3, 6, 12), (0.0, 0.5, 0.9))}
+    assert {entry[:4] for entry in points} == whole
+    assert len({entry[4] for entry in points}) == 4
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("scores", "order"),
     [
-        ({"width": 0}, "`width` must be at least 1, got 0"),
-        ({"reg": -1.0}, "`reg` must be at least 0, got -1.0"),
-        ({"reg": float("nan")}, "`reg` must be at least 0, got nan"),
-        ({"sweeps": 0}, "`sweeps` must be at least 1, got 0"),
-        ({"widht": 3}, "no option 'widht'"),
-        ({"width": "many"}, "`width` must be a whole number, got 'many'"),
+        ((0.1, 0.2, 0.3, 0.4), [2, 3]),
+        ((0.1, 0.2, 0.4, 0.3), [2, 3, 1]),
+        ((0.1, 0.4, 0.3, 0.2), [2, 3, 1, 0]),
+        ((0.4, 0.3, 0.2, 0.1), [2, 3, 1, 0]),
+        ((0.4, 0.4, 0.4, 0.4), [2, 3, 1]),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        rf.fit("rg2-plain", random_pairs(0), **settings)
+def test_exponents_are_searched_uphill_from_the_middle(
+    data: Dataset, scores: tuple[float, ...], order: list[int]
+) -> None:
+    run = Run(torch.Generator(), torch.device("cpu"), SingleProcess())
+    search = PathSearch(data.split("train"), Config(), run)
+    search.exponents = list(EXPONENTS)
+    assert len(search.exponents) == len(scores)
+    while (place := search.next_place()) is not None:
+        search.tried[place] = scores[place]
+    assert list(search.tried) == order
 
 
-def test_width_beyond_the_matrix_is_harmless() -> None:
-    ranker = rf.fit("rg2-plain", random_pairs(1), width=100, sweeps=3)
-    assert all(tensor.isfinite().all() for tensor in ranker.model.tensors.values())
+def test_path_is_scored_on_a_sample_of_the_validation_queries(data: Dataset) -> None:
+    few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
+    many = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
+    errors = [max(entry["error"] for entry in path) for path in (few, many)]
+    assert errors[0] > 2 * errors[1] > 0
+
+
+def test_close_points_are_scored_on_further_queries(data: Dataset) -> None:
+    few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
+    errors = sorted(entry["error"] for entry in few)
+    assert errors[-1] > 1.5 * errors[0]  # of 10 queries and of 80
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"query_exponent": -0.5},
+        {"candidate_exponent": 0.25},
+        {"query_exponent": -0.1, "candidate_exponent": 0.6},
+        {"rank": 5},
+        {"threshold": 0.25},
+        {"discount": 0.05},
+        {"rank": 3, "threshold": 0.0, "discount": 0.0},
+    ],
+    ids=lambda given: ",".join(given),
+)
+def test_given_settings_stay_and_the_rest_is_selected(data: Dataset, given: dict[str, Any]) -> None:
+    model = rf.fit("rg2", data, **OPTIONS, **given).model
+    for name, value in given.items():
+        assert model.config[name] == value
+        assert {entry[name] for entry in model.notes["path"]} == {value}
+    assert len({point(entry) for entry in model.notes["path"]}) > 1
+    assert model.notes["chosen_by"] == "validation"
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({"query_exponent": -0.1}, "candidate_exponent"),
+        ({"candidate_exponent": 0.6}, "query_exponent"),
+    ],
+)
+def test_exponent_off_the_grid_uses_the_default_of_the_other(
+    data: Dataset, given: dict[str, float], other: str
+) -> None:
+    model = rf.fit("rg2", data, **OPTIONS, **given).model
+    assert {entry[other] for entry in model.notes["path"]} == {DEFAULTS[other]}
+
+
+def test_rank_is_that_of_the_vectors(data: Dataset) -> None:
+    tensors = rf.fit("rg2", data, **OPTIONS, rank=5).model.tensors
+    assert tensors["queries"].shape == (120, 5)
+    assert tensors["candidates"].shape == (60, 5)
+
+
+# ---------------------------------------------------------------------------- without
+
+
+def test_without_validation_the_defaults_are_used_and_named(data: Dataset) -> None:
+    model = rf.fit("rg2", without_validation(data), width=8).model
+    assert {name: model.config[name] for name in DEFAULTS} == DEFAULTS
+    assert model.config["rank"] == model.config["width"] == 8
+    assert model.notes["chosen_by"] == "the defaults"
+    assert "path" not in model.notes  # there was nothing to choose between
+
+
+def test_without_validation_given_settings_stay(data: Dataset) -> None:
+    given = {"query_exponent": -0.5, "rank": 3, "threshold": 0.0}
+    model = rf.fit("rg2", without_validation(data), width=8, **given).model
+    assert {name: model.config[name] for name in given} == given
+    assert model.config["discount"] == DEFAULTS["discount"]
+
+
+# ---------------------------------------------------------------------------- refit
+
+
+def test_refit_uses_the_chosen_settings_on_all_pairs(data: Dataset) -> None:
+    chosen = rf.fit("rg2", data, **OPTIONS).model.config
+    refitted = rf.fit("rg2", data, refit=True, **OPTIONS).model
+    assert refitted.config == chosen
+    whole = data.split("train").union(data.split("validation"))
+    settings = {name: chosen[name] for name in SETTINGS}
+    expected = rf.fit("rg2", replace(data, train=whole, validation=None), **OPTIONS, **settings)
+    for name, tensor in expected.model.tensors.items():
+        assert torch.equal(refitted.tensors[name], tensor)
+
+
+def test_refit_still_says_that_validation_chose(data: Dataset) -> None:
+    notes = rf.fit("rg2", data, refit=True, **OPTIONS).model.notes
+    assert notes["chosen_by"] == "validation"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("rg2", {"query_exponent": -0.5, "candidate_exponent": 0.0}),
+        ("rg2-plain", {"reg": 0.001}),
+        ("puresvd", {}),
+    ],
+)
+def test_refit_may_need_more_passes_than_the_fit(name: str, given: dict[str, float]) -> None:
+    """Training pairs of rank four, then noise beside them: the refit converges later."""
+    m, n = 200, 150
+    same = (torch.arange(m)[:, None] % 4) == (torch.arange(n)[None] % 4)
+    noise = (torch.rand(m, n, generator=torch.Generator().manual_seed(0)) < 0.3) & ~same
+    train, validation = (
+        from_pairs(*part.nonzero().unbind(dim=1), None, (m, n)) for part in (same, noise)
+    )
+    names = Vocabulary.numbered(m), Vocabulary.numbered(n)
+    data = Dataset("interactions", train, validation, None, *names)
+    options: dict[str, Any] = {"width": 12, "tolerance": 1e-4, **given}
+    whole = replace(data, train=train.union(validation), validation=None)
+    expected = passes_of(rf.fit(name, whole, **options).model)
+    assert len(expected) > len(passes_of(rf.fit(name, data, **options).model))
+    history = rf.fit(name, data, refit=True, **options).model.notes["history"]
+    assert [entry["step"] for entry in history if entry["phase"] == "refit"] == expected
+
+
+# ---------------------------------------------------------------------------- grades
+
+
+def test_grades_count_only_when_asked() -> None:
+    data = split_groups(graded=True)
+    ignored, counted = (
+        rf.fit("rg2", data, **OPTIONS, weights=how, rank=6, threshold=0.0, discount=0.0).model
+        for how in ("none", "grade")
+    )
+    scores = [
+        model.tensors["queries"] @ model.tensors["candidates"].T for model in (ignored, counted)
+    ]
+    assert float((scores[0] - scores[1]).norm()) > 0.1 * float(scores[0].norm())
+    ones = replace(data, train=replace(data.split("train"), grades=None))
+    ungraded = rf.fit("rg2", ones, **OPTIONS, rank=6, threshold=0.0, discount=0.0).model
+    assert torch.equal(ungraded.tensors["queries"], ignored.tensors["queries"])
+
+
+@pytest.mark.parametrize("weights", ["none", "grade"])
+def test_fold_in_gives_the_trained_rows(weights: str) -> None:
+    data = split_groups(graded=True)
+    model = rf.fit("rg2", data, **OPTIONS, weights=weights).model
+    torch.testing.assert_close(fold_in(model, data), model.tensors["queries"], rtol=1e-6, atol=1e-6)
+    ones = replace(data.split("train"), grades=None)
+    alike = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
+    assert alike is (weights == "none")
+
+
+# ---------------------------------------------------------------------------- resume
+
+
+class Stop(Exception):
+    """Stops a fit as a kill would."""
+
+
+def resumed(data: Dataset, out: Path, n: int, options: dict[str, Any]) -> Model:
+    """Fitted with a stop after n steps."""
+
+    def report(_course: History, step: Step) -> None:
+        if step.number > n:
+            raise Stop
+
+    with pytest.raises(Stop):
+        rf.fit("rg2", data, out=out, checkpoint_seconds=0, report=report, **options)
+    assert checkpoint.path_of(out).exists()
+    return rf.fit("rg2", data, out=out, resume=True, **options).model
+
+
+def passes_of(model: Model) -> list[int]:
+    return [entry["step"] for entry in model.notes["history"]]
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_resumed_after_any_step_is_bit_identical(
+    data: Dataset, tmp_path: Path, *, refit: bool
+) -> None:
+    options = {**OPTIONS, "refit": refit}
+    whole = rf.fit("rg2", data, **options).model
+    last = max(passes_of(whole))
+    assert last > 8  # a few passes for each of the exponents
+    for n in range(1, last - 1, 2):
+        model = resumed(data, tmp_path / f"after-{n}", n, options)
+        assert passes_of(model) == passes_of(whole)
+        assert model.config == whole.config
+        for name, tensor in whole.tensors.items():
+            assert torch.equal(model.tensors[name], tensor)
+
+
+def test_resumed_fit_selects_the_same_of_tied_exponents(tmp_path: Path) -> None:
+    """Every choice of exponents ranks the only candidate left of a query's colour first."""
+    size = 40
+    board = torch.tensor([[(q + c) % 2 == 0 for c in range(size)] for q in range(size)])
+    own = torch.eye(size, dtype=torch.bool)
+    train, validation = (
+        from_pairs(*part.nonzero().unbind(dim=1), None, (size, size))
+        for part in (board & ~own, own)
+    )
+    names = Vocabulary.numbered(size)
+    data = Dataset("interactions", train, validation, None, names, names)
+    options = {"width": 2, "tolerance": 1e-6}
+    whole = rf.fit("rg2", data, **options).model
+    scores = {
+        (entry["query_exponent"], entry["candidate_exponent"]): entry["score"]
+        for entry in whole.notes["path"]
+    }
+    assert list(scores.values()) == [1.0] * 3  # the middle and its neighbours
+    for n in range(1, max(passes_of(whole)) - 1):
+        model = resumed(data, tmp_path / f"after-{n}", n, options)
+        assert model.config == whole.config
+        for name, tensor in whole.tensors.items():
+            assert torch.equal(model.tensors[name], tensor)
+
+
+def test_noted_score_is_that_of_the_selected_point(data: Dataset) -> None:
+    """Others may have a higher one, on fewer queries."""
+    notes = (model := rf.fit("rg2", data, path_queries=9, **OPTIONS).model).notes
+    (mine,) = [entry for entry in notes["path"] if point(entry) == point(model.config)]
+    assert notes["score"] == mine["score"]
+    assert validation_score(notes) == mine["score"]
+
+
+def test_validation_split_without_pairs_counts_as_none(data: Dataset) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    rows = data.split("train")
+    empty = from_pairs(none, none, None, (rows.n_queries, rows.n_candidates))
+    model = rf.fit("rg2", replace(data, validation=empty), **OPTIONS).model
+    without = rf.fit("rg2", without_validation(data), **OPTIONS).model
+    assert dict(model.config) == dict(without.config)
+    assert model.notes["chosen_by"] == "the defaults"

@@ -1,12 +1,13 @@
-"""rg2-plain finds the least of its objective; puresvd gives the scores of the dense SVD."""
+"""rg2-plain reaches the minimum of its objective, by one decomposition and by sweeps."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from planted import dense, groups, split_groups
+from planted import groups, split_groups
 
 import rankfold as rf
 from rankfold.errors import UserError
@@ -14,18 +15,12 @@ from rankfold.methods import METHODS
 from rankfold.methods.closed_form.spectral import factors
 from rankfold.objectives.rg import rg2
 from rankfold.training.history import History
-from rankfold.types import Model, Step
-
-
-def scores(model: Model) -> torch.Tensor:
-    return (model.tensors["queries"] @ model.tensors["candidates"].T).double()
+from rankfold.types import Step
 
 
 @pytest.mark.parametrize("reg", [0.05, 0.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_spectral_solution_is_no_worse_than_alternating_and_that_comes_close(
-    seed: int, reg: float
-) -> None:
+def test_spectral_solution_is_the_minimum_and_sweeps_come_close(seed: int, reg: float) -> None:
     frame = groups(seed, m=60, n=40)
     options: dict[str, Any] = {"width": 6, "reg": reg}
     spectral = rf.fit("rg2-plain", frame, tolerance=1e-4, **options)
@@ -42,15 +37,15 @@ def test_spectral_solution_is_no_worse_than_alternating_and_that_comes_close(
 def test_fold_in_gives_the_trained_rows(solver: str, weights: str) -> None:
     data = split_groups(graded=True)
     model = rf.fit("rg2-plain", data, width=6, reg=0.05, solver=solver, weights=weights).model
-    fold_in = METHODS["rg2-plain"].fold_in
+    fold_in = METHODS["rg2-plain"].open(model).histories
     assert fold_in is not None
-    found = fold_in(model, data.split("train"))
+    found = fold_in(data.split("train"))
     torch.testing.assert_close(found, model.tensors["queries"], rtol=1e-5, atol=1e-5)
-    ones = fold_in(model, replace(data.split("train"), grades=None))
+    ones = fold_in(replace(data.split("train"), grades=None))
     assert torch.allclose(ones, found) is (weights == "none")
 
 
-def test_reg_that_leaves_nothing_is_refused() -> None:
+def test_reg_above_every_singular_value_is_refused() -> None:
     with pytest.raises(UserError, match="`reg` is above every singular value") as error:
         rf.fit("rg2-plain", groups(), reg=1e6)
     assert "smaller reg" in error.value.hint
@@ -68,28 +63,8 @@ def test_components_below_the_threshold_are_left_out() -> None:
     assert found.candidates.diagonal().tolist() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("weights", ["none", "grade"])
-def test_puresvd_scores_are_those_of_the_dense_svd(weights: str) -> None:
-    """At rank 6 the groups' singular values stand apart from the noise."""
-    frame = groups(graded=True)
-    rows = rf.prepare(frame, split=(1, 0, 0)).split("train")
-    r = dense(rows if weights == "grade" else replace(rows, grades=None))
-    u, sigma, v = torch.linalg.svd(r, full_matrices=False)
-    assert sigma[5] > 1.2 * sigma[6]
-    expected = (u[:, :6] * sigma[:6]) @ v[:6]
-    found = scores(rf.fit("puresvd", frame, width=6, tolerance=1e-4, weights=weights).model)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
-
-
-def test_puresvd_of_full_rank_gives_the_pairs_back() -> None:
-    frame = groups(m=30, n=20)
-    rows = rf.prepare(frame, split=(1, 0, 0)).split("train")
-    found = scores(rf.fit("puresvd", frame, width=50).model)
-    torch.testing.assert_close(found, dense(rows), rtol=0, atol=1e-4)
-
-
 class Stop(Exception):
-    """Stands for a kill."""
+    """Stops a fit as a kill would."""
 
 
 @pytest.mark.parametrize("name", ["rg2-plain", "puresvd"])
@@ -112,3 +87,53 @@ def test_resumed_after_any_pass_is_bit_identical(name: str, tmp_path: Path) -> N
         assert model.notes["chosen"] == last
         for key, tensor in whole.tensors.items():
             assert torch.equal(model.tensors[key], tensor)
+
+
+# ---------------------------------------------------------------------------------- sweeps
+
+
+def random_pairs(seed: int) -> tuple[list[int], list[int]]:
+    rng = torch.Generator().manual_seed(seed)
+    pairs = (torch.rand(40, 30, generator=rng) < 0.2).nonzero()
+    return pairs[:, 0].tolist(), pairs[:, 1].tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_objective_never_rises(seed: int) -> None:
+    ranker = rf.fit("rg2-plain", random_pairs(seed), solver="als", width=4, reg=0.01, sweeps=12)
+    losses = [entry["loss"] for entry in ranker.model.notes["history"]]
+    assert len(losses) == 12
+    assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(losses))
+    assert losses[-1] < losses[0]
+
+
+def test_starts_reach_the_same_optimum() -> None:
+    """With this objective every local minimum is global: seeds agree once converged."""
+    losses = [
+        rf.fit(
+            "rg2-plain", random_pairs(0), solver="als", width=4, reg=0.05, sweeps=400, seed=seed
+        ).model.notes["history"][-1]["loss"]
+        for seed in range(3)
+    ]
+    assert max(losses) - min(losses) < 1e-4 * abs(min(losses))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 0}, "`width` must be at least 1, got 0"),
+        ({"reg": -1.0}, "`reg` must be at least 0, got -1.0"),
+        ({"reg": float("nan")}, "`reg` must be at least 0, got nan"),
+        ({"sweeps": 0}, "`sweeps` must be at least 1, got 0"),
+        ({"widht": 3}, "no option 'widht'"),
+        ({"width": "many"}, "`width` must be a whole number, got 'many'"),
+    ],
+)
+def test_meaningless_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        rf.fit("rg2-plain", random_pairs(0), **settings)
+
+
+def test_width_beyond_the_matrix_is_harmless() -> None:
+    ranker = rf.fit("rg2-plain", random_pairs(1), width=100, sweeps=3)
+    assert all(tensor.isfinite().all() for tensor in ranker.model.tensors.values())

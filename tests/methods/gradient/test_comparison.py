@@ -15,7 +15,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import Combination, Comparison, odds
 from rankfold.methods.gradient.in_batch import InBatchConfig
 from rankfold.methods.gradient.resampled import CachedConfig
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Columns, Features, Interactions
 
 PAIRS = Interactions(torch.tensor([0, 2, 3, 5]), torch.tensor([0, 1, 1, 0, 2]).int(), None, 4)
@@ -26,9 +26,9 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def setting(**changes: object) -> Setting:
+def setting(**changes: object) -> SamplerContext:
     values = {"negatives": 3, "popularity": "count", "cache_share": 0.2, **changes}
-    return Setting(counts=PAIRS.candidate_counts(), batch_size=4, **values)  # type: ignore[arg-type]
+    return SamplerContext(counts=PAIRS.candidate_counts(), batch_size=4, **values)  # type: ignore[arg-type]
 
 
 def comparison(parts: Combination, config: object) -> tuple[Comparison, torch.Tensor]:
@@ -151,8 +151,8 @@ def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE_POSITIVE)
-def test_one_positive_is_its_namesake(name: str) -> None:
-    """Value and gradient, for a pool with repeats spelt out."""
+def test_single_positive_loss_equals_its_namesake(name: str) -> None:
+    """Value and gradient, for a pool with repeats written out."""
     draw = rng(3)
     positive = torch.randn(6, generator=draw, dtype=torch.float64, requires_grad=True)
     scores = torch.randn(6, 8, generator=draw, dtype=torch.float64)
@@ -186,13 +186,13 @@ def test_one_positive_is_its_namesake(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE_POSITIVE)
-def test_one_positive_takes_marks_for_times(name: str) -> None:
+def test_single_positive_loss_accepts_a_mask(name: str) -> None:
     positive, scores, there = torch.randn(5), torch.randn(5, 9), torch.rand(5, 9) > 0.4
     loss = SINGLE_POSITIVE[name]
     torch.testing.assert_close(loss(positive, scores, there), loss(positive, scores, there.float()))
 
 
-def test_odds_are_what_popularity_alone_would_say() -> None:
+def test_odds_follow_from_popularity() -> None:
     found = odds(PAIRS, 10)
     assert found.tolist() == pytest.approx(
         [math.log(c / 5 / (10 / 4)) for c in (2, 2, 1, 0.5)], abs=1e-6
@@ -215,7 +215,7 @@ def test_towers_rank_a_candidate_that_nobody_chose_by_its_features() -> None:
     scores = model.tensors["queries"] @ model.tensors["candidates"].T
     mine = torch.tensor([int(key) % 6 == int(group[0]) for key in data.queries.keys.to_list()])
     assert scores[mine, 0].mean() > scores[~mine, 0].mean() + 1
-    new = METHODS["softmax"].encode_candidates
-    assert new is not None
-    found = new(model, Features(torch.zeros(1, 0), group[:1, None].int(), columns))
+    encode = METHODS["softmax"].open(model).features
+    assert encode is not None
+    found = encode(Features(torch.zeros(1, 0), group[:1, None].int(), columns))
     torch.testing.assert_close(found[0], model.tensors["candidates"][0])

@@ -73,9 +73,9 @@ def test_sml_ranks_new_candidates_by_their_features() -> None:
     features = Features(torch.zeros(len(group), 0), group[:, None].int(), columns)
     data = replace(data, candidate_features=features)
     model = rf.fit("sml", data, encoder="towers", width=8, epochs=2).model
-    encode = METHODS["sml"].encode_candidates
+    encode = METHODS["sml"].open(model).features
     assert encode is not None
-    found = encode(model, features)
+    found = encode(features)
     assert found.shape == model.tensors["candidates"].shape
     torch.testing.assert_close(found[:, -1], -(found[:, :-1] ** 2).sum(dim=1))
     assert float(found[:, :-1].norm(dim=1).max()) <= 1 + 1e-6

@@ -15,7 +15,7 @@ from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
 
 def tailed(n: int, seed: int) -> Graded:
-    """Two numbers of which the first tells more on the whole and the second more at the top.
+    """Two numbers: the first separates better overall, the second better at the top.
 
     Negatives are widely spread along the first: the highest of them are above all positives.
     """
@@ -37,18 +37,16 @@ def planted() -> Dataset:
 
 
 def figures(name: str, data: Dataset, **settings: object) -> dict[str, float]:
-    """A linear scorer, which cannot have both ends of the curve."""
-    found = rf.fit(name, data, encoder="linear", epochs=10, **settings)
+    """A linear scorer, which cannot win both ends of the curve."""
+    result = rf.fit(name, data, encoder="linear", epochs=10, **settings)
     rows = data.graded("test")
-    scores = found.score(rows)
+    scores = result.score(rows)
     names = ("tpr@fpr=.01", "auc")
     return {n: graded_mean(scores, rows.grades, 2, parse_graded(n)) for n in names}
 
 
 @pytest.mark.parametrize("other", ["ce", "fh-auc", "focal"])
-def test_the_low_end_of_the_curve_is_won_where_others_win_the_whole(
-    planted: Dataset, other: str
-) -> None:
+def test_cba_wins_the_low_end_of_the_curve_and_others_the_auc(planted: Dataset, other: str) -> None:
     ours, theirs = figures("cba", planted), figures(other, planted)
     assert theirs["auc"] > ours["auc"] + 0.02
     assert theirs["tpr@fpr=.01"] < 0.1
@@ -56,8 +54,8 @@ def test_the_low_end_of_the_curve_is_won_where_others_win_the_whole(
 
 
 @pytest.mark.parametrize("ranks", ["direct", "likeness"])
-def test_pairs_near_the_rate_alone_do_it_as_well(planted: Dataset, ranks: str) -> None:
-    """Without the classes; the paper's wide Gaussian does less, and more than other losses do."""
+def test_the_pairwise_loss_alone_wins_the_low_end_too(planted: Dataset, ranks: str) -> None:
+    """Without the cross-entropy; the paper's wide Gaussian wins less, but more than others."""
     paper: dict[str, Any] = {"classes": 0.0, "ranks": ranks, "cache_weights": "equal"}
     assert figures("cba", planted, **paper)["tpr@fpr=.01"] > 0.2
     assert figures("cba", planted, **paper, sigma=0.354)["tpr@fpr=.01"] > 0.1
@@ -93,7 +91,7 @@ def exact_context(counts: list[int], config: cba.CbaConfig) -> FitContext:
 
 
 def seen_and_exact(context: FitContext) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of a batch of all rows, and what it stands for."""
+    """The loss of a batch of all rows, and the exact risk that it estimates."""
     rows, grades = context.rows.own, context.rows.grades
     vectors = context.module.vectors(rows)
     outputs = context.module.head(vectors)
@@ -109,15 +107,15 @@ def seen_and_exact(context: FitContext) -> tuple[torch.Tensor, torch.Tensor]:
 def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
     counts: list[int], cache: int
 ) -> None:
-    """The encoder stands still, every row is in the batch, and in the cache once."""
+    """The encoder is fixed; every row is in the batch, and once in the cache."""
     config = cba.CbaConfig(fpr=0.1, sigma=0.1, cache=cache, classes=0.0, width=6)
     context = exact_context(counts, config)
-    found, expected = seen_and_exact(context)
-    torch.testing.assert_close(found, expected)
+    result, expected = seen_and_exact(context)
+    torch.testing.assert_close(result, expected)
     parameters = list(context.module.parameters())
     ours, theirs = (
         torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        for loss in (found, expected)
+        for loss in (result, expected)
     )
     for mine, reference in zip(ours, theirs, strict=True):
         if reference is not None:
@@ -126,34 +124,34 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
 
 @pytest.mark.parametrize("ranks", ["direct", "likeness"])
 def test_the_loss_of_a_batch_is_the_written_formula(ranks: Any) -> None:
-    """Of four grades, whose ranks are told from the cache; beside it the classes by the others."""
+    """Four grades, with ranks from the cache, plus the cross-entropy of the other outputs."""
     how: dict[str, Any] = {"fpr": 0.1, "sigma": 0.1, "ranks": ranks, "classes": 0.5, "width": 6}
     context = exact_context([40, 30, 20, 10], cba.CbaConfig(cache=12, **how))
     some = torch.arange(0, 100, 3)
     grades, loss = context.rows.grades[some], cba.rank_weighted_loss(context)
     vectors = context.module.vectors(context.rows.own.select(some))
     outputs = context.module.head(vectors)
-    found = loss.losses(GradedBatch(some, grades, vectors, outputs))
+    result = loss.losses(GradedBatch(some, grades, vectors, outputs))
     assert isinstance(loss.memory, cba.RankCache)
-    told = loss.memory.ranks(
+    ranks_of = loss.memory.ranks(
         vectors.detach(), cba.score_weights(context), by_likeness=ranks == "likeness"
     )
     log_p = outputs[:, 1:].log_softmax(dim=1)
     classes = -sum(log_p[row, grade] for row, grade in enumerate(grades.tolist())) / len(some)
     for k in range(3):
         up, down = outputs[grades > k, 0], outputs[grades <= k, 0]
-        p = (-((told[k][grades <= k] - 0.1) ** 2) / (2 * 0.1**2)).exp()
+        p = (-((ranks_of[k][grades <= k] - 0.1) ** 2) / (2 * 0.1**2)).exp()
         costs = torch.nn.functional.softplus(down[None] - up[:, None])
-        torch.testing.assert_close(found[k], (costs @ (p / p.sum())).mean() + 0.5 * classes)
+        torch.testing.assert_close(result[k], (costs @ (p / p.sum())).mean() + 0.5 * classes)
 
 
 @pytest.mark.parametrize("counts", [[60, 30, 20], [20, 30, 60]])
-def test_without_shares_it_is_another_where_grades_are_unequal(counts: list[int]) -> None:
+def test_equal_cache_weights_differ_for_unequal_grades(counts: list[int]) -> None:
     config = cba.CbaConfig(
         fpr=0.1, sigma=0.1, cache=60, classes=0.0, width=6, cache_weights="equal"
     )
-    found, expected = seen_and_exact(exact_context(counts, config))
-    assert abs(found.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
+    result, expected = seen_and_exact(exact_context(counts, config))
+    assert abs(result.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
 
 
 def test_the_first_cache_has_each_row_of_a_short_grade_once() -> None:
@@ -172,7 +170,7 @@ def test_the_first_cache_has_each_row_of_a_short_grade_once() -> None:
 
 
 def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
-    """Data is often in some order: its first rows would be no sample of it."""
+    """Data is often sorted: its first rows would not be a sample."""
 
     def drawn(seed: int) -> list[int]:
         context = context_of(balanced_rows(2, 200), 2, cba.CbaConfig(cache=20, width=6))
@@ -185,7 +183,7 @@ def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
 
 
 def test_a_row_of_a_short_grade_is_in_the_cache_once_as_it_was_seen_last() -> None:
-    """Not copies of the epochs before."""
+    """Not copies from earlier epochs."""
     rows = balanced_rows(3, 40)
     context = context_of(rows, 3, cba.CbaConfig(cache=512, width=6))
     loss = cba.rank_weighted_loss(context)
@@ -195,22 +193,22 @@ def test_a_row_of_a_short_grade_is_in_the_cache_once_as_it_was_seen_last() -> No
             latest[some] = shown = torch.randn(len(some), 6)
             loss.losses(GradedBatch(some, rows.grades[some], shown, context.module.head(shown)))
             kept = loss.memory.state()["vectors"][: len(rows)]
-            found, expected = ((t * 1e4).round() for t in (kept, latest))
-            assert sorted(found.tolist()) == sorted(expected.tolist()), epoch
+            result, expected = ((t * 1e4).round() for t in (kept, latest))
+            assert sorted(result.tolist()) == sorted(expected.tolist()), epoch
 
 
-def test_ranks_are_told_from_the_batch_and_what_came_before_by_the_head_as_it_is(
+def test_ranks_come_from_the_batch_and_the_cache_by_the_current_head(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A batch is in the cache before it is ranked, and the oldest rows are gone: at every step."""
+    """At every step the batch is in the cache before it is ranked, and the oldest rows are gone."""
     rows = balanced_rows(3, 40)
     context = context_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
     asked: list[tuple[torch.Tensor, torch.Tensor]] = []
-    told = cba.RankCache.ranks
+    ranks_of = cba.RankCache.ranks
 
     def ranks(self: cba.RankCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
         asked.append((self.vectors.clone(), head.clone()))
-        return told(self, vectors, head, **how)
+        return ranks_of(self, vectors, head, **how)
 
     monkeypatch.setattr(cba.RankCache, "ranks", ranks)
     losses = cba.rank_weighted_loss(context).losses

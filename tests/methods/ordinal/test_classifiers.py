@@ -7,12 +7,12 @@ from rankfold.methods.ordinal import classifiers
 
 def test_soft_targets_are_written_out() -> None:
     outputs, config = torch.randn(2, 4), classifiers.GradedConfig()
-    found = classifiers.soft_losses(outputs, torch.tensor([0, 2]), config)
+    result = classifiers.soft_losses(outputs, torch.tensor([0, 2]), config)
     for row, y in enumerate((0, 2)):
         weights = torch.exp(-torch.tensor([abs(g - y) for g in range(4)], dtype=torch.float))
         target = weights / weights.sum()
         expected = -(target * outputs[row].log_softmax(0)).sum()
-        torch.testing.assert_close(found[row], expected)
+        torch.testing.assert_close(result[row], expected)
 
 
 def test_focal_without_focus_is_cross_entropy() -> None:

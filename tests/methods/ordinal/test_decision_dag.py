@@ -16,5 +16,5 @@ def test_decision_dag_scores_by_its_paths() -> None:
         p = float(torch.sigmoid(row[place[low, high]].double()))
         return p * expected(row, low + 1, high) + (1 - p) * expected(row, low, high - 1)
 
-    found = decision_dag.dag_score(outputs, 4).tolist()
-    assert found == pytest.approx([expected(row, 0, 3) for row in outputs])
+    result = decision_dag.dag_score(outputs, 4).tolist()
+    assert result == pytest.approx([expected(row, 0, 3) for row in outputs])

@@ -1,4 +1,4 @@
-"""What graders train and how they score, as a fit has it, is what their formulas say."""
+"""Losses and scores of the ordinal methods, within a fit, equal their formulas."""
 
 from collections.abc import Callable, Iterable
 from itertools import combinations
@@ -30,7 +30,7 @@ def some_rows(n_grades: int, n: int = 30) -> Graded:
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """``(name, number of grades, settings)``: what a fit gives to the loop, with large outputs."""
+    """``(name, number of grades, settings) -> `` the task of a fit, with large outputs."""
 
     def begun(name: str, n_grades: int, **settings: Any) -> Task:
         rows, names = some_rows(n_grades), Vocabulary.numbered(n_grades)
@@ -50,14 +50,14 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
 
 
 def outputs_of(task: Task, batch: Tensor, n_grades: int) -> tuple[Tensor, list[int]]:
-    """What the head makes of some rows, and their grades."""
+    """The head's outputs of some rows, and their grades."""
     module: Any = task.module
     rows = some_rows(n_grades).select(batch)
     return module.head(module.vectors(rows)), rows.grades.tolist()
 
 
 def batches_of(n_grades: int) -> dict[str, Tensor]:
-    """Which overlap, so that a row is met again among other rows; two have no row on a side."""
+    """Overlapping batches, so that rows repeat among other rows; two lack a side."""
     mixed = torch.randperm(30, generator=torch.Generator().manual_seed(7))
     grades = some_rows(n_grades).grades[mixed]
     return {
@@ -68,13 +68,13 @@ def batches_of(n_grades: int) -> dict[str, Tensor]:
     }
 
 
-def assert_same(task: Task, found: Tensor, expected: Tensor) -> None:
-    """The values of a batch, and which way their mean goes down."""
-    torch.testing.assert_close(found, expected)
+def assert_same(task: Task, result: Tensor, expected: Tensor) -> None:
+    """Compare the values of a batch, and the gradients of their mean."""
+    torch.testing.assert_close(result, expected)
     weights = list(task.module.parameters())
     ours, theirs = (
         torch.autograd.grad(values.mean(), weights, retain_graph=True)
-        for values in (found, expected)
+        for values in (result, expected)
     )
     for mine, reference in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, reference, atol=1e-5, rtol=1e-4)
@@ -86,8 +86,8 @@ def losses_of(task: Task, batch: Tensor) -> Tensor:
 
 def mean(values: Iterable[Tensor]) -> Tensor:
     """0 of none."""
-    found = list(values)
-    return torch.stack(found).mean() if found else torch.zeros(())
+    result = list(values)
+    return torch.stack(result).mean() if result else torch.zeros(())
 
 
 def logistic(x: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ def test_a_row_costs_what_its_formula_says(
     assert_same(task, losses_of(task, batch), expected)
 
 
-def test_focal_has_the_power_that_it_is_told(start: Start) -> None:
+def test_focal_uses_the_given_power(start: Start) -> None:
     task, batch = start("focal", 4, focus=0.7), batches_of(4)["all grades"]
     rows = zip(*outputs_of(task, batch, 4), strict=True)
     assert_same(task, losses_of(task, batch), torch.stack([focal(s, y, 4, 0.7) for s, y in rows]))
@@ -287,8 +287,8 @@ def pauc(
         for i in up if down else []:
             costs = [logistic(s[i, 0] - s[j, 0]) for j in down]
             powers = [exp(cost.item() / temperature) for cost in costs]
-            found, at = sum(powers) / len(down), (k, rows[i])
-            u[at] = (1 - memory) * u[at] + memory * found if at in u else found
+            result, at = sum(powers) / len(down), (k, rows[i])
+            u[at] = (1 - memory) * u[at] + memory * result if at in u else result
             p = [power / u[at] / len(down) for power in powers]
             of_rows.append(torch.stack([a * b for a, b in zip(p, costs, strict=True)]).sum())
         values.append(mean(of_rows))
@@ -361,10 +361,11 @@ def the_output(s: list[float], _n: int) -> float:
 def test_a_row_scores_what_its_formula_says(
     start: Start, name: str, n_grades: int, formula: Callable[[list[float], int], float]
 ) -> None:
-    task, score = start(name, n_grades), METHODS[name].score_rows
+    task = start(name, n_grades)
     model = task.export()
-    assert score is not None
     assert model is not None
+    score = METHODS[name].open(model).rows
+    assert score is not None
     outputs, _ = outputs_of(task, torch.arange(30), n_grades)
     expected = [formula(s, n_grades) for s in outputs.tolist()]
-    assert score(model, some_rows(n_grades)).tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert score(some_rows(n_grades)).tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)

@@ -1,4 +1,4 @@
-"""What all methods for ordered grades have in common."""
+"""Training that all ordinal methods share."""
 
 from pathlib import Path
 
@@ -27,14 +27,14 @@ from rankfold.types import Dataset, Vocabulary
         (10**9, 256),
     ],
 )
-def test_the_usual_batch_makes_sixteen_steps_of_an_epoch_if_it_can(n_rows: int, size: int) -> None:
-    found = batches_of(n_rows, GradedConfig())
-    assert found.batch_size == size
-    assert len(found) >= 16 or size == 32
+def test_the_default_batch_makes_at_least_sixteen_steps(n_rows: int, size: int) -> None:
+    result = batches_of(n_rows, GradedConfig())
+    assert result.batch_size == size
+    assert len(result) >= 16 or size == 32
     assert batches_of(n_rows, GradedConfig(batch_size=7)).batch_size == 7
 
 
-def test_a_model_says_the_size_of_its_batches_and_what_was_asked_for(tmp_path: Path) -> None:
+def test_a_model_has_its_batch_size_and_the_requested_one(tmp_path: Path) -> None:
     rows, names = random_rows(0, 1100), Vocabulary.numbered(3, NAMES)
     keys = Vocabulary.numbered(len(rows))
     data = Dataset("graded", rows, None, None, keys, names, columns=COLUMNS)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from rankings import assert_same_ranking
 from torch import Tensor
-from written import TruthJudge, data_of, random_data, run_of, topics_data, words_of
+from written import TruthJudge, data_of, random_data, run_of, search, topics_data, words_of
 
 from rankfold.errors import UserError
 from rankfold.methods.text import linear, neighbours
-from rankfold.methods.text.linear import Choice, Config, Learner, Weights
+from rankfold.methods.text.linear import AlphaChoice, Config, Learner, SparseWeights
 from rankfold.types import Dataset, Judge, Model, Step, Texts, TopK, from_pairs
 
 
@@ -29,19 +29,19 @@ def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
 
 def learner_of(data: Dataset, **settings: Any) -> Learner:
     config = Config(**settings)
-    known = neighbours.index(data, torch.device("cpu"), bigrams=config.bigrams)
-    learner = Learner(known, data.seen("validation"), config, run_of())
+    index = neighbours.build_index(data, torch.device("cpu"), bigrams=config.bigrams)
+    learner = Learner(index, data.seen("validation"), config, run_of())
     list(learner.find_near_misses())
     return learner
 
 
 def dense(bags: Texts, n_words: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     assert bags.weights is not None
-    found = np.zeros((len(bags), n_words))
+    result = np.zeros((len(bags), n_words))
     rows = torch.repeat_interleave(bags.counts()).tolist()
     for row, token, weight in zip(rows, bags.tokens.tolist(), bags.weights.tolist(), strict=True):
-        found[row, token] = weight
-    return found
+        result[row, token] = weight
+    return result
 
 
 # ---------------------------------------------------------------------------------- learning
@@ -49,7 +49,7 @@ def dense(bags: Texts, n_words: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
-    """Two batches, by loops over dense weights, of which those of other words stay 0."""
+    """Two batches, by loops over dense weights; weights of other words stay 0."""
     data = random_data(seed)
     learner = learner_of(data, reg=0.1, lr=0.3, negatives=3, random_negatives=2)
     train, bags = data.split("train"), dense(learner.bags, learner.weights.n_words)
@@ -61,7 +61,7 @@ def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
     bias = np.full(n, log(train.n_pairs / (5 * int((train.counts() > 0).sum()))))
     bias_squares = np.zeros(n)
     rng = torch.Generator().manual_seed(seed)
-    for queries in learner.asking.split(20):
+    for queries in learner.queries.split(20):
         rows, candidates, targets = learner.batch(queries, rng)
         gradient, touched, total = np.zeros((n, v)), np.zeros((n, v), dtype=bool), 0.0
         bias_gradient = np.zeros(n)
@@ -91,7 +91,7 @@ def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
 def test_a_batch_has_all_positives_and_no_false_negatives() -> None:
     data = random_data(0)
     learner, train = learner_of(data, random_negatives=30), data.split("train")
-    queries = learner.asking.flip(0)
+    queries = learner.queries.flip(0)
     rows, candidates, targets = learner.batch(queries, torch.Generator().manual_seed(0))
     own = {(int(q), int(y)) for q, y in zip(train.query_of_pair(), train.candidates, strict=True)}
     pairs = list(zip(queries[rows].tolist(), candidates.tolist(), strict=True))
@@ -100,14 +100,14 @@ def test_a_batch_has_all_positives_and_no_false_negatives() -> None:
     assert not own & {pair for pair, t in zip(pairs, targets.tolist(), strict=True) if t == 0}
 
 
-def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> None:
+def test_near_misses_are_the_highest_unchosen_neighbours() -> None:
     data = random_data(1)
     assert data.query_texts is not None
     learner, train = learner_of(data, negatives=4), data.split("train")
     (step,) = neighbours.fit(data, neighbours.Config(), run_of())
     assert step.model is not None
     n = len(data.candidates)
-    every = neighbours.search_texts(step.model, data.query_texts, n, train)
+    every = search(step.model, data.query_texts, n, train)
     known = torch.tensor([len(words) > 0 for words in words_of(data.query_texts)])[:, None]
     near = (every.scores > 0) & known
     expected = TopK(every.ids.where(near, -1), every.scores.where(near, -torch.inf))
@@ -115,22 +115,22 @@ def test_near_misses_are_what_neighbours_rank_highest_but_was_not_chosen() -> No
     scores.scatter_(1, every.ids.where(near, n), expected.scores)
     ids = learner.near_misses.long()
     own = scores.gather(1, ids.where(ids >= 0, n))
-    found = TopK(ids[learner.asking], own[learner.asking])
-    assert_same_ranking(found, TopK(*(t[learner.asking] for t in expected)))
+    result = TopK(ids[learner.queries], own[learner.queries])
+    assert_same_ranking(result, TopK(*(t[learner.queries] for t in expected)))
 
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
-    """By the classifiers, which have nearly all of the score; before they learn, by chance."""
+    """With alpha near 1 the classifiers decide; before training they are no better than chance."""
     data, asked, topics = topics_data(0)
     model = fitted(data, alpha=0.99)
-    found = linear.search_texts(model, asked, 1, None)
-    assert float((found.ids[:, 0] == topics).float().mean()) > 0.97
+    result = search(model, asked, 1, None)
+    assert float((result.ids[:, 0] == topics).float().mean()) > 0.97
     blind = replace(model, tensors={**model.tensors, "weights": -model.tensors["weights"]})
-    found = linear.search_texts(blind, asked, 1, None)
-    assert float((found.ids[:, 0] == topics).float().mean()) < 0.2
+    result = search(blind, asked, 1, None)
+    assert float((result.ids[:, 0] == topics).float().mean()) < 0.2
 
 
-def test_going_on_from_a_state_is_the_same_fit() -> None:
+def test_a_resumed_fit_is_the_same_fit() -> None:
     data = random_data(2)
     whole = steps_of(data, epochs=4)
     assert [step.number for step in whole] == [1, 2, 3, 4]
@@ -149,7 +149,7 @@ def test_going_on_from_a_state_is_the_same_fit() -> None:
 
 
 def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 4)
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 4)
     monkeypatch.setattr(linear, "TICK", 0.0)
     data = random_data(3)
     pauses = [step for step in steps_of(data, epochs=1) if not step.whole]
@@ -171,19 +171,18 @@ def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.99])
 def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(4)
     assert data.query_texts is not None
     n = len(data.candidates)
     model = fitted(data, alpha=alpha, shortlist=6, epochs=3)
-    known = neighbours.from_tensors(model.tensors)
-    bags = dense(neighbours.bags_of(data.query_texts, known), len(known.idf))
-    near = neighbours.search_texts(
-        replace(model, config={"neighbours": 20, "label_weight": 0.5}), data.query_texts, n, None
-    )
-    weights = np.zeros((n, len(known.idf)))
+    index = neighbours.from_tensors(model.tensors)
+    bags = dense(neighbours.bags_of(data.query_texts, index), len(index.idf))
+    config = neighbours.Config(neighbours=20, label_weight=0.5)
+    near = neighbours.search(index, config, data.query_texts, n, None)
+    weights = np.zeros((n, len(index.idf)))
     weights.reshape(-1)[model.tensors["weight_keys"].numpy()] = model.tensors["weights"].numpy()
-    found = linear.search_texts(model, data.query_texts, n, None)
+    result = search(model, data.query_texts, n, None)
     for row, words in enumerate(words_of(data.query_texts)):
         expected = [0.0] * n
         for place, (y, score) in enumerate(zip(*(x[row].tolist() for x in near), strict=True)):
@@ -192,10 +191,10 @@ def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.Monkey
             expected[y] = (1 - alpha) * score + alpha * listed / (1 + exp(-s))
             if not words:
                 expected[y] = score
-        scores = torch.tensor([expected[y] for y in found.ids[row].tolist()])
-        torch.testing.assert_close(found.scores[row], scores, atol=1e-5, rtol=1e-5)
-        assert sorted(found.ids[row].tolist()) == list(range(n))
-        falling = list(zip((-found.scores[row]).tolist(), found.ids[row].tolist(), strict=True))
+        scores = torch.tensor([expected[y] for y in result.ids[row].tolist()])
+        torch.testing.assert_close(result.scores[row], scores, atol=1e-5, rtol=1e-5)
+        assert sorted(result.ids[row].tolist()) == list(range(n))
+        falling = list(zip((-result.scores[row]).tolist(), result.ids[row].tolist(), strict=True))
         assert falling == sorted(falling)  # equal scores by ascending id
 
 
@@ -204,52 +203,52 @@ def test_fewer_results_are_the_first_of_more(alpha: float) -> None:
     data = random_data(5)
     assert data.query_texts is not None
     model = fitted(data, alpha=alpha, shortlist=3)
-    more = linear.search_texts(model, data.query_texts, 50, None)
-    few = linear.search_texts(model, data.query_texts, 5, None)
+    more = search(model, data.query_texts, 50, None)
+    few = search(model, data.query_texts, 5, None)
     assert more.ids.shape[1] == len(data.candidates)
     assert_same_ranking(few, more)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.99])
-def test_what_is_excluded_is_never_returned_and_pads_follow(alpha: float) -> None:
+def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> None:
     data = random_data(6)
     assert data.query_texts is not None
     n_queries, n = data.split("train").n_queries, len(data.candidates)
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
     model = fitted(data, alpha=alpha)
-    found = linear.search_texts(model, data.query_texts, n + 9, exclude)
+    result = search(model, data.query_texts, n + 9, exclude)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
-        ids = found.ids[row].tolist()
+        ids = result.ids[row].tolist()
         assert set(ids[: len(allowed)]) == allowed
         assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((found.scores[row, len(allowed) :] == -torch.inf).all())
+        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    found = linear.search_texts(fitted(data), asked, 3, None)
-    assert found.ids.tolist() == [[2, 1, 0]] * 2
-    assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+    result = search(fitted(data), asked, 3, None)
+    assert result.ids.tolist() == [[2, 1, 0]] * 2
+    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
 
 def test_one_query_one_candidate() -> None:
     data = data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
     model = fitted(data)
-    assert linear.search_texts(model, data.query_texts, 5, None).ids.tolist() == [[0]]
+    assert search(model, data.query_texts, 5, None).ids.tolist() == [[0]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert linear.search_texts(model, none, 5, None).ids.shape == (0, 1)
+    assert search(model, none, 5, None).ids.shape == (0, 1)
 
 
-def test_texts_without_a_word_do_no_harm() -> None:
+def test_texts_without_words_are_harmless() -> None:
     data = data_of([[], []], [[], []], [(0, 1), (1, 1)], n_tokens=3)
     assert data.query_texts is not None
     model = fitted(data)
     assert len(model.tensors["weights"]) == 0
-    assert linear.search_texts(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
+    assert search(model, data.query_texts, 2, None).ids.tolist() == [[1, 0]] * 2
 
 
 @pytest.mark.parametrize(("wanted", "alpha"), [(0, 0.0), (1, 0.5)])
@@ -257,10 +256,10 @@ def test_alpha_is_chosen_on_validation(wanted: int, alpha: float) -> None:
     """Neighbours say 3/4 and 1/4, the classifiers 0 and 1: candidate 1 wins above alpha = 1/3."""
     data = data_of([[0]] * 5, [[], []], [(0, 0), (1, 0), (2, 0), (3, 1)])
     run = run_of(judge=TruthJudge(torch.tensor([4]), torch.tensor([wanted]), 2))
-    known = neighbours.index(data, run.device, bigrams=True)
+    index = neighbours.build_index(data, run.device, bigrams=True)
     none = torch.empty(0, dtype=torch.int64)
-    weights = Weights(none, none.float(), torch.tensor([-20.0, 20.0]), len(known.idf))
-    assert Choice(known, Config(), data, run).best(weights) == alpha
+    weights = SparseWeights(none, none.float(), torch.tensor([-20.0, 20.0]), len(index.idf))
+    assert AlphaChoice(index, Config(), data, run).best(weights) == alpha
 
 
 def test_a_given_alpha_is_kept_and_without_validation_it_is_one_half() -> None:

@@ -1,4 +1,4 @@
-"""text-neighbours is its written formula, whatever the texts lack."""
+"""text-neighbours equals its written formula, also for empty and unknown texts."""
 
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +16,7 @@ from written import (
     data_of,
     random_data,
     run_of,
+    search,
     topics_data,
     words_of,
 )
@@ -68,7 +69,7 @@ class Reference:
         return {gram: value / norm for gram, value in bag.items()}
 
     def scores(self, words: list[int]) -> tuple[list[float], bool]:
-        """Of all candidates; and whether rounding can change who is near."""
+        """The scores of all candidates, and whether rounding can change the nearest queries."""
         bag = self.bag(grams(words, bigrams=self.config.bigrams))
         near = sorted(((-cosine(bag, d), row) for row, d in enumerate(self.queries)))
         k = self.config.neighbours
@@ -107,40 +108,40 @@ def cosine(a: Bag, b: Bag) -> float:
 def test_scores_are_the_written_formula(
     seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "QUERIES", 7)  # several blocks
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(seed)
     assert data.query_texts is not None
     reference, n = Reference(data, Config(**settings)), len(data.candidates)
-    found = neighbours.search_texts(fitted(data, **settings), data.query_texts, n, None)
-    assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
+    result = search(fitted(data, **settings), data.query_texts, n, None)
+    assert torch.equal(result.ids.sort(dim=1).values, torch.arange(n).expand(len(result.ids), -1))
     compared = 0
     for row, words in enumerate(words_of(data.query_texts)):
         expected, unsure = reference.scores(words)
         if unsure:
             continue
         compared += 1
-        wanted = torch.tensor(expected, dtype=torch.float32)[found.ids[row]]
-        torch.testing.assert_close(found.scores[row], wanted, atol=1e-5, rtol=1e-5)
-        assert bool((found.scores[row].diff() <= 0).all())
-    assert compared > len(found.ids) / 2
+        wanted = torch.tensor(expected, dtype=torch.float32)[result.ids[row]]
+        torch.testing.assert_close(result.scores[row], wanted, atol=1e-5, rtol=1e-5)
+        assert bool((result.scores[row].diff() <= 0).all())
+    assert compared > len(result.ids) / 2
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_data(1)
     assert data.query_texts is not None
     model = fitted(data)
-    whole = neighbours.search_texts(model, data.query_texts, 12, data.split("train"))
+    whole = search(model, data.query_texts, 12, data.split("train"))
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 1)  # a query at a time
-    again = neighbours.search_texts(model, data.query_texts, 5, data.split("train"))
+    again = search(model, data.query_texts, 5, data.split("train"))
     assert_same_ranking(again, whole)
 
 
 def test_order_of_words_counts_only_with_bigrams() -> None:
     data = data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
     asked = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
-    with_pairs = neighbours.search_texts(fitted(data), asked, 2, None)
+    with_pairs = search(fitted(data), asked, 2, None)
     assert with_pairs.ids.tolist() == [[1, 0]]
-    without = neighbours.search_texts(fitted(data, bigrams=False), asked, 2, None)
+    without = search(fitted(data, bigrams=False), asked, 2, None)
     assert without.ids.tolist() == [[0, 1]]  # equal scores by ascending id
     assert without.scores[0, 0] == without.scores[0, 1]
 
@@ -151,59 +152,59 @@ def test_pairs_of_words_do_not_reach_into_the_next_text() -> None:
     assert fitted(data).tensors["word_pairs"].tolist() == [0 * 4 + 1, 2 * 4 + 3]
 
 
-def test_bags_are_taken_as_they_are() -> None:
+def test_bags_keep_their_weights() -> None:
     """Cosines of given weights: (3, 4) with (1, 0) and (0, 1)."""
     weights = torch.tensor([2.0, 5.0])
     bags = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), weights)
     data = replace(data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
     asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
-    found = neighbours.search_texts(fitted(data), asked, 2, None)
-    assert found.ids.tolist() == [[1, 0]]
-    torch.testing.assert_close(found.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
+    result = search(fitted(data), asked, 2, None)
+    assert result.ids.tolist() == [[1, 0]]
+    torch.testing.assert_close(result.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
 
 
 # ---------------------------------------------------------------------------------- the odd cases
 
 
-def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
+def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
     data = random_data(2)
     assert data.query_texts is not None
     n_queries, n = data.split("train").n_queries, len(data.candidates)
     hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
     exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
-    found = neighbours.search_texts(fitted(data), data.query_texts, n + 9, exclude)
-    assert found.ids.shape == (n_queries, n)
+    result = search(fitted(data), data.query_texts, n + 9, exclude)
+    assert result.ids.shape == (n_queries, n)
     for row in range(n_queries):
         allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
-        ids = found.ids[row].tolist()
+        ids = result.ids[row].tolist()
         assert set(ids[: len(allowed)]) == allowed
         assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((found.scores[row, len(allowed) :] == -torch.inf).all())
+        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
     asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    found = neighbours.search_texts(fitted(data), asked, 3, None)
-    assert found.ids.tolist() == [[2, 1, 0]] * 2
-    assert found.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+    result = search(fitted(data), asked, 3, None)
+    assert result.ids.tolist() == [[2, 1, 0]] * 2
+    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
 
 def test_unknown_words_do_not_change_scores() -> None:
     data = data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
     model = fitted(data)
     asked = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
-    scores = neighbours.search_texts(model, asked, 2, None).scores
+    scores = search(model, asked, 2, None).scores
     torch.testing.assert_close(scores[0], scores[1])
 
 
-def test_queries_without_pairs_are_no_neighbours_and_do_not_weigh_words() -> None:
+def test_queries_without_pairs_are_ignored() -> None:
     texts, pairs = [[0, 1], [1, 2]], [(0, 0), (1, 1)]
     asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
-    without = neighbours.search_texts(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
+    without = search(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
     more = data_of([*texts, [0, 1]], [[]] * 2, pairs)
-    found = neighbours.search_texts(fitted(more), asked, 2, None)
-    assert_same_ranking(found, without)
+    result = search(fitted(more), asked, 2, None)
+    assert_same_ranking(result, without)
 
 
 def test_candidates_without_texts_are_found_by_neighbours() -> None:
@@ -213,8 +214,8 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
     train = data.split("train")
     asking = train.counts().nonzero().flatten()
     written = asking[data.query_texts.counts()[asking] > 1]
-    found = neighbours.search_texts(model, data.query_texts.select(written), 1, None)
-    best = found.ids[:, 0].tolist()
+    result = search(model, data.query_texts.select(written), 1, None)
+    best = result.ids[:, 0].tolist()
     hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
     assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, but for a twin
 
@@ -222,11 +223,11 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
 def test_one_query_one_candidate() -> None:
     data = data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
-    found = neighbours.search_texts(fitted(data), data.query_texts, 5, None)
-    assert found.ids.tolist() == [[0]]
-    assert found.scores.tolist() == [[1.0]]
+    result = search(fitted(data), data.query_texts, 5, None)
+    assert result.ids.tolist() == [[0]]
+    assert result.scores.tolist() == [[1.0]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert neighbours.search_texts(fitted(data), none, 5, None).ids.shape == (0, 1)
+    assert search(fitted(data), none, 5, None).ids.shape == (0, 1)
 
 
 def test_data_without_texts_is_refused() -> None:
@@ -249,7 +250,7 @@ def test_random_data_has_the_odd_cases() -> None:
 
 @pytest.mark.parametrize(("wanted", "weight"), [(0, 0.0), (1, 2.0)])
 def test_the_label_weight_is_chosen_on_validation(wanted: int, weight: float) -> None:
-    """Those nearest chose candidate 0, with a share of 1; the text of candidate 1 is alike.
+    """The nearest queries chose candidate 0, with a share of 1; candidate 1 has a similar text.
 
     So 1 comes first where its weight is well above 1.
     """
@@ -265,5 +266,5 @@ def test_without_validation_the_label_weight_is_the_default() -> None:
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
     data, asked, topics = topics_data(0)
-    found = neighbours.search_texts(fitted(data), asked, 1, None)
-    assert float((found.ids[:, 0] == topics).float().mean()) > 0.9
+    result = search(fitted(data), asked, 1, None)
+    assert float((result.ids[:, 0] == topics).float().mean()) > 0.9

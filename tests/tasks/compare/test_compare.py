@@ -26,7 +26,7 @@ from rankfold.data import folder
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.tasks.compare import runner
-from rankfold.tasks.compare.memory import watched
+from rankfold.tasks.compare.memory import measure_peak
 from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 from rankfold.tasks.compare.results import quarters
 from rankfold.types import Dataset, Method, Run, Step
@@ -43,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def timeless(results: dict[str, Any]) -> dict[str, Any]:
-    """Without what differs between two runs: times, memory, the name of the folder."""
+    """Results without the values that differ between runs: times, memory, the folder."""
     methods = [{k: v for k, v in one.items() if k not in TIMES} for one in results["methods"]]
     return {**results, "methods": methods, "command": ""}
 
@@ -56,7 +56,7 @@ def by_name(results: dict[str, Any]) -> dict[str, Any]:
     return {method["name"]: method for method in results["methods"]}
 
 
-# ---------------------------------------------------------------------------------- what it finds
+# ---------------------------------------------------------------------------------- results
 
 
 def test_a_planted_difference_is_found_and_tested_once_per_seed(data: Path, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_planted_difference_is_found_and_tested_once_per_seed(data: Path, tmp_
     assert "coverage@10" not in results["tests"]
 
 
-def test_the_same_method_with_other_seeds_is_no_difference(data: Path, tmp_path: Path) -> None:
+def test_the_same_method_with_other_seeds_is_tied(data: Path, tmp_path: Path) -> None:
     how = {"seeds": 2, "metrics": "ndcg@10"}
     results = rf.compare(data, ["bpr", "again=bpr@100"], out=tmp_path / "out", **how)
     methods = by_name(results)
@@ -87,11 +87,11 @@ def test_the_same_method_with_other_seeds_is_no_difference(data: Path, tmp_path:
     seeds = [method["metrics"]["ndcg@10"]["seeds"] for method in methods.values()]
     assert seeds[0] != seeds[1]
     [other] = results["tests"]["ndcg@10"]["others"].values()
-    assert other["p_seeds"] > 0.05  # over these few queries alone it looks like a difference
+    assert other["p_seeds"] > 0.05  # though over these few queries it looks significant
     assert other["tied"]
 
 
-def test_the_document_is_the_one_that_the_report_is_built_for(data: Path, tmp_path: Path) -> None:
+def test_the_document_has_the_keys_that_the_report_reads(data: Path, tmp_path: Path) -> None:
     results = rf.compare(data, "ease,popularity", out=tmp_path / "out", metrics="ndcg@5,psp@3")
     example = json.loads((EXAMPLES / "example_results.json").read_text())
     assert example.keys() == results.keys()
@@ -110,7 +110,7 @@ def test_the_document_is_the_one_that_the_report_is_built_for(data: Path, tmp_pa
     assert float(rows[1]["mean"]) == by_name(results)["ease"]["metrics"]["psp@3"]["mean"]
 
 
-def test_what_else_is_told_of_a_method(data: Path, tmp_path: Path) -> None:
+def test_cost_and_groups_of_a_method(data: Path, tmp_path: Path) -> None:
     results = rf.compare(
         data, "softmax,rg2", out=tmp_path / "out", settings={"softmax": {"epochs": 4}}
     )
@@ -120,7 +120,7 @@ def test_what_else_is_told_of_a_method(data: Path, tmp_path: Path) -> None:
         step["seconds"] for step in softmax["steps"]
     )
     assert softmax["steps"][-1]["seconds"] <= softmax["fit_seconds"][0]  # the refit is in these
-    assert len(rg2["steps"]) == 1  # it chooses by itself
+    assert len(rg2["steps"]) == 1  # it is self-tuning
     assert softmax["settings"]["epochs"] == 4
     width = softmax["settings"]["width"]
     assert softmax["parameters"] >= (120 + 60) * width
@@ -135,7 +135,7 @@ def test_what_else_is_told_of_a_method(data: Path, tmp_path: Path) -> None:
     assert mean == pytest.approx(softmax["metrics"]["ndcg@10"]["mean"], abs=1e-6)
 
 
-def test_quarters_are_of_like_size_and_keep_equal_counts_together() -> None:
+def test_quarters_have_similar_sizes_and_keep_equal_counts_together() -> None:
     found = quarters(np.array([1, 1, 1, 2, 3, 4, 5, 9]))
     assert [name for name, _ in found] == ["1", "2", "3 to 4", "5 to 9"]
     assert np.sum([members for _, members in found], axis=0).tolist() == [1] * 8
@@ -150,7 +150,7 @@ def test_numbers_are_the_same_in_another_run(data: Path, tmp_path: Path) -> None
     assert timeless(both[0]) == timeless(both[1])
 
 
-def test_a_sweep_is_an_entry_per_value(data: Path, tmp_path: Path) -> None:
+def test_a_sweep_has_one_entry_per_value(data: Path, tmp_path: Path) -> None:
     how = {"sweep": {"reg": ["1", "500"]}, "metrics": "ndcg@10"}
     results = rf.compare(data, "ease,popularity", out=tmp_path / "out", **how)
     methods = by_name(results)
@@ -176,7 +176,7 @@ def test_a_sweep_knows_every_spelling_of_none(tmp_path: Path) -> None:
         "cba-sigma=0.5",
         "cba-sigma=none",
     ]
-    with pytest.raises(UserError, match="named twice"):
+    with pytest.raises(UserError, match="listed twice"):
         rf.compare(data, "cba", sweep={"sigma": ["none", "Auto"]}, **how)
 
 
@@ -200,7 +200,7 @@ def test_graded_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_split_of_one_grade_is_told_before_anything_starts(split: str, tmp_path: Path) -> None:
+def test_a_split_of_one_grade_is_refused_before_the_work(split: str, tmp_path: Path) -> None:
     data = data_of()
     rows = data.graded(split)
     same = replace(rows, grades=torch.ones_like(rows.grades))
@@ -238,12 +238,12 @@ def test_texts_show_examples_of_the_best_two(tmp_path: Path) -> None:
         assert one["candidates"][0]["text"] in topics
 
 
-# ---------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------- resuming
 
 KILLED = """
 import sys, time
 import rankfold as rf
-from rankfold.tasks.compare import running
+from rankfold.tasks.compare import runner
 before = runner._fit
 def slow(plan, entry, settings, seed, report):
     if entry.method == "bpr" and seed == 1:
@@ -255,12 +255,12 @@ rf.compare(sys.argv[1], "ease,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {
 """
 
 
-def test_a_killed_comparison_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", KILLED, str(data), str(tmp_path / "killed")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running_:
-        assert running_.stdout is not None
-        assert running_.stdout.readline() == "fitting\n"
-        running_.send_signal(signal.SIGKILL)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "fitting\n"
+        process.send_signal(signal.SIGKILL)
     runs = tmp_path / "killed" / "runs"
     done = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-*/manifest.json")}
     assert {path.parent.name for path in done} == {"seed-0", "seed-1"}
@@ -268,7 +268,7 @@ def test_a_killed_comparison_goes_on(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "killed" / "results.json").exists()
     how = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
     killed = rf.compare(data, "ease,bpr", out=tmp_path / "killed", **how)
-    assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is done twice
+    assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is run twice
     assert timeless(killed) == timeless(rf.compare(data, "ease,bpr", out=tmp_path / "other", **how))
     assert not list(runs.glob("*/model-*"))
 
@@ -308,14 +308,14 @@ def test_methods_may_join_and_finished_ones_stay(
     assert both["methods"][0] == first["methods"][0]
 
 
-def test_a_finished_model_is_tested_though_the_run_was_cut_off(
+def test_a_finished_model_is_tested_after_an_interrupt(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as now:
-        now.setattr(runner, "_test", cut_off)
+        now.setattr(runner, "_test_ranker", cut_off)
         with pytest.raises(KeyboardInterrupt):
             rf.compare(data, "ease", out=tmp_path / "out")
     assert (tmp_path / "out/runs/ease/model-0/manifest.json").exists()
@@ -331,8 +331,8 @@ def test_a_finished_model_is_tested_though_the_run_was_cut_off(
         ({"metrics": ["mrr@5"]}, r"with metrics = \['ndcg@10'\], not \['mrr@5'\]"),
         ({"metric": "mrr@5"}, "with metric = ndcg@10, not mrr@5"),
         ({"refit": False}, "with refit = True, not False"),
-        ({"settings": {"ease": {"reg": 3}}}, "with reg = 2, not 3"),
-        ({"settings": {}}, "with reg = 2, not None"),
+        ({"settings": {"ease": {"reg": 3}}}, "with settings: reg = 2, not 3"),
+        ({"settings": {}}, "with settings: reg = 2, not None"),
     ],
 )
 def test_the_folder_of_another_comparison_is_refused(
@@ -365,21 +365,21 @@ def test_two_at_once_in_one_folder_are_refused(data: Path, tmp_path: Path) -> No
 
 def test_other_data_is_refused(data: Path, tmp_path: Path) -> None:
     rf.compare(data, "popularity", out=tmp_path / "out")
-    with pytest.raises(UserError, match="on other data"):
+    with pytest.raises(UserError, match="with other data"):
         rf.compare(rf.prepare(groups(7)), "popularity", out=tmp_path / "out")
 
 
 def test_no_model_of_an_earlier_fit_is_held(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a fit made is gone before the next one begins."""
+    """The model of a fit is released before the next one begins."""
     alive: list[weakref.ref[torch.Tensor]] = []
     held: list[int] = []
     fit, load = runner.fit, runner.load
 
-    def watching(*words: Any, **how: Any) -> Any:
+    def watching(*arguments: Any, **options: Any) -> Any:
         held.append(sum(one() is not None for one in alive))
-        made = fit(*words, **how)
+        made = fit(*arguments, **options)
         alive.extend(weakref.ref(tensor) for tensor in made.model.tensors.values())
         return made
 
@@ -395,10 +395,10 @@ def test_no_model_of_an_earlier_fit_is_held(
     assert held == [0] * 6
 
 
-def test_memory_is_that_of_the_time_in_between() -> None:
-    with watched() as large:
+def test_peak_memory_is_that_of_the_context() -> None:
+    with measure_peak() as large:
         torch.ones(60_000_000)
-    with watched() as small:
+    with measure_peak() as small:
         time.sleep(0.05)
     assert large.bytes is not None
     assert small.bytes is not None
@@ -410,7 +410,7 @@ def test_memory_is_that_of_the_time_in_between() -> None:
 
 @dataclass(frozen=True, slots=True)
 class NoConfig:
-    """Nothing to choose."""
+    """No settings."""
 
 
 def fit_refused(_data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
@@ -439,7 +439,9 @@ def test_a_method_that_fails_is_a_row(
     monkeypatch.setitem(METHODS, "refused", METHODS["popularity"])
     monkeypatch.setitem(METHODS, "broken", METHODS["popularity"])
     again = rf.compare(data, "refused,broken,popularity", out=tmp_path / "out")
-    assert [method["error"] for method in again["methods"]] == [None] * 3  # they are tried again
+    assert [method["error"] for method in again["methods"]] == [
+        None
+    ] * 3  # failures are tried again
     assert not (tmp_path / "out/runs/broken/error.txt").exists()
 
 
@@ -449,24 +451,24 @@ def test_a_method_that_fails_is_a_row(
         ("ease,bqr", {}, "there is no method 'bqr'"),
         ("ease,ce", {}, "ce takes graded, but the data is interactions"),
         ("ease,siamesexml", {}, "ranks by the texts"),
-        ("ease,ease", {}, "ease is named twice"),
+        ("ease,ease", {}, "ease is listed twice"),
         ("", {}, "no method was named"),
         ("a=b=c", {}, "cannot read the method"),
-        ("../x=ease", {}, "cannot be a name"),
+        ("../x=ease", {}, "is not a valid name"),
         ("ease", {"settings": {"ease": {"rag": 1}}}, "there is no option 'rag'"),
         ("ease", {"settings": {"ease": {"seed": 1}}}, "there is no option 'seed'"),
         ("ease", {"settings": {"bpr": {"lr": 1}}}, "for 'bpr', which is not compared"),
         ("ease", {"settings": {"ease": {"reg": "x"}}}, "`reg` must be a number, got 'x'"),
-        ("ease", {"sweep": {"batch_size": [1]}}, "no method that is compared has"),
-        ("ease", {"sweep": {"reg": [1]}, "settings": {"ease": {"reg": 2}}}, "swept too"),
-        ("ease", {"seeds": 0}, "seeds is 0"),
+        ("ease", {"sweep": {"batch_size": [1]}}, "no compared method has"),
+        ("ease", {"sweep": {"reg": [1]}, "settings": {"ease": {"reg": 2}}}, "both set and swept"),
+        ("ease", {"seeds": 0}, "`seeds` must be at least 1, got 0"),
         ("ease", {"trials": 2, "budget": "10s"}, "both trials and a budget"),
         ("ease", {"metrics": "auc"}, "there is no metric 'auc'"),
         ("ease", {"metric": "coverage@5"}, "cannot validate by"),
-        ("ease", {"device": "tpu"}, "there is no device"),
+        ("ease", {"device": "tpu"}, "`device` must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(
+def test_mistakes_are_refused_before_the_work(
     data: Path, tmp_path: Path, methods: str, how: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -475,7 +477,7 @@ def test_mistakes_are_told_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
-def test_words_of_the_command_line() -> None:
+def test_settings_and_sweeps_are_parsed() -> None:
     assert parse_settings(["rg2-plain.reg=.5", "a.batch-size=8", "a.x=b.c=d"]) == {
         "rg2-plain": {"reg": ".5"},
         "a": {"batch_size": "8", "x": "b.c=d"},
@@ -544,20 +546,20 @@ def test_a_search_of_real_trials(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "a/runs/ease/tuning/model").exists()
 
 
-def test_a_model_left_by_other_settings_is_not_taken_for_ones_own(
+def test_a_model_left_by_another_entry_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between fit and test, then begun anew with another method under the same name."""
+    """Killed between fit and test, then started again with another method under the name."""
     data = split_groups()
-    whole = runner._test
+    test = runner._test_ranker
 
     def cut_off(*_given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "_test", cut_off)
+    monkeypatch.setattr(runner, "_test_ranker", cut_off)
     with pytest.raises(KeyboardInterrupt):
         rf.compare(data, "a=puresvd", settings={"a": {"width": 2}}, out=tmp_path / "c")
-    monkeypatch.setattr(runner, "_test", whole)
+    monkeypatch.setattr(runner, "_test_ranker", test)
     found = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
     (row,) = found["methods"]
     assert row["error"] is None

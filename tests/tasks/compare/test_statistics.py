@@ -1,4 +1,4 @@
-"""Intervals and tests of differences: against loops, and against what chance makes of them."""
+"""Intervals and tests of differences, against loops and against simulated chance."""
 
 from itertools import product
 
@@ -36,29 +36,29 @@ def test_a_flip_that_only_changes_the_order_of_the_sum_counts() -> None:
     assert p == pytest.approx([2 / 16], abs=0.01)
 
 
-def test_no_difference_is_certain_to_be_chance() -> None:
+def test_zero_differences_have_p_1() -> None:
     assert flip_test(np.zeros((2, 50))).tolist() == [1.0, 1.0]
 
 
-def test_p_is_uniform_where_there_is_no_difference() -> None:
+def test_p_is_uniform_without_a_difference() -> None:
     """Simulated null comparisons; the distance to uniform is that of Kolmogorov and Smirnov."""
     rng = np.random.default_rng(1)
     p = np.sort(
         flip_test(rng.exponential(size=(600, 80)) - rng.exponential(size=(600, 80)), flips=999)
     )
     distance = np.abs(p - (np.arange(600) + 0.5) / 600).max()
-    assert distance < 1.63 / np.sqrt(600)  # passed 99 times of 100 by a uniform one
+    assert distance < 1.63 / np.sqrt(600)  # the 99% quantile for uniform values
     assert 0.02 < (p < 0.05).mean() < 0.08
 
 
-def test_a_planted_difference_is_found() -> None:
+def test_a_planted_difference_is_significant() -> None:
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(1, 2000))
     assert flip_test(noise - noise.mean() + 0.1)[0] < 0.001
     assert flip_test(noise - noise.mean())[0] == 1.0
 
 
-def test_blocks_do_not_change_what_a_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(3).normal(0.1, 1, (2, 301))
     whole, again = flip_test(differences), flip_test(differences)
     assert (whole == again).all()
@@ -66,7 +66,7 @@ def test_blocks_do_not_change_what_a_test_says(monkeypatch: pytest.MonkeyPatch) 
     assert flip_test(differences) == pytest.approx(whole, abs=0.02)
 
 
-def test_intervals_of_means_are_those_of_theory_and_hold_the_truth() -> None:
+def test_intervals_of_means_match_theory_and_cover_the_truth() -> None:
     rng = np.random.default_rng(4)
     values = rng.exponential(size=(200, 100))
     low, high = mean_intervals(values).T
@@ -75,7 +75,7 @@ def test_intervals_of_means_are_those_of_theory_and_hold_the_truth() -> None:
     assert 0.88 < ((low <= 1) & (high >= 1)).mean() <= 0.99
 
 
-def test_samples_are_as_many_rows_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_has_as_many_rows_as_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = torch.cat(list(resampled(30, 50, seed=0)))
     assert whole.shape == (50, 30)
     assert (whole.sum(dim=1) == 30).all()
@@ -84,7 +84,7 @@ def test_samples_are_as_many_rows_as_there_are(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(torch.cat(list(resampled(30, 50, 2, seed=0))), whole)
 
 
-def test_seeds_are_compared_as_by_scipy() -> None:
+def test_the_seed_test_matches_scipy() -> None:
     reference = pytest.importorskip("scipy.stats").ttest_ind
     rng = np.random.default_rng(6)
     for n, m, shift in ((2, 2, 0.0), (3, 3, 1.0), (2, 5, 3.0), (10, 10, 2.0), (3, 3, 40.0)):
@@ -93,25 +93,25 @@ def test_seeds_are_compared_as_by_scipy() -> None:
         assert seed_test(ours.tolist(), theirs.tolist()) == pytest.approx(expected, rel=1e-3)
 
 
-def test_seeds_without_chance_in_them() -> None:
+def test_deterministic_seeds() -> None:
     assert seed_test([0.1], [0.2]) is None
     assert seed_test([0.1, 0.1], [0.2, 0.2]) == 0.0
     assert seed_test([0.1, 0.1], [0.1, 0.1]) == 1.0
-    assert 0 < (seed_test([0.1, 0.1], [0.2, 0.21]) or 0) < 0.1  # one of them draws
+    assert 0 < (seed_test([0.1, 0.1], [0.2, 0.21]) or 0) < 0.1  # one of them is random
 
 
-def test_two_seeds_borrow_the_spread_of_all_methods() -> None:
+def test_two_seeds_use_the_pooled_variance() -> None:
     rng = np.random.default_rng(0)
     methods = [rng.normal(level, 0.001, 2).tolist() for level in np.linspace(0.06, 0.09, 9)]
-    usual = spread([*methods, [0.05, 0.05], [0.04]])
-    assert usual.df == 9
-    assert usual.variance == pytest.approx(1e-6, rel=1.0)
-    alone, borrowed = seed_test(methods[0], methods[8]), seed_test(methods[0], methods[8], usual)
+    pooled = spread([*methods, [0.05, 0.05], [0.04]])
+    assert pooled.df == 9
+    assert pooled.variance == pytest.approx(1e-6, rel=1.0)
+    alone, borrowed = seed_test(methods[0], methods[8]), seed_test(methods[0], methods[8], pooled)
     assert alone is not None
     assert borrowed is not None
     assert borrowed < 1e-6 < alone
-    close = [[0.07, 0.0702], [0.0704, 0.0707]]  # apart by luck, where seeds differ by .001
-    assert (seed_test(*close, usual) or 0) > 0.3
+    close = [[0.07, 0.0702], [0.0704, 0.0707]]  # different by chance: seeds differ by .001
+    assert (seed_test(*close, pooled) or 0) > 0.3
 
 
 def test_two_seeds_of_one_method_seldom_differ() -> None:
@@ -153,7 +153,7 @@ def test_draws_of_graded_rows_are_the_metrics_of_the_sampled_rows() -> None:
                 assert drawn[method, place, sample] == pytest.approx(sum(values) / len(values))
 
 
-def test_p_of_draws_is_about_uniform_where_methods_are_alike() -> None:
+def test_p_of_draws_is_about_uniform_for_equal_methods() -> None:
     found = []
     for seed in range(60):
         rng = torch.Generator().manual_seed(seed)

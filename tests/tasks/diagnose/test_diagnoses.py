@@ -1,4 +1,4 @@
-"""What holds for every diagnosis."""
+"""Properties of every diagnosis."""
 
 import json
 import math
@@ -17,14 +17,14 @@ FASTEST = {"ranks": SMALL, "whiteness": {**SMALL, "window": 30}, "surrogate": {"
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_what_is_found_is_plain_and_drawable(name: str) -> None:
-    finding = diagnose(name, data_of() if DIAGNOSES[name].trains else None, FASTEST[name])
-    assert json.loads(json.dumps(finding.details, allow_nan=False)) == finding.details
-    assert finding.details["diagnosis"] == name
-    assert finding.details["summary"] == finding.summary
-    assert all(math.isfinite(value) for value in finding.summary.values())
-    assert name in finding.charts
-    for chart in finding.charts.values():
+def test_results_are_json_with_charts(name: str) -> None:
+    result = diagnose(name, data_of() if DIAGNOSES[name].trains else None, FASTEST[name])
+    assert json.loads(json.dumps(result.details, allow_nan=False)) == result.details
+    assert result.details["diagnosis"] == name
+    assert result.details["summary"] == result.summary
+    assert all(math.isfinite(value) for value in result.summary.values())
+    assert name in result.charts
+    for chart in result.charts.values():
         assert all(len(line.points) > 1 for line in chart.lines)
 
 
@@ -35,24 +35,24 @@ def test_no_setting_is_also_one_of_the_method(name: str) -> None:
         assert own.isdisjoint(field.name for field in fields(CbaConfig))
 
 
-def test_words_that_are_wrong_are_named() -> None:
+def test_wrong_options_are_named() -> None:
     with pytest.raises(UserError, match="there is no diagnosis 'rank'") as caught:
         diagnose("rank", data_of())
     assert caught.value.hint == "did you mean ranks?"
-    with pytest.raises(UserError, match="ranks looks at cba, not at 'ce'"):
+    with pytest.raises(UserError, match="ranks is for the method cba, got 'ce'"):
         diagnose("ranks", data_of(), method="ce")
     with pytest.raises(UserError, match="there is no option 'windw'") as caught:
         diagnose("whiteness", data_of(), {"windw": 3})
     assert caught.value.hint == "did you mean 'window'?"
     with pytest.raises(UserError, match="there is no option 'epochs'"):
         diagnose("surrogate", options={"epochs": 3})
-    with pytest.raises(UserError, match="no data to train on"):
+    with pytest.raises(UserError, match="ranks trains a model and needs data"):
         diagnose("ranks")
-    with pytest.raises(UserError, match="seed is -1"):
+    with pytest.raises(UserError, match="`seed` must be at least 0, got -1"):
         diagnose("ranks", data_of(), seed=-1)
 
 
-def test_pairs_are_no_graded_rows() -> None:
+def test_pairs_are_refused() -> None:
     import torch
 
     pairs = Interactions(torch.tensor([0, 1]), torch.tensor([0]), None, 1)

@@ -1,4 +1,4 @@
-"""Ranks told from the cache: how far off they are, and how much old vectors explain of it."""
+"""Ranks estimated from the cache: their error, and the part that old vectors explain."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.losses.low_fpr import exact_ranks
 from rankfold.methods.ordinal.cba import CbaConfig, score_weights
 from rankfold.tasks.diagnose import diagnose
-from rankfold.tasks.diagnose.observer import Fit, encode, score_all, watch
-from rankfold.tasks.diagnose.ranks import Followed
+from rankfold.tasks.diagnose.ranks import TrackedRows
+from rankfold.tasks.diagnose.training import Training, encode, score_all, train_observed
 from rankfold.types import Run
 
 STILL = {"lr": 1e-12, "weight_decay": 0.0, "dropout": 0.0, "width": 8}
@@ -30,7 +30,7 @@ def test_exact_ranks_are_those_of_a_loop() -> None:
     assert exact_ranks(scores, torch.zeros(60, dtype=torch.bool)).tolist() == [0.0] * 60
 
 
-def test_a_cache_of_all_rows_and_an_encoder_that_stands_still_tell_the_truth() -> None:
+def test_a_cache_of_all_rows_and_a_constant_encoder_give_exact_ranks() -> None:
     found = diagnose("ranks", data_of(), {"epochs": 4, "cache": 200, "batch_size": 50, **STILL})
     epochs = found.details["epochs"]
     assert [entry["epoch"] for entry in epochs] == [0, 1, 2, 3, 4]
@@ -50,35 +50,37 @@ def test_the_bound_holds_while_the_encoder_moves() -> None:
     assert all(entry["drift"] > 0.1 for entry in later)
 
 
-def test_what_the_sample_does_not_explain_is_age() -> None:
-    """|told - true| <= |told - fresh| + |fresh - true|; the last is small, as all rows are in."""
+def test_the_error_beyond_sampling_is_that_of_old_vectors() -> None:
+    """|cached - true| <= |cached - fresh| + |fresh - true|; the last is small with all rows in."""
     options = {"epochs": 1, "lr": 0.05, "warmup": 0.0, "cache": 600, "batch_size": 10}
     found = diagnose("ranks", data_of(), {**STILL, **options})
     first, last = found.details["epochs"]
     sampling = first["error"]["direct, shares"]  # nothing is old yet
     assert sampling < 0.01
-    assert first["drift"] < 1e-5  # the cached vectors are those of the rows that it is told of
+    assert first["drift"] < 1e-5  # the cached vectors are those of the recorded rows
     assert last["error"]["direct, shares"] > 0.02
     assert last["error"]["direct, shares"] <= last["change"] + 2 * sampling
 
 
 @pytest.mark.parametrize("cache", [24, 150])
-def test_figures_are_those_of_loops(cache: int) -> None:
+def test_measurements_match_loops(cache: int) -> None:
     run = Run(torch.Generator().manual_seed(3), torch.device("cpu"), SingleProcess())
-    fit = Fit(data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run)
-    kept: list[Followed] = []
+    training = Training(
+        data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run
+    )
+    tracked: list[TrackedRows] = []
 
     def begin(parts, queues, first):
-        kept.append(Followed(parts, queues, first, fit.sample(30, "rows")))
-        return kept[0].take_in
+        tracked.append(TrackedRows(parts, queues, first, training.sample(30, "rows")))
+        return tracked[0].push
 
-    list(watch(fit, begin))
-    (followed,) = kept
-    parts, queues, found = followed.parts, followed.queues, followed.measure()
+    list(train_observed(training, begin))
+    (rows_now,) = tracked
+    parts, queues, found = rows_now.parts, rows_now.queues, rows_now.measure()
     grades, scores = parts.rows.grades, score_all(parts)
     head = score_weights(parts).double()
     sizes = torch.bincount(grades).clamp(max=cache)
-    rows = followed.numbers.vectors[: sizes.sum(), 0]
+    rows = rows_now.numbers.vectors[: sizes.sum(), 0]
     assert torch.equal(grades[rows], torch.arange(3).repeat_interleave(sizes))  # the right queue
     fresh, cached = encode(parts, rows), queues.vectors[: len(rows)].double()
     drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of what can be negative
@@ -95,7 +97,7 @@ def test_figures_are_those_of_loops(cache: int) -> None:
             for _ in range(n)
         ]
         total = sum(weights)
-        for x in followed.sample.tolist():
+        for x in rows_now.sample.tolist():
             score = scores[x].item()
             by_cached, by_fresh, near = 0.0, 0.0, 0.0
             for weight, old, new in zip(weights, cached @ head, fresh @ head, strict=True):
@@ -110,9 +112,9 @@ def test_figures_are_those_of_loops(cache: int) -> None:
     means, change, bound = (
         [sum(values) / len(values) for values in each] for each in (errors, changes, bounds)
     )
-    negatives = [x for x in followed.sample.tolist() if grades[x] <= 1]
+    negatives = [x for x in rows_now.sample.tolist() if grades[x] <= 1]
     highest = shares_by_loop(scores, grades <= 1)
-    drawn = followed.estimates()
+    drawn = rows_now.estimates()
     for points in drawn.values():
         assert [x for x, _ in points] == pytest.approx([highest[row] for row in negatives])
     gaps = [abs(x - y) for x, y in drawn["direct"]]
@@ -123,21 +125,22 @@ def test_figures_are_those_of_loops(cache: int) -> None:
     assert found["bound"] == pytest.approx(sum(bound) / 2, abs=1e-5)
 
 
-def test_the_same_seed_finds_the_same() -> None:
+def test_the_same_seed_gives_the_same_result() -> None:
     options = {"epochs": 1, "width": 4, "rows": 50}
     first, again, other = (diagnose("ranks", data_of(), options, seed=s) for s in (5, 5, 6))
     assert first == again
     assert first.details["epochs"] != other.details["epochs"]
 
 
-def test_looking_on_changes_nothing() -> None:
-    """The training that is watched is the one that `fit` does."""
+def test_observing_does_not_change_the_training() -> None:
+    """The losses are those of ``fit``."""
     import rankfold as rf
     from rankfold.methods import METHODS
 
     assert "cba" in METHODS
     model = rf.fit("cba", data_of(), epochs=2, width=4, seed=1, device="cpu", patience=9)
     run = Run(torch.Generator().manual_seed(1), torch.device("cpu"), SingleProcess())
-    fit = Fit(data_of(), CbaConfig(epochs=2, width=4), run)
-    losses = [step.loss for step in watch(fit, lambda _p, _q, _f: lambda _seen: None) if step.whole]
+    training = Training(data_of(), CbaConfig(epochs=2, width=4), run)
+    steps = train_observed(training, lambda _p, _q, _f: lambda _seen: None)
+    losses = [step.loss for step in steps if step.whole]
     assert losses == [entry["loss"] for entry in model.model.notes["history"]]

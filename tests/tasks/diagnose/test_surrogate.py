@@ -1,4 +1,4 @@
-"""The surrogate and the exact risk for normal scores, against what they tend to."""
+"""The surrogate and the exact risk for normal scores, against their limits."""
 
 import math
 
@@ -21,7 +21,7 @@ def test_scores_are_normal() -> None:
         assert (mine < mean - 0.2).double().mean().item() == pytest.approx(0.158655, abs=1e-3)
 
 
-def test_risks_come_to_agree_as_the_spread_falls() -> None:
+def test_risks_agree_as_the_spread_falls() -> None:
     found = diagnose("surrogate", options={"scores": 400}).details
     assert found["spreads"][0] == 0.3
     assert found["spreads"][-1] == 0
@@ -33,7 +33,7 @@ def test_risks_come_to_agree_as_the_spread_falls() -> None:
         assert gaps[0] > 0
 
 
-def test_untold_the_surrogates_come_to_the_exact_risk_as_sigma_falls() -> None:
+def test_surrogates_approach_the_exact_risk_as_sigma_falls() -> None:
     found = diagnose("surrogate", options={"sigmas": "0.1,0.01,0.001,0.0001", "spreads": 3})
     wide, *_, narrow = found.summary.values()
     assert wide > 0.1
@@ -63,6 +63,6 @@ def test_a_narrow_gaussian_leaves_the_negative_at_the_rate() -> None:
 
 
 @pytest.mark.parametrize("sigmas", ["", "0.1,x", "0", "-1,2", "inf"])
-def test_sigmas_that_are_none_are_refused(sigmas: str) -> None:
-    with pytest.raises(UserError, match="sigmas cannot be"):
+def test_bad_sigmas_are_refused(sigmas: str) -> None:
+    with pytest.raises(UserError, match="`sigmas` must be numbers above 0"):
         diagnose("surrogate", options={"sigmas": sigmas})

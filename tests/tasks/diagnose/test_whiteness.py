@@ -1,4 +1,4 @@
-"""The Box-Pierce test is what it says, and the mean rank is that of a loop over pairs."""
+"""The Box-Pierce test matches its formula, the mean rank a loop over pairs."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import diagnose
-from rankfold.tasks.diagnose.observer import Fit, watch
+from rankfold.tasks.diagnose.training import Training, train_observed
 from rankfold.tasks.diagnose.whiteness import box_pierce, mean_rank
 from rankfold.types import Run
 
@@ -35,7 +35,7 @@ def test_p_is_uniform_for_white_noise() -> None:
     assert (p < 0.5).double().mean().item() == pytest.approx(0.5, abs=0.03)
 
 
-def test_p_is_tiny_where_a_step_follows_from_the_one_before() -> None:
+def test_p_is_tiny_for_correlated_steps() -> None:
     noise = torch.randn(20, 300, generator=torch.Generator().manual_seed(2))
     series = noise.clone()
     for t in range(1, 300):
@@ -44,18 +44,21 @@ def test_p_is_tiny_where_a_step_follows_from_the_one_before() -> None:
     assert p.max().item() < 1e-6
 
 
-def test_standing_still_is_no_evidence() -> None:
+def test_a_constant_series_is_no_evidence() -> None:
     chi2, p = box_pierce(torch.full((50,), 0.1), 4)
     assert (chi2.item(), p.item()) == (0.0, 1.0)
 
 
 def test_mean_rank_is_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess())
-    fit, trained = Fit(data_of(), CbaConfig(epochs=1, width=4), run), []
-    steps = watch(fit, lambda parts, _queues, _first: trained.append(parts) or (lambda _seen: None))
-    list(steps)
+    training, trained = Training(data_of(), CbaConfig(epochs=1, width=4), run), []
+    list(
+        train_observed(
+            training, lambda parts, _queues, _first: trained.append(parts) or (lambda _seen: None)
+        )
+    )
     (parts,) = trained
-    rows, others = fit.sample(20, "rows"), fit.sample(50, "others")
+    rows, others = training.sample(20, "rows"), training.sample(50, "others")
     with torch.no_grad():
         scores = parts.module.head(parts.module.vectors(parts.rows.own))[:, 0].tolist()
     grades, values = parts.rows.grades.tolist(), []
@@ -70,16 +73,16 @@ def test_mean_rank_is_a_loop_over_pairs() -> None:
 
 def test_every_step_is_seen() -> None:
     options = {"epochs": 6, "batch_size": 16, "window": 20, "every": 5, "lags": 4, "width": 4}
-    finding = diagnose("whiteness", data_of(), options)
+    result = diagnose("whiteness", data_of(), options)
     steps = 6 * 13  # 200 rows
-    increments, windows = finding.details["increments"], finding.details["windows"]
+    increments, windows = result.details["increments"], result.details["windows"]
     assert len(increments) == steps
     assert any(increments)
     assert [entry["step"] for entry in windows] == list(range(20, steps + 1, 5))
     last = torch.tensor(increments)[windows[-1]["step"] - 20 : windows[-1]["step"]]
     assert box_pierce(last, 4)[1].item() == pytest.approx(windows[-1]["p"], abs=1e-3)
     white = [entry["p"] > 0.05 for entry in windows]
-    assert finding.summary["share of windows with p > 0.05"] == pytest.approx(
+    assert result.summary["share of windows with p > 0.05"] == pytest.approx(
         sum(white) / len(white), rel=1e-5
     )
 
@@ -97,11 +100,11 @@ def test_a_stride_joins_increments() -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"window": 10, "lags": 10}, "window is 10, lags is 10"),
-        ({"epochs": 1}, "training makes 7 increments, fewer than a window of 100"),
-        ({"rows": 0}, "rows is 0"),
+        ({"window": 10, "lags": 10}, "`window` must be above `lags`, got 10 and 10"),
+        ({"epochs": 1}, "training has 7 increments, and a window needs 100"),
+        ({"rows": 0}, "`rows` must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_tested_is_refused(options: dict[str, int], word: str) -> None:
+def test_bad_settings_are_refused(options: dict[str, int], word: str) -> None:
     with pytest.raises(UserError, match=word):
         diagnose("whiteness", data_of(), options)

@@ -1,4 +1,4 @@
-"""The search for settings: what it proposes, what it keeps, and how it goes on."""
+"""The search for settings: its proposals, its results, and how it resumes."""
 
 import csv
 import signal
@@ -20,11 +20,9 @@ from written import random_data
 import rankfold as rf
 from rankfold import config, storage
 from rankfold.methods import METHODS
-from rankfold.tasks.fit import plan
-from rankfold.tasks.tune import Tuned, tune
-from rankfold.tasks.tune import plan as planning
-from rankfold.tasks.tune import trial as trying
-from rankfold.tasks.tune.plan import parse_budget
+from rankfold.tasks.fit.plan import make_plan as make_fit_plan
+from rankfold.tasks.tune import TuneResult, tune
+from rankfold.tasks.tune.plan import parse_budget, points
 from rankfold.training.history import History
 from rankfold.types import (
     Choices,
@@ -45,7 +43,7 @@ LEVELS = Range(0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A share of the queries gets what it wants; the first steps are worse."""
+    """Serves a share of the queries perfectly; the first steps are worse."""
 
     level: float = 0.5
     other: int = 0
@@ -71,10 +69,10 @@ def fit_level(data: Dataset, settings: Level, _run: Run) -> Iterator[Step]:
 
 @pytest.fixture(scope="module", autouse=True)
 def level() -> Iterator[None]:
-    """A method whose best settings are known, and searches that learn from the third trial on."""
+    """A method with known best settings, and searches that learn from the third trial on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "level", Method("known", Level, "interactions", fit_level))
-        patch.setattr(trying, "AT_RANDOM", 2)
+        patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)
         yield
 
 
@@ -84,17 +82,17 @@ def data() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """A search that nothing happened to."""
+def reference(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
+    """A search without an interrupt."""
     return tune("ials", data, out=tmp_path_factory.mktemp("whole") / "t", trials=5, fixed=SMALL)
 
 
-def what(tuned: Tuned) -> list[tuple[object, ...]]:
-    """All of the trials but the time they took."""
+def outcomes(tuned: TuneResult) -> list[tuple[object, ...]]:
+    """The trials without their times."""
     return [(one.number, one.state, one.score, one.settings, one.steps) for one in tuned.trials]
 
 
-def same_model(one: Tuned, other: Tuned) -> bool:
+def same_model(one: TuneResult, other: TuneResult) -> bool:
     ours, theirs = one.model.model.tensors, other.model.model.tensors
     return all(torch.equal(ours[name], theirs[name]) for name in ours.keys() | theirs.keys())
 
@@ -117,13 +115,13 @@ def test_the_best_trial_is_kept_and_can_be_fitted_again(data: Dataset, tmp_path:
     assert rf.load(tmp_path / "t" / "model").model.notes["trial"] == tuned.best.number
 
 
-def test_the_first_trial_has_the_defaults(whole: Tuned) -> None:
-    usual = METHODS["ials"].config()
-    assert whole.trials[0].settings == {"reg": usual.reg, "background": usual.background}
-    assert len({trial.settings["reg"] for trial in whole.trials}) == 5
+def test_the_first_trial_has_the_defaults(reference: TuneResult) -> None:
+    defaults = METHODS["ials"].config()
+    assert reference.trials[0].settings == {"reg": defaults.reg, "background": defaults.background}
+    assert len({trial.settings["reg"] for trial in reference.trials}) == 5
 
 
-def test_what_was_learnt_guides_the_search(data: Dataset, tmp_path: Path) -> None:
+def test_earlier_results_guide_the_search(data: Dataset, tmp_path: Path) -> None:
     tuned = tune("level", data, out=tmp_path / "t", trials=16, space={"level": LEVELS})
     later = [float(trial.settings["level"]) for trial in tuned.trials[8:]]
     assert sum(later) / len(later) > 0.75  # at random .5
@@ -140,12 +138,12 @@ def test_trials_are_written_as_a_table(data: Dataset, tmp_path: Path) -> None:
     assert {row["level"]: row["message"] for row in rows}["0.25"] == "level 0.25 is too low"
 
 
-def test_test_pairs_are_never_looked_at(whole: Tuned, data: Dataset, tmp_path: Path) -> None:
+def test_test_pairs_are_never_read(reference: TuneResult, data: Dataset, tmp_path: Path) -> None:
     test = data.split("test")
     poison = replace(test, candidates=torch.full_like(test.candidates, 10**9))
     other = tune("ials", replace(data, test=poison), out=tmp_path / "p", trials=5, fixed=SMALL)
-    assert what(other) == what(whole)
-    assert same_model(other, whole)
+    assert outcomes(other) == outcomes(reference)
+    assert same_model(other, reference)
 
 
 def test_settings_of_none_and_text_survive_the_file(tmp_path: Path) -> None:
@@ -164,7 +162,7 @@ def test_settings_of_none_and_text_survive_the_file(tmp_path: Path) -> None:
 
 
 def with_validation(data: Dataset) -> Dataset:
-    """Some training pairs are held out."""
+    """The data with some training pairs held out for validation."""
     train = data.split("train")
     queries, held_out = train.query_of_pair().long(), torch.arange(train.n_pairs) % 4 == 0
     shape = (train.n_queries, train.n_candidates)
@@ -194,7 +192,7 @@ def test_graded(tmp_path: Path) -> None:
     assert isinstance(tuned.model, rf.Grader)
 
 
-def test_a_method_that_selects_itself_is_fitted_once(data: Dataset, tmp_path: Path) -> None:
+def test_a_self_tuning_method_is_fitted_once(data: Dataset, tmp_path: Path) -> None:
     tuned = tune("rg2", data, out=tmp_path / "t", trials=5, fixed={"width": 8})
     assert len(tuned.trials) == 1
     assert tuned.settings == {"width": 8}
@@ -203,17 +201,17 @@ def test_a_method_that_selects_itself_is_fitted_once(data: Dataset, tmp_path: Pa
     assert tuned.score > 0.3
 
 
-# ---------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------- resuming
 
 
-def test_a_search_in_parts_is_the_search_at_once(
-    whole: Tuned, data: Dataset, tmp_path: Path
+def test_a_search_in_parts_equals_one_at_once(
+    reference: TuneResult, data: Dataset, tmp_path: Path
 ) -> None:
     for trials in (2, 4, 4, 5):
         parts = tune("ials", data, out=tmp_path / "t", trials=trials, fixed=SMALL)
         assert len(parts.trials) == trials
-    assert what(parts) == what(whole)
-    assert same_model(parts, whole)
+    assert outcomes(parts) == outcomes(reference)
+    assert same_model(parts, reference)
 
 
 def test_another_seed_proposes_other_settings(data: Dataset, tmp_path: Path) -> None:
@@ -227,29 +225,31 @@ def test_another_seed_proposes_other_settings(data: Dataset, tmp_path: Path) -> 
 
 
 class Stopped(Exception):
-    """As good as a kill: nothing is put in order on the way out."""
+    """In place of a kill: nothing is cleaned up."""
 
 
 @pytest.mark.parametrize("at", [1, 4])
-def test_a_trial_that_was_cut_off_is_made_again(
-    whole: Tuned, data: Dataset, tmp_path: Path, at: int
+def test_an_unfinished_trial_is_run_again(
+    reference: TuneResult, data: Dataset, tmp_path: Path, at: int
 ) -> None:
     def stop(what: str, _share: float) -> None:
         if f"trial {at} " in what and "step 2" in what:
             raise Stopped
 
-    how: dict[str, Any] = {"trials": 5, "fixed": SMALL}
+    options: dict[str, Any] = {"trials": 5, "fixed": SMALL}
     for _ in range(2):  # twice in the same place
         with pytest.raises(Stopped):
-            tune("ials", data, out=tmp_path / "cut", report=stop, **how)
-    told: list[str] = []
-    cut = tune("ials", data, out=tmp_path / "cut", report=lambda w, _: told.append(w), **how)
-    assert f"trial {at} of 5" in told[0]
-    assert what(cut) == what(whole)
-    assert same_model(cut, whole)
+            tune("ials", data, out=tmp_path / "cut", report=stop, **options)
+    messages: list[str] = []
+    cut = tune(
+        "ials", data, out=tmp_path / "cut", report=lambda w, _: messages.append(w), **options
+    )
+    assert f"trial {at} of 5" in messages[0]
+    assert outcomes(cut) == outcomes(reference)
+    assert same_model(cut, reference)
 
 
-def test_a_killed_process_goes_on(tmp_path: Path) -> None:
+def test_a_killed_search_is_resumed(tmp_path: Path) -> None:
     pairs = pl.DataFrame({"query": [1, 1, 2, 2, 3, 3] * 9, "candidate": list(range(54))})
     rf.prepare(pairs, out=tmp_path / "data", split=(0.6, 0.2, 0.2))
     code = f"""
@@ -261,56 +261,58 @@ rf.tune("ials", {str(tmp_path / "data")!r}, out={str(tmp_path / "t")!r}, trials=
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 9, done.stderr
-    how: dict[str, Any] = {"trials": 4, "fixed": {"width": 2, "sweeps": 2}}
-    tuned = tune("ials", tmp_path / "data", out=tmp_path / "t", **how)
-    assert what(tuned) == what(tune("ials", tmp_path / "data", out=tmp_path / "whole", **how))
+    options: dict[str, Any] = {"trials": 4, "fixed": {"width": 2, "sweeps": 2}}
+    tuned = tune("ials", tmp_path / "data", out=tmp_path / "t", **options)
+    assert outcomes(tuned) == outcomes(
+        tune("ials", tmp_path / "data", out=tmp_path / "whole", **options)
+    )
 
 
 def test_interrupts_wait_for_the_trial(data: Dataset, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    how: dict[str, Any] = {"space": {"level": LEVELS}, "fixed": {"fault": "interrupt"}}
-    for done in (1, 2):  # the only step of a fit is its last: the fit itself has no use for it
+    options: dict[str, Any] = {"space": {"level": LEVELS}, "fixed": {"fault": "interrupt"}}
+    for done in (1, 2):  # the fit has one step and ends with it
         with pytest.raises(KeyboardInterrupt):
-            tune("level", data, out=tmp_path / "t", trials=3, **how)
+            tune("level", data, out=tmp_path / "t", trials=3, **options)
         with (tmp_path / "t" / "trials.csv").open() as file:
             assert len(list(csv.DictReader(file))) == done
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_model_that_is_gone_is_made_again(data: Dataset, tmp_path: Path) -> None:
+def test_a_missing_model_is_fitted_again(data: Dataset, tmp_path: Path) -> None:
     first = tune("ials", data, out=tmp_path / "t", trials=3, fixed=SMALL)
     for path in sorted((tmp_path / "t" / "model").iterdir()):
         path.unlink()
     again = tune("ials", data, out=tmp_path / "t", trials=3, fixed=SMALL)
-    assert what(again) == what(first)
+    assert outcomes(again) == outcomes(first)
     assert same_model(again, first)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        ({"seed": 1}, "with seed 0, not 1"),
-        ({"metric": "mrr@10"}, "with metric ndcg@10, not mrr@10"),
-        ({"space": {"level": Range(0.1, 1.0)}}, "in another space"),
-        ({"fixed": {"other": 2}}, "with fixed {'other': 1}, not {'other': 2}"),
+        ({"seed": 1}, "with seed = 0, not 1"),
+        ({"metric": "mrr@10"}, "with metric = ndcg@10, not mrr@10"),
+        ({"space": {"level": Range(0.1, 1.0)}}, "with space: level: low = 0.0, not 0.1"),
+        ({"fixed": {"other": 2}}, "with fixed: other = 1, not 2"),
     ],
 )
 def test_another_search_is_refused(
-    data: Dataset, tmp_path: Path, change: dict[str, Any], told: str
+    data: Dataset, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    how: dict[str, Any] = {"trials": 1, "space": {"level": LEVELS}, "fixed": {"other": 1}}
-    tune("level", data, out=tmp_path / "t", **how)
+    options: dict[str, Any] = {"trials": 1, "space": {"level": LEVELS}, "fixed": {"other": 1}}
+    tune("level", data, out=tmp_path / "t", **options)
     with pytest.raises(rf.UserError, match="t is a search") as caught:
-        tune("level", data, out=tmp_path / "t", **{**how, **change})
-    assert told in str(caught.value)
+        tune("level", data, out=tmp_path / "t", **{**options, **change})
+    assert message in str(caught.value)
     assert "another --out" in str(caught.value.hint)
 
 
 def test_a_search_of_another_method_or_data_is_refused(data: Dataset, tmp_path: Path) -> None:
     tune("level", data, out=tmp_path / "t", trials=1, space={})
-    with pytest.raises(rf.UserError, match="with method level, not popularity"):
+    with pytest.raises(rf.UserError, match="with method = level, not popularity"):
         tune("popularity", data, out=tmp_path / "t", trials=1)
-    with pytest.raises(rf.UserError, match="on other data"):
+    with pytest.raises(rf.UserError, match="with other data"):
         tune("level", split_groups(1), out=tmp_path / "t", trials=1, space={})
 
 
@@ -335,15 +337,15 @@ def test_the_papers_grid(data: Dataset, tmp_path: Path) -> None:
 
 def test_nothing_to_search_is_one_trial(data: Dataset, tmp_path: Path) -> None:
     tuned = tune("popularity", data, out=tmp_path / "t", trials=9)
-    assert what(tuned) == [(1, "complete", tuned.score, {}, 1)]
+    assert outcomes(tuned) == [(1, "complete", tuned.score, {}, 1)]
     both = {"reg": 0.01, "background": 0.1, **SMALL}
     assert len(tune("ials", data, out=tmp_path / "i", trials=9, fixed=both).trials) == 1
 
 
-def test_bad_trials_are_cut_short(data: Dataset, tmp_path: Path) -> None:
+def test_bad_trials_are_pruned(data: Dataset, tmp_path: Path) -> None:
     levels = (0.9, 1.0, 0.8, 0.95, 0.1, 0.2)
-    how: dict[str, Any] = {"fixed": {"steps": 6}, "space": {"level": Choices(levels)}}
-    tuned = tune("level", data, out=tmp_path / "t", seed=order_with_low_last(levels), **how)
+    options: dict[str, Any] = {"fixed": {"steps": 6}, "space": {"level": Choices(levels)}}
+    tuned = tune("level", data, out=tmp_path / "t", seed=order_with_low_last(levels), **options)
     *first, fifth, sixth = tuned.trials
     assert [trial.state for trial in first] == ["complete"] * 4
     for trial in (fifth, sixth):
@@ -354,10 +356,10 @@ def test_bad_trials_are_cut_short(data: Dataset, tmp_path: Path) -> None:
 
 
 def order_with_low_last(levels: tuple[float, ...]) -> int:
-    """A seed whose order of the grid tries the two lowest levels last."""
-    grid, job = {"level": Choices(levels)}, plan("level", split_groups(), {})
+    """A seed whose order of the grid has the two lowest levels last."""
+    grid, plan = {"level": Choices(levels)}, make_fit_plan("level", split_groups(), {})
     for seed in range(1000):
-        order = [point["level"] for point in planning.points(job, grid, seed)]
+        order = [point["level"] for point in points(plan, grid, seed)]
         if set(order[-2:]) == {0.1, 0.2}:
             return seed
     raise AssertionError
@@ -365,23 +367,23 @@ def order_with_low_last(levels: tuple[float, ...]) -> int:
 
 def test_a_budget_of_time(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
-    for module in ("", ".plan", ".trying"):
+    for module in ("", ".plan", ".trial"):
         monkeypatch.setattr(f"rankfold.tasks.tune{module}.monotonic", clock)
-    how: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "30s"}
-    tuned = tune("level", data, out=tmp_path / "t", **how)
+    options: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "30s"}
+    tuned = tune("level", data, out=tmp_path / "t", **options)
     n = len(tuned.trials)
-    assert 2 <= n <= 15  # a look at the clock takes a second
-    again = tune("level", data, out=tmp_path / "t", **{**how, "budget": 10})
-    assert what(again) == what(tuned)  # it had more than that already
-    more = tune("level", data, out=tmp_path / "t", **{**how, "budget": "45s"})
+    assert 2 <= n <= 15  # each call of the clock takes a second
+    again = tune("level", data, out=tmp_path / "t", **{**options, "budget": 10})
+    assert outcomes(again) == outcomes(tuned)  # the budget was already used up
+    more = tune("level", data, out=tmp_path / "t", **{**options, "budget": "45s"})
     assert len(more.trials) > n
-    assert what(more)[:n] == what(tuned)
-    both = tune("level", data, out=tmp_path / "b", trials=1, **how)
+    assert outcomes(more)[:n] == outcomes(tuned)
+    both = tune("level", data, out=tmp_path / "b", trials=1, **options)
     assert len(both.trials) == 1
 
 
 class Clock:
-    """Goes on by ``tick`` whenever it is looked at."""
+    """Advances by ``tick`` at each call."""
 
     def __init__(self, tick: float) -> None:
         self.now, self.tick = 0.0, tick
@@ -400,28 +402,28 @@ def test_budgets() -> None:
         7,
     ]
     for wrong in ("0s", "-1", "2d", "soon", "1e9h", "", "m"):
-        with pytest.raises(rf.UserError, match="the budget cannot be") as caught:
+        with pytest.raises(rf.UserError, match="`budget` must be a time, got") as caught:
             parse_budget(wrong)
         assert caught.value.hint == "write 120s, 2m or 1h"
 
 
 def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"space": {"level": LEVELS}, "trials": 1}
+    options: dict[str, Any] = {"space": {"level": LEVELS}, "trials": 1}
     (tmp_path / "t").mkdir()
     with (
         storage.locked(tmp_path / "t"),
         pytest.raises(rf.UserError, match="another process") as caught,
     ):
-        tune("level", data, out=tmp_path / "t", **how)
+        tune("level", data, out=tmp_path / "t", **options)
     assert "--out" in str(caught.value.hint)
     assert not list((tmp_path / "t").iterdir())
-    assert len(tune("level", data, out=tmp_path / "t", **how).trials) == 1
+    assert len(tune("level", data, out=tmp_path / "t", **options).trials) == 1
 
 
 # ---------------------------------------------------------------------------------- failures
 
 
-def test_a_trial_that_fails_is_not_the_end(data: Dataset, tmp_path: Path) -> None:
+def test_a_failed_trial_does_not_end_the_search(data: Dataset, tmp_path: Path) -> None:
     space = {"level": LEVELS}
     tuned = tune("level", data, out=tmp_path / "t", trials=6, space=space, fixed={"fault": "low"})
     assert len(tuned.trials) == 6
@@ -431,7 +433,7 @@ def test_a_trial_that_fails_is_not_the_end(data: Dataset, tmp_path: Path) -> Non
         assert trial.message == (f"level {trial.settings['level']} is too low" if failed else None)
     assert any(trial.state == "failed" for trial in tuned.trials)
     again = tune("level", data, out=tmp_path / "t", trials=6, space=space, fixed={"fault": "low"})
-    assert what(again) == what(tuned)  # they are not made again
+    assert outcomes(again) == outcomes(tuned)  # they are not run again
 
 
 @pytest.mark.parametrize(
@@ -439,17 +441,17 @@ def test_a_trial_that_fails_is_not_the_end(data: Dataset, tmp_path: Path) -> Non
     [("refused", "level 0.5 is too low"), ("nan", "the loss became nan at step 1")],
 )
 def test_all_fail(data: Dataset, tmp_path: Path, fault: str, message: str) -> None:
-    how: dict[str, Any] = {"trials": 3, "space": {"level": LEVELS}, "fixed": {"fault": fault}}
+    options: dict[str, Any] = {"trials": 3, "space": {"level": LEVELS}, "fixed": {"fault": fault}}
     with pytest.raises(rf.UserError, match=message) as caught:
-        tune("level", data, out=tmp_path / "t", **how)
+        tune("level", data, out=tmp_path / "t", **options)
     assert "3 of 3 trials failed" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("fault", "made"), [("nan", 10), ("refused", 14)])
-def test_trials_that_fail_for_one_reason_end_early(
+def test_equal_failures_end_the_search_early(
     data: Dataset, tmp_path: Path, fault: str, made: int
 ) -> None:
-    """Those refused name their level, so that each has a reason of its own."""
+    """Refused trials name their level, so their messages differ."""
     space = {"level": Range(0.0, 1.0)}
     with pytest.raises(rf.UserError) as caught:
         tune("level", data, out=tmp_path / "t", trials=14, space=space, fixed={"fault": fault})
@@ -459,7 +461,7 @@ def test_trials_that_fail_for_one_reason_end_early(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trials": 0}, "trials is 0"),
+        ({"trials": 0}, "`trials` must be at least 1, got 0"),
         ({"space": "wide"}, "there is no space 'wide'"),
         ({"space": {"depth": LEVELS}}, "there is no option 'depth'"),
         ({"fixed": {"depth": 3}}, "there is no option 'depth'"),
@@ -478,16 +480,16 @@ def test_wrong_options_are_refused_at_once(
 
 
 def test_data_without_validation_is_refused(data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(rf.UserError, match="has no such split") as caught:
+    with pytest.raises(rf.UserError, match="needs a validation split") as caught:
         tune("ials", replace(data, validation=None), out=tmp_path / "t")
     assert "--validation-share" in str(caught.value.hint)
     with pytest.raises(rf.UserError, match="takes graded, but the data is interactions"):
         tune("ce", data, out=tmp_path / "t")
 
 
-def test_a_folder_with_other_things_is_left_alone(data: Dataset, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(rf.UserError, match="holds something else than a search"):
+    with pytest.raises(rf.UserError, match="holds files that are not of a search"):
         tune("level", data, out=tmp_path, trials=1)
     with pytest.raises(rf.UserError, match="cannot write into"):
         tune("level", data, out=tmp_path / "notes.txt", trials=1)
@@ -512,42 +514,42 @@ def test_without_optuna(data: Dataset, tmp_path: Path, monkeypatch: pytest.Monke
 # ---------------------------------------------------------------------------------- fit, seconds
 
 
-def test_a_fit_ends_when_its_time_is_over(data: Dataset) -> None:
-    told: list[int] = []
+def test_a_fit_ends_when_its_time_is_up(data: Dataset) -> None:
+    steps: list[int] = []
 
-    def report(_course: History, step: Step) -> None:
-        told.append(step.number)
+    def report(_history: History, step: Step) -> None:
+        steps.append(step.number)
 
     rf.fit("level", data, steps=9, level=1.0, seconds=0, report=report)
-    assert told == [1]
+    assert steps == [1]
     ranker = rf.fit("level", data, steps=9, level=1.0, seconds=1e9)
     assert ranker.model.notes["chosen"] == 9
-    with pytest.raises(rf.UserError, match="seconds is -1"):
+    with pytest.raises(rf.UserError, match="`seconds` must be at least 0, got -1"):
         rf.fit("level", data, seconds=-1)
 
 
 def test_time_does_not_end_a_fit_without_a_model(data: Dataset) -> None:
     for name in ("rg2", "rg2-plain"):
-        cut, whole = (rf.fit(name, data, width=8, seconds=given) for given in (0, None))
-        assert torch.equal(cut.model.tensors["queries"], whole.model.tensors["queries"])
+        cut, reference = (rf.fit(name, data, width=8, seconds=given) for given in (0, None))
+        assert torch.equal(cut.model.tensors["queries"], reference.model.tensors["queries"])
 
 
-def test_a_refit_makes_all_steps_that_were_chosen(data: Dataset) -> None:
+def test_a_refit_runs_all_selected_steps(data: Dataset) -> None:
     ranker = rf.fit("ials", data, **SMALL, seconds=0, refit=True)
     phases = [entry["phase"] for entry in ranker.model.notes["history"]]
     assert phases == ["fit", "refit"]
 
 
 def test_a_checkpoint_may_have_more_time(data: Dataset, tmp_path: Path) -> None:
-    """How long a fit may take is no part of what it is."""
+    """The time limit is not part of the identity of a fit."""
 
-    def stop(_course: History, step: Step) -> None:
+    def stop(_history: History, step: Step) -> None:
         if step.number == 2:
             raise Stopped
 
-    how: dict[str, Any] = {**SMALL, "out": tmp_path / "m", "checkpoint_seconds": 0.0}
+    options: dict[str, Any] = {**SMALL, "out": tmp_path / "m", "checkpoint_seconds": 0.0}
     with pytest.raises(Stopped):
-        rf.fit("ials", data, **how, seconds=1e9, report=stop)
-    resumed = rf.fit("ials", data, **how, resume=True)
-    whole = rf.fit("ials", data, **SMALL)
-    assert torch.equal(resumed.model.tensors["queries"], whole.model.tensors["queries"])
+        rf.fit("ials", data, **options, seconds=1e9, report=stop)
+    resumed = rf.fit("ials", data, **options, resume=True)
+    reference = rf.fit("ials", data, **SMALL)
+    assert torch.equal(resumed.model.tensors["queries"], reference.model.tensors["queries"])

@@ -51,8 +51,8 @@ def order_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gr
     order = _order(rows, words, wanted)
     numbers = to_numbers(words, order)
     missing = words.is_null().to_numpy()
-    rows.note(missing, "a missing grade", bad)
-    rows.note(~missing & (numbers < 0), "a grade that is not among those given", bad)
+    rows.record_bad(missing, "a missing grade", bad)
+    rows.record_bad(~missing & (numbers < 0), "a grade that is not among those given", bad)
     return GradedRows(rows.take(numbers >= 0), numbers[numbers >= 0], tuple(order))
 
 

@@ -77,7 +77,7 @@ class RawRows:
             splits=None if self.splits is None else self.splits[kept],
         )
 
-    def note(self, wrong: NDArray[np.bool_], reason: str, bad: BadRows) -> None:
+    def record_bad(self, wrong: NDArray[np.bool_], reason: str, bad: BadRows) -> None:
         """Record the rows where ``wrong`` [n] is true."""
         places = np.flatnonzero(wrong)
         for number, place in enumerate(self.table[LINE].gather(places[:PLACES_SHOWN])):

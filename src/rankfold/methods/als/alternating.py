@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -38,7 +39,7 @@ from rankfold.solvers.als import half_step, sweep
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
-from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
 FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
 RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], appendix B.3
@@ -97,8 +98,9 @@ def method(
     def fit(data: Dataset, settings: AlsConfig, run: Run) -> Iterator[Step]:
         return alternate(name, make, data, settings, run)
 
-    def fold_in(model: Model, rows: Interactions) -> Tensor:
-        return folded(make, config(**model.config), model.tensors["candidates"], rows)
+    def open_model(model: Model) -> Opened:
+        settings, candidates = config(**model.config), model.tensors["candidates"]
+        return Opened(histories=partial(folded, make, settings, candidates))
 
     def finalize(model: Model, rows: Interactions, run: Run) -> Model:
         settings = config(**model.config)
@@ -110,7 +112,8 @@ def method(
         config=config,
         data_kind="interactions",
         fit=fit,
-        fold_in=fold_in,
+        open=open_model,
+        answers=("histories",),
         finalize=finalize,
         distributed=True,
         **declared,

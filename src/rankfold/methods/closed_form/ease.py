@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -17,7 +18,7 @@ from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Range, Run, Step, TopK
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Range, Run, Step, TopK
 
 QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
 
@@ -59,16 +60,19 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search(model: Model, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    return Opened(search_histories=partial(search, model.tensors["weights"]))
+
+
+def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
     """The k best candidates for each history: the sum of the weights of what it chose."""
-    weights = model.tensors["weights"]
-    found = [
+    parts = [
         _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
         for a, b in blocks(rows, QUERY_BLOCK, PAIR_BLOCK)
     ]
     width = min(k, rows.n_candidates)
     none = TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
-    ids, scores = zip(*(found or [none]), strict=True)
+    ids, scores = zip(*(parts or [none]), strict=True)
     return TopK(torch.cat(ids), torch.cat(scores))
 
 
@@ -90,7 +94,9 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    search=search,
+    open=open_model,
+    answers=("histories",),
+    own_search=True,
     paper="steck2019",
     space={"reg": Range(10.0, 3000.0, log=True)},
 )

@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 
 from rankfold.config import Settings
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Dataset, Method, Model, Opened, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def fold_in(_model: Model, rows: Interactions) -> torch.Tensor:
-    """The same vector for every history; [B, 1]."""
-    return torch.ones(rows.n_queries, 1)
+def open_model(_model: Model) -> Opened:
+    """The same vector for every history."""
+    return Opened(histories=lambda rows: torch.ones(rows.n_queries, 1))
 
 
 METHOD = Method(
@@ -37,6 +37,7 @@ METHOD = Method(
     config=PopularityConfig,
     data_kind="interactions",
     fit=fit,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     distributed=True,
 )

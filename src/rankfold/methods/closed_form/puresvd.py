@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from rankfold.methods.pair_weights import training_rows, weighed
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.rg import row_sizes
 from rankfold.solvers.shards import Shards
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +45,17 @@ def fold_in(model: Model, rows: Interactions) -> Tensor:
     return _fold(from_tensors(model.tensors), rows)
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(histories=partial(fold_in, model))
+
+
 METHOD = Method(
     summary="the truncated singular value decomposition of the pairs",
     config=PureSvdConfig,
     data_kind="interactions",
     fit=fit,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     paper="cremonesi2010",
     distributed=True,
     per_candidate=PER_CANDIDATE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +37,7 @@ from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores, queries_at_once
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 EXPONENTS = ((-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.375, 0.425))  # plain, weighted
 RANKS = (0.25, 0.5, 1.0)  # shares of the width
@@ -121,9 +122,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    found = from_tensors(model.tensors)
-    rows = weighed(rows.to(found.candidates.device), model.config["weights"])
-    return _fold(found, rows, model.config["query_exponent"])
+    solution = from_tensors(model.tensors)
+    rows = weighed(rows.to(solution.candidates.device), model.config["weights"])
+    return _fold(solution, rows, model.config["query_exponent"])
 
 
 def describe(model: Model) -> str | None:
@@ -136,12 +137,17 @@ def describe(model: Model) -> str | None:
     return f"chosen by {model.notes['chosen_by']}{points}: {point}"
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(histories=partial(fold_in, model))
+
+
 METHOD = Method(
     summary="softmax ranking loss to second order: the path of its global optima, best kept",
     config=Config,
     data_kind="interactions",
     fit=fit,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     paper="rg2",
     self_tuning=True,
     distributed=True,

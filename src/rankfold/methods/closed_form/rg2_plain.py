@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -23,7 +24,7 @@ from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, 
 from rankfold.methods.pair_weights import training_rows, weighed
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
-from rankfold.types import Comm, Dataset, Interactions, Method, Model, Range, Run, Step
+from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, Range, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +65,17 @@ def fold_in(model: Model, rows: Interactions) -> Tensor:
     return folded(problem, PlainConfig(**model.config), candidates, rows)
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(histories=partial(fold_in, model))
+
+
 METHOD = Method(
     summary="softmax ranking loss to second order, as in the paper: its global optimum",
     config=PlainConfig,
     data_kind="interactions",
     fit=fit,
-    fold_in=fold_in,
+    open=open_model,
+    answers=("histories",),
     paper="rg2",
     distributed=True,
     space={"reg": Range(0.01, 3.0, log=True)},

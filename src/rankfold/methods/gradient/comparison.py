@@ -23,14 +23,14 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
 )
 from rankfold.methods.pair_weights import drawn_counts, training_rows
-from rankfold.samplers import SAMPLERS, Setting
+from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own
 from rankfold.training.batches import PairBatches
@@ -210,7 +210,7 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
     encoder: Scaled | Biased = trained_encoder(data, rows, config, run, candidates="divisible")
     if parts.bias:
         encoder = Biased(encoder, odds(rows, config.negatives, run.comm)).to(run.device)
-    sampler = SAMPLERS[parts.sampler](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS[parts.sampler](sampler_context(rows, config, run.comm))
     comparison = Comparison(encoder, sampler, parts, config)
     task = Task(
         module=encoder,
@@ -224,12 +224,12 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
     return train(task, config, run)
 
 
-def sampler_setting(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> Setting:
+def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> SamplerContext:
     """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
     names = ("negatives", "popularity", "cache_share", "draw")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
-    return Setting(drawn_counts(rows, comm), batch_size, **given, comm=comm)
+    return SamplerContext(drawn_counts(rows, comm), batch_size, **given, comm=comm)
 
 
 def odds(rows: Interactions, negatives: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
@@ -260,7 +260,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         distributed=True,
         **{"space": SPACE, **declared},
     )

@@ -14,8 +14,8 @@ from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
 from rankfold.methods.gradient.model import (
     EncoderConfig,
-    encode_candidates,
     model_of,
+    open_model,
     sides_of,
     trained_encoder,
 )
@@ -80,7 +80,8 @@ def method(
         config,
         "interactions",
         start,
-        encode_candidates=encode_candidates,
+        open=open_model,
+        answers=("features",),
         distributed=True,
         space=SPACE,
         **declared,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rankfold.config import setting
 from rankfold.methods.gradient.comparison import SPACE, Combination, ComparisonConfig, method
-from rankfold.samplers.popularity import Mode
+from rankfold.samplers.popularity import PopularityMode
 from rankfold.types import Choices
 
 POPULARITY_SPACE = {**SPACE, "popularity": Choices(("count", "log", "power"))}
@@ -24,7 +24,7 @@ class InBatchConfig(ComparisonConfig):
 class CorrectedConfig(InBatchConfig):
     """Settings of ``ssl-pop`` and ``mns``: corrected for how often a candidate is in a batch."""
 
-    popularity: Mode = setting(
+    popularity: PopularityMode = setting(
         "count", help="popularity grows with the count, its logarithm, or its power 0.75"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,16 +12,15 @@ from torch import Tensor, nn
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import SHORTEST, Scaled
+from rankfold.encoders.scaled import MIN_NORM, Scaled
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
-from rankfold.encoders.towers import Held, Tower, Towers
-from rankfold.errors import UserError
+from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
-from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Run
+from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Opened, Run
 
 ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
@@ -87,7 +87,7 @@ def make_encoder(
     if kind == "towers":
         features, held = (data.query_features, data.candidate_features), None
         if run.comm.size > 1:
-            held = Held(n_queries, own, run.comm)
+            held = RowRange(n_queries, own, run.comm)
         return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
     sizes = n_queries, rows.n_candidates
     encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
@@ -156,24 +156,31 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return tables
 
 
+def open_model(model: Model) -> Opened:
+    """A model that was fitted with features encodes new candidates.
+
+    Their tower is built by ``extend``, not for a search.
+    """
+    return Opened(features=partial(encode_candidates, model) if has_tower(model) else None)
+
+
+def has_tower(model: Model) -> bool:
+    return any(name.startswith(TOWER) for name in model.tensors)
+
+
 def encode_candidates(model: Model, features: Features) -> Tensor:
-    """Vectors of candidates that the model never saw, by what is known of them; [n, D]."""
-    found = tower_vectors(model, features)
+    """Vectors of candidates that are new to the model, from their features; [n, D]."""
+    vectors = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":
-        found = nn.functional.normalize(found, dim=-1, eps=SHORTEST)
-    biases = model.tensors["candidates"][:, found.shape[1] :]  # a new one has what others have
-    return torch.cat([found, biases.mean(dim=0).expand(len(found), -1)], dim=1)
+        vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
+    biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
+    return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
 
 
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features) -> Tensor:
     """What the candidates' tower makes of new rows; [n, D]."""
     kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
-    if not kept:
-        raise UserError(
-            "this model knows no features of candidates",
-            hint="prepare the data with --candidate-features and fit with --set encoder=towers",
-        )
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
     return tower.of_new(features)

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from rankfold.config import Settings, setting
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Towers
-from rankfold.methods.gradient.model import EncoderKind, encode_candidates, make_encoder, model_of
+from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of, open_model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers.newton_cg import (
     Iterate,
@@ -113,7 +113,8 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    encode_candidates=encode_candidates,
+    open=open_model,
+    answers=("features",),
     paper="rg2",
     space={"reg": Range(0.003, 10.0, log=True)},
 )

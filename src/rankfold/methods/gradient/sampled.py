@@ -7,7 +7,7 @@ from rankfold.losses import LOSSES
 from rankfold.methods.gradient.comparison import Combination, ComparisonConfig, method
 from rankfold.samplers import SAMPLERS
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
-from rankfold.samplers.popularity import Mode
+from rankfold.samplers.popularity import PopularityMode
 from rankfold.samplers.resampling import DRAWS
 
 
@@ -27,7 +27,7 @@ class AnyConfig(ComparisonConfig):
     negatives: int = setting(
         100, at_least=1, help="uniform, shared and popularity: random candidates"
     )
-    popularity: Mode = setting(
+    popularity: PopularityMode = setting(
         "count", help="popularity grows with the count, its logarithm, or its power 0.75"
     )
     cache_share: float = setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,11 @@ from rankfold.methods.gradient.comparison import (
     UniformConfig,
     against,
     encode,
-    sampler_setting,
+    sampler_context,
     usable,
 )
 from rankfold.methods.gradient.model import (
+    has_tower,
     model_of,
     sides_of,
     tower_vectors,
@@ -38,6 +40,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Pool,
     Range,
     Run,
@@ -131,7 +134,7 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     """
     rows = training_rows(data, config.weights, run.device)
     ball = UnitBall(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
@@ -156,10 +159,14 @@ def exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interaction
     return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
 
 
+def open_model(model: Model) -> Opened:
+    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
+
+
 def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
-    found = within(tower_vectors(model, features))
-    return torch.cat([found, -squares(found)[:, None]], dim=1)
+    inside = within(tower_vectors(model, features))
+    return torch.cat([inside, -squares(inside)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
@@ -176,7 +183,8 @@ METHOD = Method(
     SmlConfig,
     "interactions",
     fit,
-    encode_candidates=encode_new,
+    open=open_model,
+    answers=("features",),
     paper="li2020",
     distributed=True,
     space={

@@ -14,13 +14,13 @@ from rankfold.methods.gradient.comparison import (
     UniformConfig,
     against,
     encode,
-    sampler_setting,
+    sampler_context,
     score_pool,
     usable,
 )
 from rankfold.methods.gradient.model import (
-    encode_candidates,
     model_of,
+    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -44,7 +44,7 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
     nn.init.zeros_(boundary.weight)
     sides = sides_of(encoder)
-    sampler = SAMPLERS["uniform"](sampler_setting(rows, config, run.comm))
+    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler, shard_of(encoder))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
@@ -72,7 +72,8 @@ METHOD = Method(
     UniformConfig,
     "interactions",
     fit,
-    encode_candidates=encode_candidates,
+    open=open_model,
+    answers=("features",),
     paper="zhuo2022",
     distributed=True,
     space={**SPACE, "negatives": Range(3, 50, log=True, whole=True)},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
 from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
-from rankfold.types import Dataset, Graded, Method, Model, Range, Run, Space, Step
+from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 MIN_STEPS = 16  # batches of an epoch, where rows allow it
 SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # rows, where batch_size is open
@@ -44,9 +45,10 @@ class GradedConfig(Training):
         None, at_least=1, help="rows per batch; none: 32 to 256, by the number of rows"
     )
     lr: float = 0.002
-    optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="the optimiser")
+    optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="optimiser of all weights")
+
     weight_decay: float = 1e-4
-    schedule: Literal["constant", "step", "cosine", "linear", "milestones"] = "cosine"
+    schedule: str = "cosine"
     warmup: float = 1.0
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
@@ -61,7 +63,6 @@ class GradedConfig(Training):
     )
 
     def __post_init__(self) -> None:
-        super(GradedConfig, self).__post_init__()
         check(self)
         check_name(self.encoder)
 
@@ -178,26 +179,33 @@ def check_grades(grades: Tensor, n_grades: int) -> None:
         )
 
 
-@torch.no_grad()
-def score_rows(recipe: Recipe, model: Model, rows: Graded) -> Tensor:
-    """One score per row; a higher score predicts a higher grade; [n]."""
+def open_model(recipe: Recipe, model: Model) -> Opened:
+    """Builds the encoder and the head."""
     saved, n_grades = model.notes["shape"], int(model.notes["grades"])
     image = None if saved["image"] is None else tuple(saved["image"])
     shape = RowShape(saved["numbers"], tuple(saved["levels"]), image)
-    shape.check(rows)
-    if len(rows) == 0:
-        return torch.zeros(0, dtype=torch.float64)
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
     width, dropout = model.config["width"], model.config["dropout"]
     head = recipe.head(width, recipe.outputs(n_grades), rng)
     encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
-    scores = []
+    return Opened(rows=partial(score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
+
+
+@torch.no_grad()
+def score_rows(
+    module: GradingModule, shape: RowShape, score: Callable[[Tensor], Tensor], rows: Graded
+) -> Tensor:
+    """One score per row; a higher score predicts a higher grade; [n]."""
+    shape.check(rows)
+    if len(rows) == 0:
+        return torch.zeros(0, dtype=torch.float64)
+    device, scores = next(module.parameters()).device, []
     for some in torch.arange(len(rows)).split(block_rows(shape)):
         padded = torch.cat([some, some[-1:].expand(-len(some) % ROW_MULTIPLE)])
         outputs = module.head(module.vectors(rows.select(padded).to(device)))
-        scores.append(recipe.score(outputs, n_grades)[: len(some)])
+        scores.append(score(outputs)[: len(some)])
     return torch.cat(scores).cpu()
 
 
@@ -238,15 +246,13 @@ def method(
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, recipe, data, settings, run)
 
-    def score(model: Model, rows: Graded) -> Tensor:
-        return score_rows(recipe, model, rows)
-
     return Method(
         summary,
         config,
         "graded",
         start,
-        score_rows=score,
+        open=partial(open_model, recipe),
+        answers=("rows",),
         paper=paper,
         distributed=True,
         space=space,

@@ -1,19 +1,21 @@
-"""Nearest texts: a query gets what queries with like words chose, and candidates with like words.
+"""Nearest texts: what queries with similar words chose, and candidates with similar words.
 
-A strong baseline that learns nothing: it keeps the texts as inverted lists (a word, the texts that
-hold it), so that a query reads no texts but those that share a word with it.
+A strong baseline without training. It keeps the texts as inverted lists (the texts of each word),
+so that a query reads only texts that share a word with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, setting
 from rankfold.encoders.bags import (
     common_pairs,
     inverse_document_frequency,
@@ -28,6 +30,7 @@ from rankfold.types import (
     Interactions,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Space,
@@ -37,58 +40,60 @@ from rankfold.types import (
 )
 
 LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
-LABEL_WEIGHT = 0.5  # where there is no validation to choose by
-QUERIES = 256  # scored at a time, at most
-BLOCK_BYTES = 2**26  # of their scores, likewise
+DEFAULT_LABEL_WEIGHT = 0.5
+MAX_BLOCK_QUERIES = 256  # scored at a time
+BLOCK_BYTES = 2**26  # of the scores of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """How many texts are near, and what the candidates' own texts count beside them."""
+class Config(Settings):
+    """How many texts are near, and the weight of the candidates' own texts."""
 
-    neighbours: int = 20  # 0: by the text of candidates alone
-    label_weight: float | None = LABEL_WEIGHT  # none: chosen on validation
-    bigrams: bool = True  # pairs of adjacent words count as words too
-
-    def __post_init__(self) -> None:
-        check(self.neighbours, self.label_weight)
-
-
-def check(neighbours: int, label_weight: float | None) -> None:
-    """A UserError for settings that mean nothing."""
-    if neighbours < 0:
-        raise UserError(f"neighbours is {neighbours}", hint="it is 0 or more, usually 10 to 50")
-    if label_weight is not None and not 0 <= label_weight < float("inf"):
-        raise UserError(f"label_weight is {label_weight}", hint="it is 0 or more, usually .1 to 2")
+    neighbours: int = setting(
+        20, at_least=0, help="nearest training queries, usually 10 to 50; 0: only candidates' texts"
+    )
+    label_weight: float | None = setting(
+        DEFAULT_LABEL_WEIGHT,
+        at_least=0,
+        help="weight of the candidates' texts, usually .1 to 2; none: chosen on validation",
+    )
+    bigrams: bool = setting(True, help="pairs of adjacent words count as words too")
 
 
-class Known(NamedTuple):
-    """What is kept of the texts: V words, pairs of words among them, by number."""
+class TextIndex(NamedTuple):
+    """Inverted lists of V words; the last P words are pairs of words."""
 
-    idf: Tensor  # [V], 0 for a word that no text holds
-    word_pairs: Tensor  # [P] ascending: a * T + b for a, b side by side; the last P words
+    idf: Tensor  # [V], 0 for a word in no text
+    word_pairs: Tensor  # [P] ascending: a * T + b for adjacent words a, b
     queries: Interactions  # [V, M], the texts of a word and its tf-idf in each
     candidates: Interactions  # [V, N], likewise
-    chosen: Interactions  # [M, N], the pairs fitted on
+    chosen: Interactions  # [M, N], the training pairs
 
 
-class Parts(NamedTuple):
-    """Of a score."""
+class ScoreParts(NamedTuple):
+    """The two parts of a score."""
 
-    near: Tensor  # [B, N], by what the nearest queries chose
-    alike: Tensor  # [B, N], cosine with the candidate's text
+    near: Tensor  # [B, N], from the choices of the nearest queries
+    similarity: Tensor  # [B, N], cosine with the candidate's text
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """Weigh the words of all texts, turn them into lists, choose a weight if none is given."""
+    """Build the inverted lists; choose a label weight if none is given."""
     began = perf_counter()
-    known = index(data, run.device, bigrams=config.bigrams)
-    config = replace(config, label_weight=choose_label_weight(known, config, data, run))
-    model = Model("text-neighbours", asdict(config), to_tensors(known))
+    index = build_index(data, run.device, bigrams=config.bigrams)
+    config = replace(config, label_weight=choose_label_weight(index, config, data, run))
+    model = Model("text-neighbours", asdict(config), to_tensors(index))
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+def open_model(model: Model) -> Opened:
+    index, config = from_tensors(model.tensors), Config(**model.config)
+    return Opened(search_texts=partial(search, index, config))
+
+
+def search(
+    index: TextIndex, config: Config, texts: Texts, k: int, exclude: Interactions | None
+) -> TopK:
     """The k candidates with the largest scores.
 
     With tf-idf vectors of words and pairs of adjacent words, and D the ``neighbours`` training
@@ -98,19 +103,18 @@ def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | Non
                       + label_weight cos(x, text of y)
 
     A text that shares no word with any other (all its scores are 0) gets the most popular
-    candidates, their counts as scores.
+    candidates, with their counts as scores.
     """
-    known = from_tensors(model.tensors)
-    bags = bags_of(texts.to(known.idf.device), known)
-    neighbours, weight = model.config["neighbours"], model.config["label_weight"]
-    found = []
-    for start, stop in query_blocks(len(bags), known):
-        block = bags.select(torch.arange(start, stop, device=known.idf.device))
-        near, alike = parts(known, block, neighbours)
-        scores = near.add_(alike, alpha=weight)
-        or_popular(scores, known)
-        found.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
-    return stacked(found, min(k, known.chosen.n_candidates), known.idf.device)
+    assert config.label_weight is not None
+    bags = bags_of(texts.to(index.idf.device), index)
+    results = []
+    for start, stop in query_blocks(len(bags), index):
+        block = bags.select(torch.arange(start, stop, device=index.idf.device))
+        near, similarity = score_parts(index, block, config.neighbours)
+        scores = near.add_(similarity, alpha=config.label_weight)
+        fill_with_popular(scores, index)
+        results.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
+    return stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
 
 
 SPACE: Space = {
@@ -119,11 +123,13 @@ SPACE: Space = {
     "bigrams": Choices((True, False)),
 }
 METHOD = Method(
-    summary="what queries with like words chose, and candidates with like words",
+    summary="what queries with similar words chose, and candidates with similar words",
     config=Config,
     data_kind="texts",
     fit=fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     space=SPACE,
 )
 
@@ -131,20 +137,20 @@ METHOD = Method(
 # ---------------------------------------------------------------------------------- scores
 
 
-def parts(known: Known, bags: Texts, neighbours: int) -> Parts:
+def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> ScoreParts:
     """Both parts of the scores of a block of queries."""
-    alike = cosines(bags, known.candidates)
+    similarity = cosines(bags, index.candidates)
     if neighbours == 0:
-        return Parts(torch.zeros_like(alike), alike)
-    nearest = top_k(cosines(bags, known.queries), neighbours)
-    return Parts(_chosen_by(nearest, known.chosen), alike)
+        return ScoreParts(torch.zeros_like(similarity), similarity)
+    nearest = top_k(cosines(bags, index.queries), neighbours)
+    return ScoreParts(_chosen_by(nearest, index.chosen), similarity)
 
 
 def cosines(bags: Texts, lists: Interactions) -> Tensor:
     """Inner products of bags with all texts of ``lists``, list by list; [B, n].
 
-    A list is one run in memory and has each text once: adding it up in place takes a sixth of the
-    time of gathering the lists of all words first.
+    A list is contiguous and has each text once: adding it in place takes a sixth of the time of
+    gathering the lists of all words first.
     """
     assert bags.weights is not None
     assert lists.grades is not None
@@ -159,7 +165,7 @@ def cosines(bags: Texts, lists: Interactions) -> Tensor:
 
 
 def _chosen_by(nearest: TopK, chosen: Interactions) -> Tensor:
-    """Shares of the candidates that the nearest queries chose, weighed by their cosines; [B, N]."""
+    """Shares of the nearest queries, weighted by cosine, that chose each candidate; [B, N]."""
     weights = nearest.scores.clamp(min=0)
     weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
     rows = chosen.select(nearest.ids.clamp(min=0).flatten())
@@ -170,16 +176,16 @@ def _chosen_by(nearest: TopK, chosen: Interactions) -> Tensor:
     return weights.new_zeros(len(weights) * n).index_add_(0, places, shares).view(-1, n)
 
 
-def or_popular(scores: Tensor, known: Known) -> Tensor:
-    """Fill rows without a score above 0 with the counts of candidates; which ones, [B]."""
+def fill_with_popular(scores: Tensor, index: TextIndex) -> Tensor:
+    """Replace rows without a score above 0 by the candidates' counts; returns which rows, [B]."""
     blank = ~(scores > 0).any(dim=1)
     if bool(blank.any()):
-        scores[blank] = known.chosen.candidate_counts().to(scores.dtype)
+        scores[blank] = index.chosen.candidate_counts().to(scores.dtype)
     return blank
 
 
 def best(scores: Tensor, k: int, exclude: Interactions | None) -> TopK:
-    """The k best of each row but what is excluded; the scores of that are overwritten."""
+    """The k best of each row without excluded ones, whose scores are overwritten."""
     if exclude is not None:
         exclude = exclude.to(scores.device)
         scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
@@ -187,81 +193,82 @@ def best(scores: Tensor, k: int, exclude: Interactions | None) -> TopK:
 
 
 def query_blocks(
-    n_queries: int, known: Known, memory_budget: int = BLOCK_BYTES
+    n_queries: int, index: TextIndex, memory_budget: int = BLOCK_BYTES
 ) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks whose scores take no more than the budget, or one query."""
-    n_texts = known.queries.n_candidates + 4 * known.candidates.n_candidates
+    """Start and stop of blocks whose scores fit the budget, at least one query each."""
+    n_texts = index.queries.n_candidates + 4 * index.candidates.n_candidates
     step = min(memory_budget, BLOCK_BYTES) // (4 * max(1, n_texts))
-    step = max(1, min(step, QUERIES))
+    step = max(1, min(step, MAX_BLOCK_QUERIES))
     return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
 
 
-def stacked(found: list[TopK], width: int, device: torch.device) -> TopK:
-    """The results of blocks as one."""
+def stacked(results: list[TopK], width: int, device: torch.device) -> TopK:
+    """The results of all blocks as one."""
     none = torch.empty(0, width, device=device)
-    ids, scores = zip(*(found or [TopK(none.long(), none)]), strict=True)
+    ids, scores = zip(*(results or [TopK(none.long(), none)]), strict=True)
     return TopK(torch.cat(ids), torch.cat(scores))
 
 
-def choose_label_weight(known: Known, config: Config, data: Dataset, run: Run) -> float:
+def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Run) -> float:
     """The given weight, else the best on validation, else a default."""
     if config.label_weight is not None:
         return config.label_weight
     judge = run.judge
     if judge is None:
-        return LABEL_WEIGHT
-    bags = bags_of(asked_texts(data, judge.queries, run.device), known)
+        return DEFAULT_LABEL_WEIGHT
+    bags = bags_of(query_texts(data, judge.queries, run.device), index)
     totals = torch.zeros(len(LABEL_WEIGHTS), dtype=torch.float64)
-    for start, stop in query_blocks(len(bags), known, run.memory_budget):
+    for start, stop in query_blocks(len(bags), index, run.memory_budget):
         queries = judge.queries[start:stop]
         block = bags.select(torch.arange(start, stop, device=run.device))
-        near, alike = parts(known, block, config.neighbours)
+        near, similarity = score_parts(index, block, config.neighbours)
         for place, weight in enumerate(LABEL_WEIGHTS):
-            found = best(near.add(alike, alpha=weight), judge.depth, judge.hidden(queries))
-            totals[place] += judge.values(queries, found.ids).double().sum()
+            scores = near.add(similarity, alpha=weight)
+            ids = best(scores, judge.depth, judge.hidden(queries)).ids
+            totals[place] += judge.values(queries, ids).double().sum()
     return LABEL_WEIGHTS[int(totals.argmax())]
 
 
 # ---------------------------------------------------------------------------------- texts
 
 
-def index(data: Dataset, device: torch.device, *, bigrams: bool) -> Known:
-    """The words of training queries and candidates, weighed by those texts alone."""
+def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIndex:
+    """Inverted lists of training queries and candidates; idf comes from these texts."""
     chosen = data.split("train").to(device)
-    queries = only(asked_texts(data, None, device), chosen.counts() > 0)
+    queries = only(query_texts(data, None, device), chosen.counts() > 0)
     candidates = _candidate_texts(data, device)
     word_pairs = torch.empty(0, dtype=torch.int64, device=device)
     if bigrams:
         word_pairs = common_pairs([queries, candidates], data.n_tokens, min_count=1)
     sides = [with_pairs(texts, word_pairs, data.n_tokens) for texts in (queries, candidates)]
     n_words = data.n_tokens + len(word_pairs)
-    asking = chosen.counts().nonzero().flatten()
-    weighed = [sides[0].select(asking), sides[1]]
-    held = torch.bincount(torch.cat([side.tokens for side in weighed]), minlength=n_words) > 0
-    idf = torch.where(held, inverse_document_frequency(weighed, n_words).to(device), 0.0)
+    labelled = chosen.counts().nonzero().flatten()
+    counted = [sides[0].select(labelled), sides[1]]
+    used = torch.bincount(torch.cat([side.tokens for side in counted]), minlength=n_words) > 0
+    idf = torch.where(used, inverse_document_frequency(counted, n_words).to(device), 0.0)
     lists = [_lists(weigh(side, idf), n_words) for side in sides]
-    return Known(idf, word_pairs, lists[0], lists[1], chosen)
+    return TextIndex(idf, word_pairs, lists[0], lists[1], chosen)
 
 
-def bags_of(texts: Texts, known: Known) -> Texts:
-    """tf-idf bags of length 1 of what is known of the texts' words and pairs of words."""
-    n_tokens = len(known.idf) - len(known.word_pairs)
-    return weigh(with_pairs(texts, known.word_pairs, n_tokens), known.idf)
+def bags_of(texts: Texts, index: TextIndex) -> Texts:
+    """tf-idf bags of length 1, of the words and pairs of words in the index."""
+    n_tokens = len(index.idf) - len(index.word_pairs)
+    return weigh(with_pairs(texts, index.word_pairs, n_tokens), index.idf)
 
 
-def asked_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> Texts:
-    """The texts of some queries, or of all; a UserError where there are none."""
+def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> Texts:
+    """The texts of some queries, or of all; a UserError if the data has none."""
     if data.query_texts is None:
         raise UserError(
             "this data has no texts of queries",
-            hint="prepare it with --format texts or --query-texts; rg2 does without texts",
+            hint="prepare it with --format texts or --query-texts; rg2 needs no texts",
         )
     texts = data.query_texts if queries is None else data.query_texts.select(queries)
     return texts.to(device)
 
 
 def only(texts: Texts, kept: Tensor) -> Texts:
-    """The texts where ``kept`` [n], and no words elsewhere: rows stay where they are."""
+    """The texts where ``kept`` [n], and empty texts elsewhere."""
     of_word = torch.repeat_interleave(kept, texts.counts())
     counts = texts.counts() * kept
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -270,7 +277,7 @@ def only(texts: Texts, kept: Tensor) -> Texts:
 
 
 def _candidate_texts(data: Dataset, device: torch.device) -> Texts:
-    """The candidates' texts, without words where there are none."""
+    """The candidates' texts; empty texts if the data has none."""
     if data.candidate_texts is not None:
         return data.candidate_texts.to(device)
     offsets = torch.zeros(data.split("train").n_candidates + 1, dtype=torch.int64, device=device)
@@ -278,23 +285,23 @@ def _candidate_texts(data: Dataset, device: torch.device) -> Texts:
 
 
 def _lists(bags: Texts, n_words: int) -> Interactions:
-    """The texts of each word."""
+    """The inverted lists of bags: the texts of each word."""
     return Interactions(bags.offsets, bags.tokens, bags.weights, n_words).transpose()
 
 
 # ---------------------------------------------------------------------------------- the model
 
 
-def to_tensors(known: Known) -> dict[str, Tensor]:
-    """What a model keeps."""
+def to_tensors(index: TextIndex) -> dict[str, Tensor]:
+    """The tensors of a model."""
     tensors = {
-        "idf": known.idf,
-        "word_pairs": known.word_pairs,
-        "offsets": known.chosen.offsets,
-        "candidates_of_queries": known.chosen.candidates,
-        "sizes": torch.tensor([known.chosen.n_queries, known.chosen.n_candidates]),
+        "idf": index.idf,
+        "word_pairs": index.word_pairs,
+        "offsets": index.chosen.offsets,
+        "candidates_of_queries": index.chosen.candidates,
+        "sizes": torch.tensor([index.chosen.n_queries, index.chosen.n_candidates]),
     }
-    for name, lists in (("query", known.queries), ("candidate", known.candidates)):
+    for name, lists in (("query", index.queries), ("candidate", index.candidates)):
         assert lists.grades is not None
         tensors |= {
             f"{name}_list_offsets": lists.offsets,
@@ -304,15 +311,15 @@ def to_tensors(known: Known) -> dict[str, Tensor]:
     return tensors
 
 
-def from_tensors(tensors: Mapping[str, Tensor]) -> Known:
-    """The other way round."""
+def from_tensors(tensors: Mapping[str, Tensor]) -> TextIndex:
+    """The inverse of ``to_tensors``."""
     n_queries, n_candidates = tensors["sizes"].tolist()
-    queries = _kept_lists(tensors, "query", n_queries)
-    candidates = _kept_lists(tensors, "candidate", n_candidates)
+    queries = _saved_lists(tensors, "query", n_queries)
+    candidates = _saved_lists(tensors, "candidate", n_candidates)
     chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)
-    return Known(tensors["idf"], tensors["word_pairs"], queries, candidates, chosen)
+    return TextIndex(tensors["idf"], tensors["word_pairs"], queries, candidates, chosen)
 
 
-def _kept_lists(tensors: Mapping[str, Tensor], name: str, n_texts: int) -> Interactions:
+def _saved_lists(tensors: Mapping[str, Tensor], name: str, n_texts: int) -> Interactions:
     offsets, texts = tensors[f"{name}_list_offsets"], tensors[f"{name}_list_texts"]
     return Interactions(offsets, texts, tensors[f"{name}_list_weights"], n_texts)

@@ -1,8 +1,11 @@
-// The OpenAPI document as a page. Text is only ever set as text: nothing in it is read as HTML.
+// The OpenAPI document as a page. Everything in it is shown as text, never as HTML.
 
-const make = (tag, ...children) => {
+const PREFIX = "/models/{name}"; // each endpoint of a model also exists by the model's name
+
+const make = (tag, className, ...children) => {
   const node = document.createElement(tag);
-  node.append(...children.filter((child) => child !== null));
+  if (className) node.className = className;
+  node.append(...children.filter((child) => child !== null && child !== ""));
   return node;
 };
 
@@ -11,91 +14,134 @@ const resolve = (api, schema) => {
   return name ? api.components.schemas[name] : schema;
 };
 
-/** The type of a value, in a few words. */
-function kind(api, schema, depth = 0) {
-  const found = resolve(api, schema);
-  if (!found || depth > 4) return "…";
-  const choices = found.anyOf ?? found.enum?.map((value) => ({ const: value }));
-  if (choices) return choices.map((each) => kind(api, each, depth + 1)).join(" or ");
-  if ("const" in found) return JSON.stringify(found.const);
-  if (found.type === "array") return `list of ${kind(api, found.items ?? {}, depth + 1)}${bounds(found, "Items")}`;
-  if (found.type === "string") return `text${bounds(found, "Length")}`;
-  if (found.type === "object" && found.properties) return `{${Object.keys(found.properties).join(", ")}}`;
-  return `${found.type ?? "anything"}${range(found)}`;
+/** The type of a value in words: "list of up to 256 keys". */
+function typeName(api, schema, isPlural = false, depth = 0) {
+  const type = resolve(api, schema);
+  if (!type || depth > 4) return "…";
+  const plural = (noun) => (isPlural ? `${noun}s` : noun);
+  if (type.title === "key") return plural("key");
+  const choices = type.anyOf ?? type.enum?.map((value) => ({ const: value }));
+  if (choices) return choices.map((each) => typeName(api, each, isPlural, depth + 1)).join(" or ");
+  if ("const" in type) return JSON.stringify(type.const);
+  if (type.type === "array") {
+    const items = typeName(api, type.items ?? {}, true, depth + 1);
+    return `${plural("list")} of ${upTo(type.maxItems)}${items}`;
+  }
+  if (type.type === "string") {
+    return plural("string") + (type.maxLength ? ` of ${upTo(type.maxLength)}characters` : "");
+  }
+  if (type.type === "object" && type.properties) {
+    const fields = Object.entries(type.properties).map(([name, field]) => {
+      const isNested = resolve(api, field.items)?.properties !== undefined;
+      return isNested ? `${name}: ${typeName(api, field, false, depth + 1)}` : name;
+    });
+    return `{${fields.join(", ")}}`;
+  }
+  return `${type.type ? plural(type.type) : "any value"}${range(type)}`;
 }
 
-const bounds = (schema, what) => (schema[`max${what}`] ? ` (at most ${schema[`max${what}`].toLocaleString("en")})` : "");
+const upTo = (limit) => (limit ? `up to ${limit.toLocaleString("en")} ` : "");
 
 function range(schema) {
   const low = schema.minimum ?? schema.exclusiveMinimum;
   const high = schema.maximum ?? schema.exclusiveMaximum;
-  const small = (value) => value !== undefined && Math.abs(value) < 1e9;
-  return small(low) && small(high) ? ` (${low} to ${high})` : "";
+  const isSmall = (value) => value !== undefined && Math.abs(value) < 1e9;
+  return isSmall(low) && isSmall(high) ? ` from ${low} to ${high}` : "";
 }
 
-function table(rows) {
-  return make("table", ...rows.map(([name, ...cells]) => make("tr", make("th", make("code", name)), ...cells.map((cell) => make("td", cell)))));
-}
-
-function fields(api, schema) {
-  const required = schema.required ?? [];
-  return Object.entries(schema.properties ?? {}).map(([name, each]) => {
-    const usual = each.default === undefined ? (required.includes(name) ? "required" : "") : `${JSON.stringify(each.default)} if left out`;
-    return [name, kind(api, each), usual, each.description ?? ""];
+/** A list of fields: name, type, default and description. */
+function fieldList(api, fields) {
+  const rows = fields.map(({ name, schema, required, description }) => {
+    const isDefault = schema.default !== undefined && schema.default !== "";
+    const note = required ? "required" : isDefault ? `default: ${JSON.stringify(schema.default)}` : "";
+    const type = [typeName(api, schema), note].filter(Boolean).join(", ");
+    return [
+      make("dt", "", make("code", "", name), " ", make("span", "type", type)),
+      make("dd", "", description ?? ""),
+    ];
   });
+  return make("dl", "", ...rows.flat());
 }
 
-function asked(api, operation) {
+function inputs(api, operation) {
   const parts = [];
-  const named = (operation.parameters ?? []).map((each) => [each.name, kind(api, each.schema), each.required ? "required" : "", each.description ?? ""]);
-  if (named.length) parts.push(make("h3", "In the address"), table(named));
+  const parameters = (operation.parameters ?? []).filter((each) => each.in === "query");
+  if (parameters.length) parts.push(make("h3", "", "Parameters"), fieldList(api, parameters));
   const body = resolve(api, operation.requestBody?.content?.["application/json"]?.schema);
   if (body) {
-    parts.push(make("h3", "In the body (JSON)"), table(fields(api, body)));
-    if (body.oneOf) parts.push(make("p", `Exactly one of ${body.oneOf.map((each) => each.required.join(" and ")).join(", ")}.`));
+    const required = body.required ?? [];
+    const fields = Object.entries(body.properties ?? {}).map(([name, schema]) => ({
+      name,
+      schema,
+      required: required.includes(name),
+      description: schema.description,
+    }));
+    parts.push(make("h3", "", "Body (JSON)"));
+    if (body.oneOf) {
+      const names = body.oneOf.map((each) => each.required.join(" and ")).join(", ");
+      parts.push(make("p", "", `Send exactly one of ${names}.`));
+    }
+    parts.push(fieldList(api, fields));
   }
   return parts;
 }
 
-function answered(api, operation) {
-  const rows = Object.entries(operation.responses).map(([status, answer]) => {
-    const mark = make("span", status);
-    mark.className = `status ${status < "300" ? "good" : "bad"}`;
-    const content = Object.entries(answer.content ?? {})[0];
-    const what = content ? `${content[0]}: ${kind(api, content[1].schema ?? {})}` : "";
-    return make("tr", make("th", mark), make("td", answer.description), make("td", what));
+function responses(api, operation) {
+  const rows = Object.entries(operation.responses).map(([status, response]) => {
+    const content = Object.values(response.content ?? {})[0];
+    const fields = content ? typeName(api, content.schema ?? {}) : "";
+    return [
+      make("dt", "", make("code", status < "300" ? "good" : "bad", status), " ", make("span", "type", fields)),
+      make("dd", "", response.description),
+    ];
   });
-  return make("details", make("summary", "Answers"), make("table", ...rows));
+  return make("details", "", make("summary", "", "Responses"), make("dl", "", ...rows.flat()));
 }
 
 const EXAMPLES = {
-  search_first: '{"queries": ["KEY"], "k": 10}',
-  grade_first: '{"rows": [{"COLUMN": 1.5}]}',
+  "/search": '{"queries": ["KEY"], "k": 10}',
+  "/grade": '{"rows": [{"COLUMN": 1.5}]}',
 };
 
-function example(path, operation) {
-  const body = EXAMPLES[operation.operationId];
+function example(path) {
+  const body = EXAMPLES[path];
   if (!body) return null;
-  return make("pre", `curl -H 'content-type: application/json' -d '${body}' ${location.origin}${path}`);
+  return make("pre", "", `curl -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  ${location.origin}${path}`);
 }
 
 function endpoint(api, path, method, operation) {
-  const parts = [make("h2", `${method.toUpperCase()} ${path}`), make("p", operation.summary ?? "")];
-  return make("section", ...parts, example(path, operation), ...asked(api, operation), answered(api, operation));
+  const named = PREFIX + path in api.paths ? make("p", "also", "By model: ", make("code", "", PREFIX + path)) : null;
+  return make(
+    "section",
+    "",
+    make("h2", "", `${method.toUpperCase()} ${path}`),
+    make("p", "", `${operation.summary}.`),
+    named,
+    example(path),
+    ...inputs(api, operation),
+    responses(api, operation),
+  );
 }
 
 async function show() {
   const about = document.getElementById("about");
   try {
     const api = await (await fetch("/openapi.json")).json();
-    about.replaceChildren(`${api.info.title} ${api.info.version}. ${api.info.description} All of this is in `);
-    const link = make("a", "/openapi.json");
+    const link = make("a", "", "/openapi.json");
     link.href = "/openapi.json";
-    about.append(link, ". Where the server asks for a token, send it as Authorization: Bearer TOKEN.");
-    const found = Object.entries(api.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => endpoint(api, path, method, operation)));
-    document.getElementById("endpoints").replaceChildren(...found);
+    about.replaceChildren(
+      `rankfold ${api.info.version}. Keys are strings or 64-bit integers. Paths without a model name use the first model. An error is {"error", "hint"}. If the server requires a token, send the header Authorization: Bearer TOKEN. For programs: `,
+      link,
+      ".",
+    );
+    const sections = Object.entries(api.paths)
+      .filter(([path]) => !path.startsWith(PREFIX))
+      .flatMap(([path, methods]) =>
+        Object.entries(methods).map(([method, operation]) => endpoint(api, path, method, operation)),
+      );
+    document.getElementById("endpoints").replaceChildren(...sections);
   } catch (error) {
-    about.replaceChildren(`The document cannot be read: ${error.message}`);
+    about.replaceChildren(`Cannot read /openapi.json: ${error.message}`);
   }
 }
 

@@ -1,10 +1,10 @@
-// The question in the address bar, so that it can be shared and Back works.
+// The request in the address bar, so that it can be shared and Back works.
 
 export const KINDS = ["query", "history", "text", "candidate"];
-const LONGEST = 6000; // characters; a longer question is kept in the browser's history alone
+const MAX_LENGTH = 6000; // characters; a longer request is kept only in the browser's history
 
-/** A question: what is asked, of which model, and how the history was changed. */
-export function question(given = {}) {
+/** A request: its kind and input, the model, and the changes to the history. */
+export function makeRequest(parts = {}) {
   return {
     model: "",
     kind: null,
@@ -13,14 +13,14 @@ export function question(given = {}) {
     off: [],
     add: [],
     k: 10,
-    seen: false,
+    includeSeen: false,
     row: null,
     fpr: null,
-    ...given,
+    ...parts,
   };
 }
 
-export function read(search) {
+export function parse(search) {
   const parameters = new URLSearchParams(search);
   const kind = KINDS.find((name) => parameters.has(name)) ?? null;
   const row = Object.fromEntries(
@@ -29,7 +29,7 @@ export function read(search) {
       .map(([name, value]) => [name.slice(4), value]),
   );
   const k = Number(parameters.get("k"));
-  return question({
+  return makeRequest({
     model: parameters.get("model") ?? "",
     kind,
     key: kind && kind !== "history" ? parameters.get(kind) : "",
@@ -37,40 +37,40 @@ export function read(search) {
     off: parameters.getAll("off"),
     add: parameters.getAll("add"),
     k: Number.isInteger(k) && k > 0 ? k : 10,
-    seen: parameters.has("seen"),
+    includeSeen: parameters.has("include_seen"),
     row: parameters.has("fpr") ? row : null,
     fpr: parameters.get("fpr"),
   });
 }
 
-export function write(asked) {
+export function format(request) {
   const parameters = new URLSearchParams();
   const put = (name, values) => values.forEach((value) => parameters.append(name, value));
-  if (asked.model) put("model", [asked.model]);
-  if (asked.kind === "history") put("history", asked.keys.length ? asked.keys : [""]);
-  else if (asked.kind) put(asked.kind, [asked.key]);
-  if (asked.kind) {
-    put("off", asked.off);
-    put("add", asked.add);
-    if (asked.k !== 10) put("k", [asked.k]);
-    if (asked.seen) put("seen", ["1"]);
+  if (request.model) put("model", [request.model]);
+  if (request.kind === "history") put("history", request.keys.length ? request.keys : [""]);
+  else if (request.kind) put(request.kind, [request.key]);
+  if (request.kind) {
+    put("off", request.off);
+    put("add", request.add);
+    if (request.k !== 10) put("k", [request.k]);
+    if (request.includeSeen) put("include_seen", ["1"]);
   }
-  if (asked.row) {
-    for (const [name, value] of Object.entries(asked.row)) put(`row.${name}`, [value]);
-    put("fpr", [asked.fpr]);
+  if (request.row) {
+    for (const [name, value] of Object.entries(request.row)) put(`row.${name}`, [value]);
+    put("fpr", [request.fpr]);
   }
-  const words = parameters.toString();
-  return words ? `?${words}` : "";
+  const search = parameters.toString();
+  return search ? `?${search}` : "";
 }
 
-/** Note a question in the browser's history: as a new entry, or in place of the last one. */
-export function note(asked, { replace = false } = {}) {
-  const words = write(asked);
-  const address =
-    location.pathname + (words.length > LONGEST ? write(question({ model: asked.model })) : words);
-  if (replace || words === write(current())) history.replaceState(asked, "", address);
-  else history.pushState(asked, "", address);
+/** Put a request into the browser's history: as a new entry, or in place of the last one. */
+export function remember(request, { replace = false } = {}) {
+  const search = format(request);
+  const isLong = search.length > MAX_LENGTH;
+  const address = location.pathname + (isLong ? format(makeRequest({ model: request.model })) : search);
+  if (replace || search === format(current())) history.replaceState(request, "", address);
+  else history.pushState(request, "", address);
 }
 
-/** The question that the browser's history is at. */
-export const current = () => (history.state?.k ? question(history.state) : read(location.search));
+/** The request at the current place of the browser's history. */
+export const current = () => (history.state?.k ? makeRequest(history.state) : parse(location.search));

@@ -1,16 +1,16 @@
-// Completing keys while typing: the ARIA combobox with a list of suggestions.
+// Key completion while typing: an ARIA combobox with a list of suggestions.
 
-import { count, make, named, unseen } from "./dom.js";
-import { Channel } from "./server.js";
+import { hiddenText, keyAndText, make, pluralize } from "./dom.js";
+import { LatestRequest } from "./server.js";
 
-const PAUSE = 120; // ms of not typing
+const TYPING_PAUSE = 120; // ms
 
 /**
- * Make an input complete itself.
+ * Add completion to an input.
  *
- * look(words, signal) gives [{key, text}]; pick(key) is told what was picked.
+ * findKeys(input, signal) returns [{key, text}]; onPick is called when a key was picked.
  */
-export function combobox(input, look, pick) {
+export function combobox(input, findKeys, onPick) {
   const id = `${input.id}-list`;
   const list = make("ul", {
     id,
@@ -19,34 +19,34 @@ export function combobox(input, look, pick) {
     hidden: true,
     "aria-label": "Suggestions",
   });
-  const said = unseen("");
-  said.setAttribute("role", "status");
-  input.after(list, said);
-  const roles = {
+  const status = hiddenText("");
+  status.setAttribute("role", "status");
+  input.after(list, status);
+  const attributes = {
     role: "combobox",
     "aria-autocomplete": "list",
     "aria-expanded": "false",
     "aria-controls": id,
   };
-  for (const [name, value] of Object.entries(roles)) input.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) input.setAttribute(name, value);
 
-  const channel = new Channel();
+  const latest = new LatestRequest();
   let timer = 0;
-  let at = -1;
+  let selected = -1;
 
   function close() {
     clearTimeout(timer);
-    channel.stop();
+    latest.abort();
     list.hidden = true;
-    said.textContent = "";
+    status.textContent = "";
     input.setAttribute("aria-expanded", "false");
-    mark(-1);
+    select(-1);
   }
 
-  function mark(place) {
-    list.children[at]?.setAttribute("aria-selected", "false");
-    at = place;
-    const option = list.children[at];
+  function select(index) {
+    list.children[selected]?.setAttribute("aria-selected", "false");
+    selected = index;
+    const option = list.children[selected];
     option?.setAttribute("aria-selected", "true");
     option?.scrollIntoView({ block: "nearest" });
     if (option) input.setAttribute("aria-activedescendant", option.id);
@@ -54,44 +54,44 @@ export function combobox(input, look, pick) {
   }
 
   async function open() {
-    let found;
+    let keys;
     try {
-      found = await look(input.value.trim(), channel.next());
+      keys = await findKeys(input.value.trim(), latest.start());
     } catch {
-      return; // no suggestions are no problem: the question itself will tell
+      return; // no suggestions; the search itself shows the error
     }
     if (document.activeElement !== input) return;
-    at = -1;
+    selected = -1;
     input.removeAttribute("aria-activedescendant");
     list.replaceChildren(
-      ...found.map(({ key, text }, place) => {
+      ...keys.map(({ key, text }, index) => {
         const option = make(
           "li",
-          { id: `${id}-${place}`, role: "option", "aria-selected": "false" },
-          named(key, text),
+          { id: `${id}-${index}`, role: "option", "aria-selected": "false" },
+          keyAndText(key, text),
         );
-        option.picked = String(key);
+        option.key = String(key);
         return option;
       }),
     );
-    list.hidden = found.length === 0;
-    input.setAttribute("aria-expanded", String(found.length > 0));
-    said.textContent = found.length
-      ? `${count(found.length, "suggestion")}, arrow keys to choose`
+    list.hidden = keys.length === 0;
+    input.setAttribute("aria-expanded", String(keys.length > 0));
+    status.textContent = keys.length
+      ? `${pluralize(keys.length, "suggestion")}, use the arrow keys to choose`
       : "no suggestions";
   }
 
-  function take(option) {
-    const key = option.picked;
+  function pick(option) {
+    const key = option.key;
     close();
     input.value = key;
-    pick(key);
+    onPick(key);
   }
 
   input.addEventListener("input", () => {
     clearTimeout(timer);
     if (input.value.trim() === "") close();
-    else timer = setTimeout(open, PAUSE);
+    else timer = setTimeout(open, TYPING_PAUSE);
   });
   input.addEventListener("keydown", async (event) => {
     if (event.isComposing) return;
@@ -100,11 +100,13 @@ export function combobox(input, look, pick) {
       const down = event.key === "ArrowDown";
       if (list.hidden) await open();
       const last = list.children.length - 1;
-      if (!list.hidden) mark(down ? (at >= last ? 0 : at + 1) : at <= 0 ? last : at - 1);
+      const next = selected >= last ? 0 : selected + 1;
+      const previous = selected <= 0 ? last : selected - 1;
+      if (!list.hidden) select(down ? next : previous);
     } else if (event.key === "Enter") {
-      if (at >= 0 && !list.hidden) {
+      if (selected >= 0 && !list.hidden) {
         event.preventDefault();
-        take(list.children[at]);
+        pick(list.children[selected]);
       } else close();
     } else if (event.key === "Escape" && !list.hidden) {
       event.preventDefault();
@@ -115,7 +117,6 @@ export function combobox(input, look, pick) {
   list.addEventListener("pointerdown", (event) => event.preventDefault()); // the input keeps the focus
   list.addEventListener("click", (event) => {
     const option = event.target.closest("[role=option]");
-    if (option) take(option);
+    if (option) pick(option);
   });
-  return { close };
 }

@@ -1,11 +1,11 @@
-// Making elements. Whatever comes from the server goes through here, and only ever as text.
+// Making elements. Everything from the server goes through here, and only as text.
 
-const ATTRIBUTES = new Set(["role", "for", "list", "dir"]); // and whatever has a dash
+const ATTRIBUTES = new Set(["role", "for", "list", "dir"]); // and all names with a dash
 
 /** An element with properties or attributes, and children. */
-export function make(tag, given = {}, ...children) {
+export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "class") element.className = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -18,18 +18,18 @@ export function make(tag, given = {}, ...children) {
 
 export const find = (id) => document.getElementById(id);
 
-/** Text for screen readers alone. */
-export const unseen = (words) => make("span", { class: "unseen" }, words);
+/** Text for screen readers only. */
+export const hiddenText = (text) => make("span", { class: "visually-hidden" }, text);
 
-/** A key, and the text beside it where there is one. */
-export function named(key, text) {
+/** A key, and its text if that differs. */
+export function keyAndText(key, text) {
   const label = String(key);
-  const own = make("bdi", { class: "key" }, label);
-  return text && text !== label ? [own, make("bdi", { class: "text" }, text)] : [own];
+  const element = make("bdi", { class: "key" }, label);
+  return text && text !== label ? [element, make("bdi", { class: "text" }, text)] : [element];
 }
 
-const amounts = new Intl.NumberFormat("en");
-export const amount = (number) => amounts.format(number);
+const numberFormat = new Intl.NumberFormat("en");
+export const formatNumber = (number) => numberFormat.format(number);
 
 /** "1 result", "2 results". */
-export const count = (number, thing) => `${amount(number)} ${thing}${number === 1 ? "" : "s"}`;
+export const pluralize = (number, noun) => `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;

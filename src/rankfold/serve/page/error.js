@@ -1,40 +1,40 @@
-// What went wrong, in a calm box, and what can be done about it.
+// An error in a box, with what to do about it.
 
 import { make } from "./dom.js";
-import { Problem, useToken } from "./server.js";
+import { ServerError, useToken } from "./server.js";
 
-const PASSING = [0, 429, 502, 503, 504]; // may be gone in a moment
+const TEMPORARY = [0, 429, 502, 503, 504]; // statuses that may be gone in a moment
 
-/** The server's error and hint; a button to try again, or a field for the token. */
-export function problemBox(problem, again) {
-  if (!(problem instanceof Problem)) console.error(problem);
+/** The server's error and hint, with a button to try again or a field for the token. */
+export function errorBox(error, retry) {
+  if (!(error instanceof ServerError)) console.error(error);
   const box = make(
     "div",
     { class: "box" },
-    make("p", { class: "what" }, sentence(problem.message)),
-    problem.hint ? make("p", { class: "hint" }, sentence(problem.hint)) : null,
+    make("p", { class: "message" }, sentence(error.message)),
+    error.hint ? make("p", { class: "hint" }, sentence(error.hint)) : null,
   );
-  if (problem.status === 401) box.append(tokenForm(again));
-  else if (PASSING.includes(problem.status)) {
-    box.append(make("button", { type: "button", onclick: again }, "Try again"));
+  if (error.status === 401) box.append(tokenForm(retry));
+  else if (TEMPORARY.includes(error.status)) {
+    box.append(make("button", { type: "button", onclick: retry }, "Try again"));
   }
   return box;
 }
 
-const sentence = (words) =>
-  words.charAt(0).toUpperCase() + words.slice(1) + (/[.?!]$/.test(words) ? "" : ".");
+const sentence = (text) =>
+  text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
 
-function tokenForm(again) {
+function tokenForm(retry) {
   const input = make("input", { id: "token", type: "password", autocomplete: "off", required: true });
-  const use = (event) => {
+  const submit = (event) => {
     event.preventDefault();
     useToken(input.value.trim());
-    again();
+    retry();
   };
   return make(
     "form",
-    { class: "row", onsubmit: use },
+    { class: "row", onsubmit: submit },
     make("div", {}, make("label", { for: "token" }, "Token"), input),
-    make("button", { type: "submit", class: "main" }, "Use it"),
+    make("button", { type: "submit", class: "main" }, "Continue"),
   );
 }

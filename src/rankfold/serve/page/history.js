@@ -1,144 +1,142 @@
-// The history of a query as chips that can be switched off and on.
+// The history of a query, as checkboxes.
 
-import { left } from "./asking.js";
-import { amount, make, named } from "./dom.js";
+import { formatNumber, keyAndText, make } from "./dom.js";
+import { activeKeys } from "./search.js";
 
-const FIRST = 60; // chips shown before all are asked for
+const FIRST_CHIPS = 60; // shown before "Show all"
 
 /**
- * Keep a panel in step with a question.
+ * A function that shows the history of a request in `place`.
  *
- * can: whether the model answers changed histories. tell({off, add, keys}) with what changed.
+ * onChange is called with {toggle, on}, {remove} or {all}. canChange: whether the model accepts
+ * histories.
  */
-export function historyPanel(place, tell) {
+export function historyPanel(place, onChange) {
   let shown = "";
 
-  return function show(asked, chosen, can) {
-    if (!chosen) {
+  return function show(request, fullHistory, canChange) {
+    if (!fullHistory) {
       shown = "";
       place.replaceChildren();
       return;
     }
-    const items = [
-      ...chosen,
-      ...asked.add.filter((key) => !chosen.some((item) => item.key === key)).map((key) => ({ key })),
-    ];
-    const word = JSON.stringify([asked.model, asked.kind, asked.key, items, can]);
-    if (word !== shown) {
-      const held = place.contains(document.activeElement);
-      place.replaceChildren(panel(asked, items, can, tell));
-      if (held) place.focus({ preventScroll: true });
+    const added = request.add.filter((key) => !fullHistory.some((entry) => entry.key === key));
+    const entries = [...fullHistory, ...added.map((key) => ({ key }))];
+    const content = JSON.stringify([request.model, request.kind, request.key, entries, canChange]);
+    if (content !== shown) {
+      const hadFocus = place.contains(document.activeElement);
+      place.replaceChildren(panel(request, entries, canChange, onChange));
+      if (hadFocus) place.focus({ preventScroll: true });
     }
-    shown = word;
-    sync(place, asked, items, left(asked, chosen).length, chosen.length, can);
+    shown = content;
+    const nActive = activeKeys(request, fullHistory).length;
+    update(place, request, entries.length, nActive, fullHistory.length, canChange);
   };
 }
 
-function panel(asked, items, can, tell) {
-  const removable = new Set(asked.kind === "history" ? asked.keys : asked.add);
-  const chips = items.map((item) => chip(item, can, removable.has(item.key), tell));
-  const later = chips.slice(FIRST);
-  later.forEach((one) => (one.hidden = true));
+function panel(request, entries, canChange, onChange) {
+  const removable = new Set(request.kind === "history" ? request.keys : request.add);
+  const chips = entries.map((entry) => chip(entry, canChange, removable.has(entry.key), onChange));
+  const rest = chips.slice(FIRST_CHIPS);
+  rest.forEach((each) => (each.hidden = true));
   const list = make("ul", { class: "chips", role: "list" }, chips);
-  const all = make("button", { type: "button", class: "quiet" }, `Show all ${amount(items.length)}`);
-  all.addEventListener("click", () => {
-    later.forEach((one) => (one.hidden = false));
-    later[0].querySelector("input")?.focus();
-    all.remove();
+  const showAll = make(
+    "button",
+    { type: "button", class: "link" },
+    `Show all ${formatNumber(entries.length)}`,
+  );
+  showAll.addEventListener("click", () => {
+    rest.forEach((each) => (each.hidden = false));
+    rest[0].querySelector("input")?.focus();
+    showAll.remove();
   });
   const tools = make(
     "p",
     { class: "tools" },
-    make("button", { type: "button", class: "quiet", onclick: () => tell({ all: "on" }) }, "All on"),
-    make("button", { type: "button", class: "quiet", onclick: () => tell({ all: "off" }) }, "All off"),
+    make("button", { type: "button", class: "link", onclick: () => onChange({ all: "on" }) }, "All on"),
+    make("button", { type: "button", class: "link", onclick: () => onChange({ all: "off" }) }, "All off"),
   );
-  const head = make(
-    "legend",
-    {},
-    ...(asked.kind === "query" ? ["History of ", make("bdi", {}, asked.key)] : ["History"]),
-    " ",
-    make("span", { class: "note count" }),
-  );
+  const title = request.kind === "query" ? ["History of ", make("bdi", {}, request.key)] : ["History"];
+  const empty = "The history is empty, so these are the most popular candidates.";
   return make(
     "fieldset",
     { class: "history" },
-    head,
-    items.length ? null : make("p", { class: "note" }, "It is empty: these are the most popular candidates."),
-    can && items.length > 1 ? tools : null,
+    make("legend", {}, ...title, " ", make("span", { class: "note count" })),
+    entries.length ? null : make("p", { class: "note" }, empty),
+    canChange && entries.length > 1 ? tools : null,
     list,
-    later.length ? all : null,
-    can && items.length ? make("p", { class: "note" }, "Switch one off to see how the ranking moves.") : null,
+    rest.length ? showAll : null,
+    canChange && entries.length
+      ? make("p", { class: "note" }, "Switch an entry off to see how the ranking changes.")
+      : null,
   );
 }
 
-function chip(item, can, removable, tell) {
-  const name = named(item.key, item.text);
-  if (!can) return make("li", {}, make("span", { class: "chip" }, make("span", {}, name)));
-  const box = make("input", {
+function chip(entry, canChange, isRemovable, onChange) {
+  const label = keyAndText(entry.key, entry.text);
+  if (!canChange) return make("li", {}, make("span", { class: "chip" }, make("span", {}, label)));
+  const checkbox = make("input", {
     type: "checkbox",
-    onchange: (event) => tell({ toggle: item.key, on: event.target.checked }),
+    onchange: (event) => onChange({ toggle: entry.key, on: event.target.checked }),
   });
-  box.key = item.key;
-  const remove = removable
+  checkbox.key = entry.key;
+  const remove = isRemovable
     ? make(
         "button",
         {
           type: "button",
           class: "remove",
-          "aria-label": `Remove ${item.key}`,
-          onclick: () => tell({ remove: item.key }),
+          "aria-label": `Remove ${entry.key}`,
+          onclick: () => onChange({ remove: entry.key }),
         },
         "×",
       )
     : null;
-  return make("li", {}, make("label", { class: "chip" }, box, make("span", {}, name)), remove);
+  return make("li", {}, make("label", { class: "chip" }, checkbox, make("span", {}, label)), remove);
 }
 
-function sync(place, asked, items, on, of, can) {
-  const off = new Set(asked.off);
+function update(place, request, nEntries, nActive, nFull, canChange) {
+  const off = new Set(request.off);
   for (const box of place.querySelectorAll("input[type=checkbox]")) box.checked = !off.has(box.key);
-  const words =
-    on === of && !asked.add.length ? amount(items.length) : `${amount(on)} of ${amount(items.length)} on`;
-  place.querySelector(".count").textContent = can ? words : amount(items.length);
+  const isFull = !canChange || (nActive === nFull && !request.add.length);
+  const count = `${formatNumber(nActive)} of ${formatNumber(nEntries)} on`;
+  place.querySelector(".count").textContent = isFull ? formatNumber(nEntries) : count;
 }
 
-// ------------------------------------------------------------------ what changes a history
+// ------------------------------------------------------------------ changes to a history
 
-/** The question after a chip was switched or removed, or all of them were switched. */
-export function switched(asked, chosen, change) {
-  if (change.all === "on") return { ...asked, off: [] };
-  if (change.all === "off")
-    return {
-      ...asked,
-      off: union(
-        chosen.map((item) => item.key),
-        asked.add,
-      ),
-    };
-  if (change.remove !== undefined) {
-    const [keys, add, off] = [asked.keys, asked.add, asked.off].map((list) => without(list, change.remove));
-    return { ...asked, keys, add, off };
+/** The request after a change from the panel. */
+export function applyChange(request, fullHistory, change) {
+  if (change.all === "on") return { ...request, off: [] };
+  if (change.all === "off") {
+    const keys = fullHistory.map((entry) => entry.key);
+    return { ...request, off: union(keys, request.add) };
   }
-  const off = without(asked.off, change.toggle);
-  return { ...asked, off: change.on ? off : [...off, change.toggle] };
+  if (change.remove !== undefined) {
+    const lists = [request.keys, request.add, request.off];
+    const [keys, add, off] = lists.map((list) => without(list, change.remove));
+    return { ...request, keys, add, off };
+  }
+  const off = without(request.off, change.toggle);
+  return { ...request, off: change.on ? off : [...off, change.toggle] };
 }
 
-/** The question after a candidate joined the history: of what is shown, or a new one. */
-export function joined(asked, key) {
-  const off = without(asked.off, key);
-  if (asked.kind === "query") return { ...asked, off, add: union(asked.add, [key]) };
-  if (asked.kind === "history") return { ...asked, off, keys: union(asked.keys, [key]) };
-  return { model: asked.model, kind: "history", keys: [key], k: asked.k };
+/** The request after a candidate was added to its history, or a new one with that history. */
+export function addToHistory(request, key) {
+  const off = without(request.off, key);
+  if (request.kind === "query") return { ...request, off, add: union(request.add, [key]) };
+  if (request.kind === "history") return { ...request, off, keys: union(request.keys, [key]) };
+  return { model: request.model, kind: "history", keys: [key], k: request.k };
 }
 
-/** Keys that were pasted: one per line or column, else between commas. A key may have a comma. */
-export function pasted(words) {
-  const mark = /[\n\r\t]/.test(words.trim()) ? /[\n\r\t]+/ : ",";
-  return words
-    .split(mark)
-    .map((word) => word.trim())
+/** Pasted keys: separated by newlines or tabs, otherwise by commas. A key may contain a comma. */
+export function splitKeys(text) {
+  const separator = /[\n\r\t]/.test(text.trim()) ? /[\n\r\t]+/ : ",";
+  return text
+    .split(separator)
+    .map((key) => key.trim())
     .filter(Boolean);
 }
 
 export const union = (some, more) => [...new Set([...some, ...more])];
-const without = (keys, key) => keys.filter((one) => one !== key);
+const without = (keys, key) => keys.filter((each) => each !== key);

@@ -1,62 +1,61 @@
-// The page: it reads a question from the form or the address, asks, and shows the answer.
+// The page: it reads a request from the form or the address, sends it, and shows the response.
 
-import { current, KINDS, note, question, write } from "./address.js";
-import { answer, complete } from "./asking.js";
+import { current, format, KINDS, makeRequest, remember } from "./address.js";
+import { cardElement, readCard } from "./card.js";
 import { combobox } from "./combobox.js";
-import { facts, readCard } from "./card.js";
-import { count, find, make, named } from "./dom.js";
-import { fields, fill, filled, grade, graded } from "./grade.js";
-import { historyPanel, joined, pasted, switched, union } from "./history.js";
-import { problemBox } from "./problem.js";
-import { ranking } from "./ranking.js";
-import { Channel, get, Problem } from "./server.js";
+import { find, keyAndText, make, pluralize } from "./dom.js";
+import { errorBox } from "./error.js";
+import { columnFields, fillRow, gradeElement, gradeRow, readRow } from "./grade.js";
+import { addToHistory, applyChange, historyPanel, splitKeys, union } from "./history.js";
+import { rankingElement } from "./ranking.js";
+import { complete, search } from "./search.js";
+import { get, LatestRequest, ServerError } from "./server.js";
 
-const ASKS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
+const INPUTS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
 const TITLES = { query: "Query", history: "History", text: "Text", candidate: "Similar to" };
-const can = (kind) => card.asks.includes(ASKS[kind]);
-const LATER = 150; // ms before a wait is shown
-const LOADING = 2000; // ms between two looks at a server that loads its models
+const accepts = (kind) => card.asks.includes(INPUTS[kind]);
+const PROGRESS_DELAY = 150; // ms before the progress bar is shown
+const RELOAD_INTERVAL = 2000; // ms between two tries while the server loads its models
+const N_EXAMPLES = 8;
 
-const questions = new Channel();
-const showHistory = historyPanel(find("history"), onHistory);
+const latest = new LatestRequest();
+const showHistory = historyPanel(find("history"), onHistoryChange);
 let models = [];
-let card = null; // of the model in use
-let asked = question();
-let chosen = null; // the full history of what is asked, once it is known
+let card = null; // of the current model
+let request = makeRequest();
+let fullHistory = null; // of the request, once it is known
 
-// ------------------------------------------------------------------ beginning
+// ------------------------------------------------------------------ start
 
 async function start() {
-  take(current());
-  await attempt(async (signal) => {
-    const found = await get("models", {}, signal);
-    models = found.models;
-    const select = find("model");
-    select.replaceChildren(...models.map((name) => make("option", { value: name }, name)));
-    find("choice").hidden = models.length < 2;
+  setRequest(current());
+  await run(async (signal) => {
+    models = (await get("models", {}, signal)).models;
+    find("model").replaceChildren(...models.map((name) => make("option", { value: name }, name)));
+    find("model-choice").hidden = models.length < 2;
     await open(signal);
   }, start);
 }
 
-/** Take up the model of the question, then the question. */
+/** Open the model of the request, then send the request. */
 async function open(signal) {
-  const name = models.includes(asked.model) ? asked.model : models[0];
-  if (asked.model && asked.model !== name) {
-    throw new Problem(`there is no model ${asked.model}`, `choose from ${models.join(", ")}`, 404);
+  const name = models.includes(request.model) ? request.model : models[0];
+  if (request.model && request.model !== name) {
+    throw new ServerError(`there is no model ${request.model}`, `choose from ${models.join(", ")}`, 404);
   }
   find("model").value = name;
   if (card?.name !== name) {
     card = await readCard(name, signal);
-    arrange();
+    setUpForms();
   }
-  setForm();
+  fillForms();
   await show(signal);
 }
 
-/** What the page offers, by what the model can do. */
-function arrange() {
-  const kinds = KINDS.filter(can);
-  find("ask").hidden = !kinds.length;
+/** Offer what the model can do. */
+function setUpForms() {
+  const kinds = KINDS.filter(accepts);
+  find("search").hidden = !kinds.length;
   find("grade").hidden = !card.asks.includes("rows");
   find("kinds").hidden = kinds.length < 2;
   find("kinds").replaceChildren(
@@ -70,236 +69,251 @@ function arrange() {
       ),
     ),
   );
-  find("k").max = card.deepest;
+  find("k").max = card.maxK;
   find("ks").replaceChildren(
-    ...[10, 25, 100, 1000].filter((k) => k <= card.deepest).map((value) => make("option", { value })),
+    ...[10, 25, 100, 1000].filter((k) => k <= card.maxK).map((value) => make("option", { value })),
   );
   find("rates").replaceChildren(
     ...["0.001", "0.01", "0.05", "0.1"].map((value) => make("option", { value })),
   );
-  find("columns").replaceChildren(...fields(card.columns));
-  find("facts").replaceChildren(facts(card));
+  find("columns").replaceChildren(...columnFields(card.columns));
+  find("facts").replaceChildren(cardElement(card));
 }
 
-/** The form as the question has it. */
-function setForm() {
-  setKind(asked.kind && can(asked.kind) ? asked.kind : ["text", ...KINDS].find(can));
-  for (const kind of ["query", "text", "candidate"]) find(kind).value = asked.kind === kind ? asked.key : "";
-  find("k").value = asked.k;
-  find("seen").checked = asked.seen;
-  fill(find("grade"), asked.row ?? {});
-  if (asked.fpr) find("fpr").value = asked.fpr;
+/** Put the request into the forms. */
+function fillForms() {
+  setKind(request.kind && accepts(request.kind) ? request.kind : ["text", ...KINDS].find(accepts));
+  for (const kind of ["query", "text", "candidate"]) {
+    find(kind).value = request.kind === kind ? request.key : "";
+  }
+  find("k").value = request.k;
+  find("include-seen").checked = request.includeSeen;
+  fillRow(find("grade"), request.row ?? {});
+  if (request.fpr) find("fpr").value = request.fpr;
 }
 
 function setKind(kind) {
   for (const radio of find("kinds").querySelectorAll("input")) radio.checked = radio.value === kind;
   for (const field of document.querySelectorAll("[data-kind]")) field.hidden = field.dataset.kind !== kind;
-  find("seen-label").hidden = kind !== "query" && kind !== "history";
+  find("include-seen-label").hidden = kind !== "query" && kind !== "history";
 }
 
-const kind = () => find("kinds").querySelector("input:checked")?.value ?? null;
+const selectedKind = () => find("kinds").querySelector("input:checked")?.value ?? null;
 
-// ------------------------------------------------------------------ asking
+// ------------------------------------------------------------------ requests
 
-/** Show the answer to the question that is asked; old answers stay until it comes. */
+/** Show the response to the current request; the last one stays until it arrives. */
 async function show(signal) {
-  const title = asked.key.slice(0, 60) || asked.kind || (asked.row ? "grade" : "");
+  const title = request.key.slice(0, 60) || request.kind || (request.row ? "grade" : "");
   document.title = [title, card.name, "rankfold"].filter(Boolean).join(" · ");
-  if (asked.row) {
-    clear(graded(await grade(asked, card.columns, signal), card.grades));
+  if (request.row) {
+    clear(gradeElement(await gradeRow(request, card.columns, signal), card.grades));
     find("status").textContent = "";
-  } else if (asked.kind) await showRanking(signal);
-  else await showStart(signal);
+  } else if (request.kind) await showRanking(signal);
+  else await showExamples(signal);
 }
 
 async function showRanking(signal) {
-  const began = performance.now();
-  const found = await answer(asked, card, signal);
-  const took = Math.max(1, Math.round(performance.now() - began));
-  chosen = found.chosen;
+  const start = performance.now();
+  const result = await search(request, card, signal);
+  const ms = Math.max(1, Math.round(performance.now() - start));
+  fullHistory = result.fullHistory;
   find("history").inert = false;
-  const how = { before: found.before, off: asked.off, k: asked.k, model: asked.model, asks: card.asks };
-  how.address = (parts) => write(question({ model: asked.model, k: asked.k, ...parts })) || "?";
-  how.act = onAdd;
-  const list = ranking(found.hits, how);
-  clear(list.element);
-  showHistory(asked, chosen, card.asks.includes("history"));
-  const words = found.hits.length ? count(found.hits.length, "candidate") : "No candidate is left to rank";
-  const moved = list.words && `; against the full history ${list.words}`;
-  find("status").textContent = `${words} in ${took} ms${moved}`;
+  const ranking = rankingElement(result.hits, {
+    before: result.before,
+    off: request.off,
+    k: request.k,
+    model: request.model,
+    asks: card.asks,
+    address: (parts) => format(makeRequest({ model: request.model, k: request.k, ...parts })) || "?",
+    onAdd,
+  });
+  clear(ranking.element);
+  showHistory(request, fullHistory, card.asks.includes("history"));
+  const n = result.hits.length;
+  const found = n ? pluralize(n, "candidate") : "No candidates to rank";
+  const moves = ranking.moves && `. Compared with the full history: ${ranking.moves}`;
+  find("status").textContent = `${found} in ${ms} ms${moves}`;
 }
 
-/** Something to begin with: a few keys that the model knows. */
-async function showStart(signal) {
+/** Some known keys to start with. */
+async function showExamples(signal) {
   clear();
   find("status").textContent = "";
-  const first = KINDS.find((kind) => kind !== "text" && can(kind));
-  if (!first) {
-    const images =
-      "This model grades images, which a form cannot take: rankfold predict reads a folder of them.";
-    const words = card.asks.length ? "Fill in what is known of a row." : images;
-    find("start").replaceChildren(make("p", { class: "note" }, words));
+  const kind = KINDS.find((each) => each !== "text" && accepts(each));
+  if (!kind) {
+    const images = "This model grades images. Use rankfold predict with a folder of images.";
+    const text = card.asks.length ? "Fill in the columns that you know." : images;
+    find("examples").replaceChildren(make("p", { class: "note" }, text));
     return;
   }
-  const keys = await complete(asked.model, first === "query" ? "query" : "candidate", "", 8, signal);
+  const side = kind === "query" ? "query" : "candidate";
+  const keys = await complete(request.model, side, "", N_EXAMPLES, signal);
   const links = keys.map(({ key, text }) => {
-    const href = write(question({ model: asked.model, kind: first, key, keys: [key] }));
-    return make("li", {}, make("a", { class: "chip", href }, make("span", {}, named(key, text))));
+    const href = format(makeRequest({ model: request.model, kind, key, keys: [key] }));
+    return make("li", {}, make("a", { class: "chip", href }, make("span", {}, keyAndText(key, text))));
   });
-  find("start").replaceChildren(
-    make("p", { class: "note" }, "Begin with one of these, or type:"),
+  find("examples").replaceChildren(
+    make("p", { class: "note" }, "Some examples:"),
     make("ul", { class: "chips", role: "list" }, links),
   );
 }
 
-/** Leave nothing of the last answer, and put this in its place. */
+/** Remove the last response, and show an element in its place. */
 function clear(element) {
-  const held = find("ranking").contains(document.activeElement);
-  for (const id of ["problem", "start", "ranking"]) find(id).replaceChildren();
+  const hadFocus = find("ranking").contains(document.activeElement);
+  for (const id of ["error", "examples", "ranking"]) find(id).replaceChildren();
   if (element) find("ranking").append(element);
-  if (!asked.kind) showHistory(asked, null, false);
-  if (held) find("answer").focus({ preventScroll: true }); // not back to the top of the page
+  if (!request.kind) showHistory(request, null, false);
+  if (hadFocus) find("results").focus({ preventScroll: true }); // not at the top of the page
 }
 
-/** Do something that asks the server: only the newest counts, waits are shown, problems told. */
-async function attempt(work, again) {
-  const signal = questions.next();
-  const wait = setTimeout(() => signal.aborted || busy(true), LATER);
-  find("answer").dataset.state = "asking";
+/** Run a task that calls the server: only the newest counts; shows progress and errors. */
+async function run(task, retry) {
+  const signal = latest.start();
+  const timer = setTimeout(() => signal.aborted || setBusy(true), PROGRESS_DELAY);
+  find("results").dataset.state = "loading";
   try {
-    await work(signal);
-    if (!signal.aborted) busy(false, "answered");
-  } catch (problem) {
+    await task(signal);
+    if (!signal.aborted) setBusy(false, "done");
+  } catch (error) {
     if (signal.aborted) return;
-    tell(problem, again);
-    busy(false, "failed");
+    showError(error, retry);
+    setBusy(false, "failed");
   } finally {
-    clearTimeout(wait);
+    clearTimeout(timer);
   }
 }
 
-function busy(is, state = "asking") {
-  find("progress").hidden = !is;
-  find("answer").setAttribute("aria-busy", String(is));
-  find("answer").dataset.state = state;
+function setBusy(isBusy, state = "loading") {
+  find("progress").hidden = !isBusy;
+  find("results").setAttribute("aria-busy", String(isBusy));
+  find("results").dataset.state = state;
 }
 
-/** From now on this is the question. The chips of another one wait for the answer. */
-function take(next) {
-  const same = ["model", "kind", "key"].every((part) => next[part] === asked[part]);
-  if (!same || next.kind === "history")
-    chosen = next.kind === "history" ? next.keys.map((key) => ({ key })) : null;
-  asked = next;
-  find("history").inert = chosen === null;
-}
-
-function ask(parts, how) {
-  take(question(parts));
-  note(asked, how);
-  attempt(show, () => ask(asked, { replace: true }));
-}
-
-// ------------------------------------------------------------------ problems
-
-/** In the place of the answer; the form stays as it is. */
-function tell(problem, again) {
+/** Show an error in place of the results; the form stays. */
+function showError(error, retry) {
   clear();
   find("status").textContent = "";
-  showHistory(asked, chosen, Boolean(card?.asks.includes("history")));
-  const box = problemBox(problem, again);
-  find("problem").replaceChildren(box);
-  if (problem.status === 503 && !card) setTimeout(() => find("problem").contains(box) && again(), LOADING);
+  showHistory(request, fullHistory, Boolean(card?.asks.includes("history")));
+  const box = errorBox(error, retry);
+  find("error").replaceChildren(box);
+  if (error.status === 503 && !card) {
+    setTimeout(() => find("error").contains(box) && retry(), RELOAD_INTERVAL);
+  }
 }
 
-// ------------------------------------------------------------------ what a person does
+/** Make this the current request. The chips of another one wait for the response. */
+function setRequest(next) {
+  const isSame = ["model", "kind", "key"].every((part) => next[part] === request[part]);
+  if (!isSame || next.kind === "history")
+    fullHistory = next.kind === "history" ? next.keys.map((key) => ({ key })) : null;
+  request = next;
+  find("history").inert = fullHistory === null;
+}
 
-function fromForm() {
-  const to = kind();
-  const same = to === asked.kind;
-  const parts = { model: asked.model, kind: to, k: Number(find("k").value), seen: find("seen").checked };
-  if (to === "history") return { ...parts, keys: same ? asked.keys : [], off: same ? asked.off : [] };
-  const key = to === "text" ? find(to).value : find(to).value.trim();
-  const kept = same && key === asked.key ? { off: asked.off, add: asked.add } : {};
-  return { ...parts, key, ...kept };
+function submit(parts, options) {
+  setRequest(makeRequest(parts));
+  remember(request, options);
+  run(show, () => submit(request, { replace: true }));
+}
+
+// ------------------------------------------------------------------ events
+
+function readForm() {
+  const kind = selectedKind();
+  const isSame = kind === request.kind;
+  const parts = {
+    model: request.model,
+    kind,
+    k: Number(find("k").value),
+    includeSeen: find("include-seen").checked,
+  };
+  if (kind === "history") {
+    return { ...parts, keys: isSame ? request.keys : [], off: isSame ? request.off : [] };
+  }
+  const key = kind === "text" ? find(kind).value : find(kind).value.trim();
+  const changes = isSame && key === request.key ? { off: request.off, add: request.add } : {};
+  return { ...parts, key, ...changes };
 }
 
 function onSubmit(event) {
   event.preventDefault();
-  const parts = fromForm();
+  const parts = readForm();
   if (parts.kind === "history") {
-    const key = find("item").value.trim();
-    find("item").value = "";
-    ask({ ...parts, keys: union(parts.keys, key ? [key] : []) });
-  } else if (parts.key.trim() !== "") ask(parts);
+    const key = find("history-key").value.trim();
+    find("history-key").value = "";
+    submit({ ...parts, keys: union(parts.keys, key ? [key] : []) });
+  } else if (parts.key.trim() !== "") submit(parts);
   else find(parts.kind).focus();
 }
 
-/** A setting changed: ask the same again, if anything was asked. */
-function onSetting() {
-  if (asked.kind && find("k").reportValidity()) {
-    ask({ ...asked, k: Number(find("k").value), seen: find("seen").checked });
+/** An option changed: send the current request again, if there is one. */
+function onOption() {
+  if (request.kind && find("k").reportValidity()) {
+    submit({ ...request, k: Number(find("k").value), includeSeen: find("include-seen").checked });
   }
 }
 
 function onPaste(event) {
-  const keys = pasted(event.clipboardData.getData("text"));
+  const keys = splitKeys(event.clipboardData.getData("text"));
   if (keys.length < 2) return;
   event.preventDefault();
-  const parts = fromForm();
-  ask({ ...parts, keys: union(parts.keys, keys) });
+  const parts = readForm();
+  submit({ ...parts, keys: union(parts.keys, keys) });
 }
 
-function onHistory(change) {
-  ask(switched(asked, chosen, change), { replace: true });
-  showHistory(asked, chosen, true); // at once: the answer comes later
+function onHistoryChange(change) {
+  submit(applyChange(request, fullHistory, change), { replace: true });
+  showHistory(request, fullHistory, true); // before the response arrives
 }
 
 function onAdd(key) {
-  ask(joined(asked, key));
-  setForm();
+  submit(addToHistory(request, key));
+  fillForms();
 }
 
-find("ask").addEventListener("submit", onSubmit);
-find("k").addEventListener("change", onSetting);
-find("seen").addEventListener("change", onSetting);
-find("item").addEventListener("paste", onPaste);
+find("search").addEventListener("submit", onSubmit);
+find("k").addEventListener("change", onOption);
+find("include-seen").addEventListener("change", onOption);
+find("history-key").addEventListener("paste", onPaste);
 find("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("ask").requestSubmit();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("search").requestSubmit();
 });
 find("grade").addEventListener("submit", (event) => {
   event.preventDefault();
-  ask({ model: asked.model, row: filled(find("grade")), fpr: find("fpr").value });
+  submit({ model: request.model, row: readRow(find("grade")), fpr: find("fpr").value });
 });
 find("model").addEventListener("change", (event) => {
-  take(question({ model: event.target.value }));
-  note(asked);
-  attempt(open, start);
+  setRequest(makeRequest({ model: event.target.value }));
+  remember(request);
+  run(open, start);
 });
 for (const [id, side] of [
   ["query", "query"],
-  ["item", "candidate"],
+  ["history-key", "candidate"],
   ["candidate", "candidate"],
 ]) {
   combobox(
     find(id),
-    (words, signal) => complete(asked.model, side, words, 10, signal),
-    () => find("ask").requestSubmit(),
+    (input, signal) => complete(request.model, side, input, 10, signal),
+    () => find("search").requestSubmit(),
   );
 }
-/** Links to questions are answered here, without loading the page again. */
+/** Follow links to requests without loading the page again. */
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='?']");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
   history.pushState(null, "", link.getAttribute("href"));
-  take(current());
-  attempt(open, start);
-  find("answer").scrollIntoView({ block: "nearest" });
+  setRequest(current());
+  run(open, start);
+  find("results").scrollIntoView({ block: "nearest" });
 });
 window.addEventListener("popstate", () => {
   const next = current();
-  if (write(next) === write(asked)) return; // a jump within the page
-  take(next);
-  attempt(open, start);
+  if (format(next) === format(request)) return; // a jump within the page
+  setRequest(next);
+  run(open, start);
 });
 start();

@@ -1,67 +1,69 @@
-// A ranked list: scores, bars, moves, and what opens below a candidate.
+// A ranking: scores, bars, moves, and the details of a candidate.
 
-import { like, move } from "./asking.js";
-import { amount, count, make, named, unseen } from "./dom.js";
+import { formatNumber, hiddenText, keyAndText, make, pluralize } from "./dom.js";
+import { findSimilar, move } from "./search.js";
 
-const SIMILAR = 10;
-const SHOWN_GONE = 12;
-const LONG = 60; // letters of a text that may not fit beside a key
+const SIMILAR_K = 10;
+const MAX_GONE = 12; // candidates named that left the ranking
+const LONG_TEXT = 60; // letters; a longer text may not fit beside its key
 
 /**
- * Show hits.
+ * The ranking as {element, moves: text}.
  *
- * how: before (ranks by the full history, or null), off, k; model; asks (what the model can answer);
- * address(question parts) -> href; act(name, key) for "add" and "off".
+ * options: before (ranks by the full history, or null), off, k, model, asks (the inputs that the
+ * model accepts), address(request parts) -> href, onAdd(key).
  */
-export function ranking(hits, how) {
-  const scale = scaled(hits.map((hit) => hit.score));
-  const moves = how.before && hits.map((hit, place) => move(hit.key, place + 1, how.before, how.off));
+export function rankingElement(hits, options) {
+  const scale = scoreScale(hits.map((hit) => hit.score));
+  const { before, off } = options;
+  const moves = before && hits.map((hit, index) => move(hit.key, index + 1, before, off));
   const list = make("ol", { class: "hits", role: "list" });
-  list.append(...hits.map((hit, place) => line(hit, place, scale, moves?.[place], how)));
+  list.append(...hits.map((hit, index) => hitElement(hit, index + 1, scale, moves?.[index], options)));
   list.addEventListener("click", (event) => {
     const button = event.target.closest("button.name");
-    if (button) toggle(button, how);
+    if (button) toggleDetails(button, options);
   });
-  const gone = how.before && left(hits, how);
-  return { element: make("div", {}, list, gone || null), words: moves ? tally(moves) : "" };
+  const gone = before && goneElement(hits, options);
+  return { element: make("div", {}, list, gone || null), moves: moves ? countMoves(moves) : "" };
 }
 
-function line(hit, place, scale, moved, how) {
-  const opens = how.asks.includes("candidates") || how.asks.includes("history") || isLong(hit.text);
+function hitElement(hit, rank, scale, moved, options) {
+  const accepts = (input) => options.asks.includes(input);
+  const hasDetails = accepts("candidates") || accepts("history") || isLong(hit.text);
   const name = make(
-    opens ? "button" : "span",
-    { class: "name", ...(opens && { type: "button", "aria-expanded": "false" }) },
-    named(hit.key, hit.text),
+    hasDetails ? "button" : "span",
+    { class: "name", ...(hasDetails && { type: "button", "aria-expanded": "false" }) },
+    keyAndText(hit.key, hit.text),
   );
   const item = make(
     "li",
     { class: "hit" },
-    make("span", { class: "rank" }, unseen("rank "), amount(place + 1)),
+    make("span", { class: "rank" }, hiddenText("rank "), formatNumber(rank)),
     name,
     moved
       ? make(
           "span",
-          { class: `move ${moved.sign}`, title: moved.words },
-          make("span", { "aria-hidden": "true" }, moved.short),
-          unseen(moved.words),
+          { class: `move ${moved.direction}`, title: moved.description },
+          make("span", { "aria-hidden": "true" }, moved.label),
+          hiddenText(moved.description),
         )
       : null,
-    score(hit.score, scale),
+    scoreElement(hit.score, scale),
   );
   item.hit = hit;
   return item;
 }
 
-const isLong = (text) => (text ?? "").length > LONG;
+const isLong = (text) => (text ?? "").length > LONG_TEXT;
 
-function score(value, scale) {
+function scoreElement(value, scale) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.setProperty("--share", scale.share(value));
-  return make("span", { class: "score" }, unseen("score "), scale.words(value), bar);
+  return make("span", { class: "score" }, hiddenText("score "), scale.format(value), bar);
 }
 
-/** As many decimals as the largest needs for four digits; bars from 0, or from the lowest if that is below. */
-export function scaled(scores) {
+/** Four digits for the largest score; bars start at 0, or at the lowest score if that is negative. */
+export function scoreScale(scores) {
   const known = scores.filter((score) => score !== null);
   const [high, low] = [Math.max(...known), Math.min(...known, 0)];
   const largest = Math.max(...known.map(Math.abs), 1e-12);
@@ -69,84 +71,85 @@ export function scaled(scores) {
   return {
     share: (value) =>
       value !== null && high > low ? Math.max(0, (value - low) / (high - low)).toFixed(4) : "0",
-    words: (value) => (value === null ? "–" : value.toFixed(decimals).replace("-", "−")),
+    format: (value) => (value === null ? "–" : value.toFixed(decimals).replace("-", "−")),
   };
 }
 
-/** What was among the first k by the full history, and no longer is. */
-function left(hits, how) {
-  const here = new Set(hits.map((hit) => hit.key));
-  const gone = [...how.before.values()].filter((hit) => hit.rank <= how.k && !here.has(hit.key));
+/** The candidates that were in the top k by the full history and no longer are. */
+function goneElement(hits, options) {
+  const present = new Set(hits.map((hit) => hit.key));
+  const gone = [...options.before.values()].filter((hit) => hit.rank <= options.k && !present.has(hit.key));
   if (!gone.length) return null;
   const names = gone
-    .slice(0, SHOWN_GONE)
-    .flatMap((hit) => [make("bdi", { class: "key" }, hit.key), ` (was ${amount(hit.rank)}), `]);
+    .slice(0, MAX_GONE)
+    .flatMap((hit) => [make("bdi", { class: "key" }, hit.key), ` (was ${formatNumber(hit.rank)}), `]);
   names[names.length - 1] = names
     .at(-1)
-    .replace(/, $/, gone.length > SHOWN_GONE ? ` and ${amount(gone.length - SHOWN_GONE)} more` : "");
-  return make("p", { class: "note gone" }, `No longer among the first ${amount(how.k)}: `, names);
+    .replace(/, $/, gone.length > MAX_GONE ? ` and ${formatNumber(gone.length - MAX_GONE)} more` : "");
+  return make("p", { class: "note gone" }, `No longer in the top ${formatNumber(options.k)}: `, names);
 }
 
-function tally(moves) {
-  const of = (sign) => moves.filter((one) => one.sign === sign).length;
-  return `${of("up")} up, ${of("down")} down, ${of("new")} new`;
+function countMoves(moves) {
+  const count = (direction) => moves.filter((each) => each.direction === direction).length;
+  return `${count("up")} up, ${count("down")} down, ${count("new")} new`;
 }
 
-// ------------------------------------------------------------------ what opens below a candidate
+// ------------------------------------------------------------------ the details of a candidate
 
-function toggle(button, how) {
+function toggleDetails(button, options) {
   const item = button.closest("li");
   const open = button.getAttribute("aria-expanded") !== "true";
   button.setAttribute("aria-expanded", String(open));
   item.classList.toggle("open", open);
-  item.querySelector(".more")?.remove();
-  if (open) item.append(more(item.hit, how));
+  item.querySelector(".details")?.remove();
+  if (open) item.append(detailsElement(item.hit, options));
 }
 
-function more(hit, how) {
-  const box = make("div", { class: "more" });
-  if (isLong(hit.text)) box.append(make("p", { class: "whole", dir: "auto" }, hit.text));
-  const acts = [];
-  if (how.act && how.asks.includes("history")) {
-    acts.push(make("button", { type: "button", onclick: () => how.act(hit.key) }, "Add to the history"));
+function detailsElement(hit, options) {
+  const box = make("div", { class: "details" });
+  if (isLong(hit.text)) box.append(make("p", { class: "full-text", dir: "auto" }, hit.text));
+  const actions = [];
+  if (options.asks.includes("history")) {
+    const add = () => options.onAdd(hit.key);
+    actions.push(make("button", { type: "button", onclick: add }, "Add to the history"));
   }
-  if (how.asks.includes("candidates")) {
-    acts.push(make("a", { href: how.address({ kind: "candidate", key: hit.key }) }, "More like this one"));
+  if (options.asks.includes("candidates")) {
+    const href = options.address({ kind: "candidate", key: hit.key });
+    actions.push(make("a", { href }, "Search for similar candidates"));
     const place = make(
       "div",
       { class: "similar", "aria-live": "polite" },
-      make("p", { class: "note" }, "Looking for similar candidates…"),
+      make("p", { class: "note" }, "Searching for similar candidates…"),
     );
     box.append(make("h3", {}, "Similar candidates"), place);
-    similar(hit.key, place, how);
+    showSimilar(hit.key, place, options);
   }
-  box.append(make("p", { class: "acts" }, acts));
+  box.append(make("p", { class: "actions" }, actions));
   return box;
 }
 
-async function similar(key, place, how) {
+async function showSimilar(key, place, options) {
   try {
-    const hits = await like(how.model, key, SIMILAR);
-    const scale = scaled(hits.map((hit) => hit.score));
+    const hits = await findSimilar(options.model, key, SIMILAR_K);
+    const scale = scoreScale(hits.map((hit) => hit.score));
     const rows = hits.map((hit) =>
       make(
         "li",
         {},
         make(
           "a",
-          { class: "name", href: how.address({ kind: "candidate", key: hit.key }) },
-          named(hit.key, hit.text),
+          { class: "name", href: options.address({ kind: "candidate", key: hit.key }) },
+          keyAndText(hit.key, hit.text),
         ),
-        score(hit.score, scale),
+        scoreElement(hit.score, scale),
       ),
     );
     place.replaceChildren(
       rows.length ? make("ol", { role: "list" }, rows) : make("p", { class: "note" }, "None."),
-      unseen(count(rows.length, "similar candidate")),
+      hiddenText(pluralize(rows.length, "similar candidate")),
     );
-  } catch (problem) {
-    place.replaceChildren(
-      make("p", { class: "note" }, [problem.message, problem.hint].filter(Boolean).join(": ")),
-    );
+  } catch (error) {
+    const message = [error.message, error.hint].filter(Boolean).join(": ");
+    place.replaceChildren(make("p", { class: "note" }, message));
   }
 }

@@ -1,116 +1,123 @@
-// From a question to its answer: which requests it takes, and what moved when the history changed.
+// From a request to its ranking: the calls it takes, and how ranks move when the history changes.
 
 import { get, post, under } from "./server.js";
 
-const DEPTH = 200; // how far down the list of the full history ranks are known
-const LIKE = 100; // characters to complete by
-const kept = new Map(); // histories and the lists they give: a toggle asks for neither again
+const COMPARED_DEPTH = 200; // ranks of the full history's ranking that are compared
+const MAX_LIKE_LENGTH = 100;
+const CACHE_SIZE = 50;
+const cache = new Map(); // histories and their rankings: a toggle does not fetch them again
 
-export const changed = (asked) => asked.off.length > 0 || asked.add.length > 0;
+export const isChanged = (request) => request.off.length > 0 || request.add.length > 0;
 
-/** What is on: the history without what was switched off, with what was added. */
-export function left(asked, chosen) {
-  const off = new Set(asked.off);
-  const keys = [...chosen.map((item) => item.key), ...asked.add];
+/** The changed history: without the entries that are off, with the added ones. */
+export function activeKeys(request, fullHistory) {
+  const off = new Set(request.off);
+  const keys = [...fullHistory.map((entry) => entry.key), ...request.add];
   return [...new Set(keys)].filter((key) => !off.has(key));
 }
 
 /**
- * The answer to a question.
+ * The ranking for a request.
  *
- * hits: [{key, score, text}], best first. chosen: [{key, text}], the full history, or null where the
- * question has none. before: the rank of each key by the full history, or null if that is what is shown.
+ * hits: [{key, score, text}], best first. fullHistory: [{key, text}], or null if the request has no
+ * history. before: the rank of each key by the full history, or null if the history is unchanged.
  */
-export async function answer(asked, card, signal) {
-  if (asked.kind === "text")
-    return { hits: await search(asked, { text: asked.key }, signal), chosen: null, before: null };
-  if (asked.kind === "candidate")
-    return { hits: await like(asked.model, asked.key, asked.k, signal), chosen: null, before: null };
-  const seen = { include_seen: asked.seen };
-  if (asked.kind === "query" && !changed(asked)) {
-    const [hits, chosen] = await Promise.all([
-      search(asked, { queries: [asked.key], ...seen }, signal),
-      history(asked, signal),
-    ]);
-    return { hits, chosen, before: null };
+export async function search(request, card, signal) {
+  if (request.kind === "text") {
+    const hits = await fetchHits(request, { text: request.key }, signal);
+    return { hits, fullHistory: null, before: null };
   }
-  const chosen = asked.kind === "query" ? await history(asked, signal) : asked.keys.map((key) => ({ key }));
-  const rest = { ...seen, ...(await own(asked, chosen, card.deepest, signal)) };
+  if (request.kind === "candidate") {
+    const hits = await findSimilar(request.model, request.key, request.k, signal);
+    return { hits, fullHistory: null, before: null };
+  }
+  const seen = { include_seen: request.includeSeen };
+  if (request.kind === "query" && !isChanged(request)) {
+    const [hits, fullHistory] = await Promise.all([
+      fetchHits(request, { queries: [request.key], ...seen }, signal),
+      fetchHistory(request, signal),
+    ]);
+    return { hits, fullHistory, before: null };
+  }
+  const fullHistory =
+    request.kind === "query" ? await fetchHistory(request, signal) : request.keys.map((key) => ({ key }));
+  const filters = { ...seen, ...(await excludeItself(request, fullHistory, card.maxK, signal)) };
   const [hits, before] = await Promise.all([
-    search(asked, { history: left(asked, chosen), ...rest }, signal),
-    changed(asked) ? ranks(asked, chosen, card.deepest, rest, signal) : null,
+    fetchHits(request, { history: activeKeys(request, fullHistory), ...filters }, signal),
+    isChanged(request) ? fetchRanks(request, fullHistory, card.maxK, filters, signal) : null,
   ]);
-  return { hits, chosen, before };
+  return { hits, fullHistory, before };
 }
 
-/** Candidates like one. */
-export const like = (model, key, k, signal) => search({ model, k }, { candidates: [key] }, signal);
+/** Candidates similar to one. */
+export const findSimilar = (model, key, k, signal) => fetchHits({ model, k }, { candidates: [key] }, signal);
 
-/** Keys to complete what is typed, or to begin with. */
-export async function complete(model, side, words, limit, signal) {
-  const { keys } = await get(under(model, "keys"), { side, like: words.slice(0, LIKE), limit }, signal);
+/** Keys that complete the input; for an empty input, the first ones. */
+export async function complete(model, side, input, limit, signal) {
+  const like = input.slice(0, MAX_LIKE_LENGTH);
+  const { keys } = await get(under(model, "keys"), { side, like, limit }, signal);
   return keys.map(({ key, text }) => ({ key: String(key), text }));
 }
 
-async function search(asked, body, signal) {
-  const { results } = await post(under(asked.model, "search"), { ...body, k: asked.k }, signal);
+async function fetchHits(request, body, signal) {
+  const { results } = await post(under(request.model, "search"), { ...body, k: request.k }, signal);
   return results[0].candidates.map(({ candidate, score, text }) => ({ key: String(candidate), score, text }));
 }
 
-const history = (asked, signal) =>
-  keep(["history", asked.model, asked.key], async () => {
-    const { candidates } = await get(under(asked.model, "history"), { query: asked.key }, signal);
+const fetchHistory = (request, signal) =>
+  cached(["history", request.model, request.key], async () => {
+    const { candidates } = await get(under(request.model, "history"), { query: request.key }, signal);
     return candidates.map(({ candidate, text }) => ({ key: String(candidate), text }));
   });
 
 /**
- * What the query's own list leaves out and that of its history would not: the query itself, where the
- * data links things of one kind. A candidate that happens to have the same key is in both.
+ * Exclude the query itself where its own ranking does: the data links queries among each other, and
+ * a query is never its own candidate. A candidate that only happens to have the same key stays.
  */
-async function own(asked, chosen, deepest, signal) {
-  if (asked.kind !== "query" || !changed(asked)) return {};
-  const deep = { ...asked, k: Math.min(deepest, DEPTH) };
+async function excludeItself(request, fullHistory, maxK, signal) {
+  if (request.kind !== "query" || !isChanged(request)) return {};
+  const deep = { ...request, k: Math.min(maxK, COMPARED_DEPTH) };
   const [byQuery, byHistory] = await Promise.all([
-    keep(["own", asked.model, asked.key], () =>
-      search(deep, { queries: [asked.key], include_seen: true }, signal),
+    cached(["query", request.model, request.key], () =>
+      fetchHits(deep, { queries: [request.key], include_seen: true }, signal),
     ),
-    ranks(deep, chosen, deepest, { include_seen: true }, signal),
+    fetchRanks(deep, fullHistory, maxK, { include_seen: true }, signal),
   ]);
-  return byHistory.has(asked.key) && !byQuery.some((hit) => hit.key === asked.key)
-    ? { exclude: [asked.key] }
+  return byHistory.has(request.key) && !byQuery.some((hit) => hit.key === request.key)
+    ? { exclude: [request.key] }
     : {};
 }
 
-/** The rank of each candidate by the full history, as deep as is worth asking for. */
-const ranks = (asked, chosen, deepest, rest, signal) => {
-  const keys = chosen.map((item) => item.key);
-  const k = Math.min(deepest, Math.max(asked.k, DEPTH));
-  return keep(["ranks", asked.model, k, rest, keys], async () => {
-    const hits = await search({ ...asked, k }, { history: keys, ...rest }, signal);
-    return new Map(hits.map((hit, place) => [hit.key, { ...hit, rank: place + 1 }]));
+/** The rank of each candidate by the full history, down to the compared depth. */
+const fetchRanks = (request, fullHistory, maxK, filters, signal) => {
+  const keys = fullHistory.map((entry) => entry.key);
+  const k = Math.min(maxK, Math.max(request.k, COMPARED_DEPTH));
+  return cached(["ranks", request.model, k, filters, keys], async () => {
+    const hits = await fetchHits({ ...request, k }, { history: keys, ...filters }, signal);
+    return new Map(hits.map((hit, index) => [hit.key, { ...hit, rank: index + 1 }]));
   });
 };
 
-async function keep(name, ask) {
-  const word = JSON.stringify(name);
-  if (!kept.has(word)) {
-    if (kept.size > 50) kept.clear();
-    kept.set(word, await ask());
+async function cached(parts, fetch) {
+  const name = JSON.stringify(parts);
+  if (!cache.has(name)) {
+    if (cache.size > CACHE_SIZE) cache.clear();
+    cache.set(name, await fetch());
   }
-  return kept.get(word);
+  return cache.get(name);
 }
 
-/** How a candidate moved against the full history: {sign, short, words}. */
+/** How a candidate moved compared with the full history: {direction, label, description}. */
 export function move(key, rank, before, off) {
   const was = before.get(key)?.rank;
   if (was === undefined && off.includes(key))
-    return { sign: "new", short: "taken out", words: "was in the history" };
+    return { direction: "new", label: "switched off", description: "was in the history" };
   if (was === undefined)
-    return { sign: "new", short: "new", words: `new: was not among the first ${before.size}` };
+    return { direction: "new", label: "new", description: `new: was not in the top ${before.size}` };
   const by = was - rank;
-  if (by === 0) return { sign: "same", short: "=", words: "same place" };
-  const places = `${Math.abs(by)} place${Math.abs(by) === 1 ? "" : "s"}`;
+  if (by === 0) return { direction: "same", label: "=", description: "same rank" };
+  const ranks = `${Math.abs(by)} rank${Math.abs(by) === 1 ? "" : "s"}`;
   return by > 0
-    ? { sign: "up", short: `▲ ${by}`, words: `up ${places}, from ${was}` }
-    : { sign: "down", short: `▼ ${-by}`, words: `down ${places}, from ${was}` };
+    ? { direction: "up", label: `▲ ${by}`, description: `up ${ranks}, from ${was}` }
+    : { direction: "down", label: `▼ ${-by}`, description: `down ${ranks}, from ${was}` };
 }

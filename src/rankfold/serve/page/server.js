@@ -1,27 +1,27 @@
-// Questions to the server, and what can go wrong with them.
+// Calls to the server, and their errors.
 
 const ROOT = new URL("../", import.meta.url);
-let token = ""; // in memory alone: gone with the page
+let token = ""; // only in memory: gone when the page is closed
 
-export function useToken(given) {
-  token = given;
+export function useToken(value) {
+  token = value;
 }
 
-/** What a person can read about a question that failed. */
-export class Problem extends Error {
+/** A failed call, with a message and a hint for people. */
+export class ServerError extends Error {
   constructor(message, hint, status = 0) {
     super(message);
     Object.assign(this, { hint, status });
   }
 }
 
-/** The address of a model's part of the server; the first model is at the root. */
+/** The path of a model's endpoint; the first model is at the root. */
 export const under = (model, path) => (model ? `models/${encodeURIComponent(model)}/${path}` : path);
 
 export function get(path, parameters = {}, signal) {
-  const address = new URL(path, ROOT);
-  address.search = new URLSearchParams(parameters).toString();
-  return send(address, { signal });
+  const url = new URL(path, ROOT);
+  url.search = new URLSearchParams(parameters).toString();
+  return send(url, { signal });
 }
 
 export function post(path, body, signal) {
@@ -29,33 +29,34 @@ export function post(path, body, signal) {
   return send(new URL(path, ROOT), { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
-async function send(address, how) {
-  const headers = { ...how.headers, ...(token && { Authorization: `Bearer ${token}` }) };
-  let answer, body;
+async function send(url, options) {
+  const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
+  let response, body;
   try {
-    answer = await fetch(address, { ...how, headers });
-    body = await answer.text();
+    response = await fetch(url, { ...options, headers });
+    body = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("the server does not answer", "is it still running, and are you connected?");
+    throw new ServerError("the server does not respond", "check that it is running and that you are online");
   }
-  how.signal?.throwIfAborted(); // it was all there, but came too late
-  if (answer.ok) return parse(body);
-  throw problem(answer, body);
+  options.signal?.throwIfAborted(); // the response was complete, but a newer request has started
+  if (response.ok) return parseJson(body);
+  throw toError(response, body);
 }
 
-function problem(answer, body) {
+function toError(response, body) {
   try {
     const { error, hint } = JSON.parse(body);
-    if (typeof error === "string") return new Problem(error, hint, answer.status);
+    if (typeof error === "string") return new ServerError(error, hint, response.status);
   } catch {
-    // not from rankfold: a proxy, say
+    // not from rankfold: from a proxy, for example
   }
-  return new Problem(`the server answered ${answer.status} ${answer.statusText}`.trim(), "", answer.status);
+  const message = `the server answered ${response.status} ${response.statusText}`.trim();
+  return new ServerError(message, "", response.status);
 }
 
-/** JSON in which an integer too large for a number stays as it is written: keys may be that large. */
-export function parse(text) {
+/** JSON whose integers beyond 2^53 become text: keys may be that large. */
+export function parseJson(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
   return JSON.parse(text, (_name, value, context) =>
     typeof value === "number" &&
@@ -67,17 +68,17 @@ export function parse(text) {
   );
 }
 
-/** One question at a time: a new one makes the server's answer to the last one go unread. */
-export class Channel {
-  #current = null;
+/** One request at a time: a new one aborts the last. */
+export class LatestRequest {
+  #controller = null;
 
-  next() {
-    this.#current?.abort();
-    this.#current = new AbortController();
-    return this.#current.signal;
+  start() {
+    this.#controller?.abort();
+    this.#controller = new AbortController();
+    return this.#controller.signal;
   }
 
-  stop() {
-    this.#current?.abort();
+  abort() {
+    this.#controller?.abort();
   }
 }

@@ -1,4 +1,4 @@
-"""How much memory the process held while something was done."""
+"""The peak memory of the process during some work."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PERIOD = 0.02  # seconds between two looks
-_NOW = Path("/proc/self/statm")
+PERIOD = 0.02  # seconds between two samples
+_STATM = Path("/proc/self/statm")
 
 
 @dataclass(slots=True)
 class Peak:
-    """The most bytes so far; None where the system does not tell."""
+    """The highest number of bytes so far; None where the system does not report it."""
 
     bytes: int | None = None
 
-    def see(self, found: int | None) -> None:
-        if found is not None:
-            self.bytes = max(self.bytes or 0, found)
+    def update(self, current: int | None) -> None:
+        if current is not None:
+            self.bytes = max(self.bytes or 0, current)
 
 
 @contextmanager
-def watched() -> Iterator[Peak]:
-    """The peak of the process meanwhile.
+def measure_peak() -> Iterator[Peak]:
+    """The peak of the process within the context.
 
-    The system knows the highest peak since the process began: if it rose meanwhile it is this one.
-    Otherwise something before needed more, and the peak is the highest of many looks.
+    The system reports the peak since the process started. If it rises within the context, it is the
+    result. Otherwise earlier work needed more, and the result is the highest of many samples.
     """
-    peak, before, done = Peak(), ever(), threading.Event()
-    looking = threading.Thread(target=_look, args=(peak, done), daemon=True)
-    looking.start()
+    peak, before, done = Peak(), peak_since_start(), threading.Event()
+    sampler = threading.Thread(target=_sample, args=(peak, done), daemon=True)
+    sampler.start()
     try:
         yield peak
     finally:
         done.set()
-        looking.join()
-        after = ever()
+        sampler.join()
+        after = peak_since_start()
         if peak.bytes is None or after != before:
-            peak.see(after)
+            peak.update(after)
 
 
-def ever() -> int | None:
-    """The highest peak since the process began."""
+def peak_since_start() -> int | None:
+    """The peak of the process since it started; None on Windows."""
     if sys.platform == "win32":
         return None
     import resource
@@ -55,11 +55,11 @@ def ever() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _look(peak: Peak, done: threading.Event) -> None:
-    if not _NOW.exists():
+def _sample(peak: Peak, done: threading.Event) -> None:
+    if not _STATM.exists():
         return
     page = os.sysconf("SC_PAGE_SIZE")
     while True:
-        peak.see(int(_NOW.read_text().split()[1]) * page)
+        peak.update(int(_STATM.read_text().split()[1]) * page)
         if done.wait(PERIOD):
             return

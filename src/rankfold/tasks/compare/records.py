@@ -1,12 +1,12 @@
-"""What a comparison has done so far, on disk: written at once, so that a killed run goes on.
+"""The finished parts of a comparison on disk. Each is written atomically, so a killed run resumes.
 
-DIR/manifest.json         what is compared how: a folder made otherwise is refused
-DIR/runs/NAME/begun/      with which settings
-DIR/runs/NAME/tuned/      the settings that were chosen
-DIR/runs/NAME/tuning/     where tuning stands
-DIR/runs/NAME/seed-0/     what the fit of a seed did on the test split, query by query
-DIR/runs/NAME/model-0/    its model, until that is known
-DIR/runs/NAME/error.txt   where it failed, until it is tried again
+DIR/manifest.json         the plan; a folder with another plan is refused
+DIR/runs/NAME/begun/      the settings of the entry
+DIR/runs/NAME/tuned/      the selected settings
+DIR/runs/NAME/tuning/     the unfinished search
+DIR/runs/NAME/seed-0/     the results of one seed on the test split, per query
+DIR/runs/NAME/model-0/    its model, until it is tested
+DIR/runs/NAME/error.txt   the traceback of a failure, until the next attempt
 """
 
 from __future__ import annotations
@@ -21,85 +21,86 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.tasks.compare.plan import Entry, Plan
-from rankfold.training.checkpoint import path_of
+from rankfold.tasks.compare.plan import ComparePlan, Entry
+from rankfold.training.checkpoint import describe_difference, path_of
 
 BEGUN = "begun"
 
 
 @contextmanager
-def opened(plan: Plan) -> Iterator[None]:
-    """Make the folder of a comparison, and hold it; one that was made otherwise is a UserError."""
+def open_folder(plan: ComparePlan) -> Iterator[None]:
+    """Create or open the folder of a comparison and lock it; a UserError for another plan."""
     if (plan.out / storage.MANIFEST).exists():
-        found = storage.read(plan.out, "comparison").manifest["plan"]
-        _check_same(plan.out, found, plan.identity())
+        saved = storage.read(plan.out, "comparison").manifest["plan"]
+        _check_same(plan.out, saved, plan.identity())
     else:
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         storage.write(plan.out, "comparison", {"plan": plan.identity()}, {})
     with storage.locked(plan.out):
         for entry in plan.entries:
-            _check_kept(plan, entry)
+            _check_entry(plan, entry)
         yield
 
 
-def _check_kept(plan: Plan, entry: Entry) -> None:
-    """What is finished must be of this entry; what is not, and is of another, is removed."""
+def _check_entry(plan: ComparePlan, entry: Entry) -> None:
+    """Refuse finished parts of another entry; remove unfinished ones."""
     home = home_of(plan, entry)
     folders = sorted(home.glob("*/")) if home.exists() else []
     finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
     for folder in finished:
-        _check_same(home, storage.read(folder, "run").manifest["entry"], entry.identity())
-    if folders and not finished and not _is_of(home / BEGUN, entry):
+        _check_same(home, _identity_in(folder), entry.identity())
+    if folders and not finished and not _belongs(home / BEGUN, entry):
         drop(home)
 
 
-def begin(plan: Plan, entry: Entry) -> None:
-    """Say whose the models and checkpoints in the entry's folder will be; forget its failure."""
+def begin(plan: ComparePlan, entry: Entry) -> None:
+    """Record the settings of the entry whose models follow; remove its last failure."""
     error_of(plan, entry).unlink(missing_ok=True)
-    if not _is_of(home_of(plan, entry) / BEGUN, entry):
-        keep(plan, entry, BEGUN, {})
+    if not _belongs(home_of(plan, entry) / BEGUN, entry):
+        save(plan, entry, BEGUN, {})
 
 
-def _is_of(path: Path, entry: Entry) -> bool:
-    if not path.exists():
-        return False
-    found: Mapping[str, Any] = storage.read(path, "run").manifest["entry"]
-    return dict(found) == entry.identity()
+def _belongs(path: Path, entry: Entry) -> bool:
+    return path.exists() and bool(_identity_in(path) == entry.identity())
 
 
-def home_of(plan: Plan, entry: Entry) -> Path:
+def _identity_in(path: Path) -> dict[str, Any]:
+    return dict(storage.read(path, "run").manifest["entry"])
+
+
+def home_of(plan: ComparePlan, entry: Entry) -> Path:
     return plan.out / "runs" / entry.folder
 
 
-def model_of(plan: Plan, entry: Entry, seed: int) -> Path:
-    """Where a model is while it is fitted and tested."""
+def model_of(plan: ComparePlan, entry: Entry, seed: int) -> Path:
+    """The folder of a model while it is fitted and tested."""
     return home_of(plan, entry) / f"model-{seed}"
 
 
-def error_of(plan: Plan, entry: Entry) -> Path:
-    """Where a failure that is a bug is told in full."""
+def error_of(plan: ComparePlan, entry: Entry) -> Path:
+    """The file for the traceback of a bug."""
     return home_of(plan, entry) / "error.txt"
 
 
-def drop_model(plan: Plan, entry: Entry, seed: int) -> None:
+def drop_model(plan: ComparePlan, entry: Entry, seed: int) -> None:
     path = model_of(plan, entry, seed)
     for folder in (path, path_of(path)):
         drop(folder)
 
 
 def drop(path: Path) -> None:
-    """Remove a folder, if it is there."""
+    """Remove a folder, if it exists."""
     shutil.rmtree(path, ignore_errors=True)
 
 
-def keep(
-    plan: Plan,
+def save(
+    plan: ComparePlan,
     entry: Entry,
     name: str,
     record: Mapping[str, Any],
     values: Mapping[str, Tensor] | None = None,
 ) -> storage.Folder:
-    """Write a finished part, and open it."""
+    """Write a finished part and open it."""
     path = home_of(plan, entry) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"entry": entry.identity(), "record": dict(record)}
@@ -107,25 +108,16 @@ def keep(
     return storage.read(path, "run")
 
 
-def kept(plan: Plan, entry: Entry, name: str) -> storage.Folder | None:
-    """A part that was finished before."""
+def load(plan: ComparePlan, entry: Entry, name: str) -> storage.Folder | None:
+    """A part that was finished before; None without one."""
     path = home_of(plan, entry) / name
     return storage.read(path, "run", full=True) if path.exists() else None
 
 
-def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """A UserError that names what differs."""
-    for name, value in wanted.items():
-        if found.get(name) != value:
-            what = "on other data" if name == "data" else _difference(name, found.get(name), value)
-            raise UserError(
-                f"{path} holds a comparison {what}",
-                hint="name another --out, or give the same settings to go on",
-            )
-
-
-def _difference(name: str, found: Any, wanted: Any) -> str:
-    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        names = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-        return _difference(names[0], found.get(names[0]), wanted.get(names[0]))
-    return f"with {name} = {found}, not {wanted}"
+def _check_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    difference = describe_difference(saved, wanted)
+    if difference is not None:
+        raise UserError(
+            f"{path} holds a comparison with {difference}",
+            hint="choose another --out, or give the same settings to resume",
+        )

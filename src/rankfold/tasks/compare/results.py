@@ -1,4 +1,4 @@
-"""What a comparison found, as one JSON document and one table; docs/reference/results.md."""
+"""The results of a comparison as a JSON document and a table; docs/reference/results.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.metrics import more_is_better, parse_graded
 from rankfold.models.grader import names_of
-from rankfold.tasks.compare.plan import Plan, command_of
+from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.runner import Outcome
 from rankfold.tasks.compare.statistics import (
     Floats,
@@ -34,18 +34,17 @@ from rankfold.tasks.compare.statistics import (
 )
 
 FORMAT = 1
-LEVEL = 0.05  # of the tests: a method is tied with the best unless p is below
-EXAMPLES_OF = 2  # the best so many methods show examples
+SIGNIFICANCE = 0.05  # a method is tied with the best unless its p is below
+N_WITH_EXAMPLES = 2  # the best methods keep their examples
 
 
-def assemble(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The document; see ``docs/reference/results.md``."""
+def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The document that ``docs/reference/results.md`` describes."""
     done = [outcome for outcome in outcomes if outcome.error is None]
-    measured = _graded(plan, done) if plan.data.kind == "graded" else _ranked(plan, done)
-    intervals, tests = measured
-    methods = [_method(plan, outcome, intervals) for outcome in outcomes]
-    _leave_examples(methods, plan.metrics[0])
     graded = plan.data.kind == "graded"
+    intervals, tests = _test_graders(plan, done) if graded else _test_rankers(plan, done)
+    methods = [_method(plan, outcome, intervals) for outcome in outcomes]
+    _trim_examples(methods, plan.metrics[0])
     return {
         "format": FORMAT,
         "data": {
@@ -59,20 +58,20 @@ def assemble(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "queries": done[0].records[0]["queries"] if done else None,
         "selected_by": plan.selected_by,
         "metrics": list(plan.metrics),
-        "budget": {"trials": plan.how.trials, "seconds": plan.seconds},
-        "seeds": list(range(plan.how.seeds)),
+        "budget": {"trials": plan.options.trials, "seconds": plan.seconds},
+        "seeds": list(range(plan.options.seeds)),
         "refit": plan.refits,
         "versions": storage.versions(),
         "machine": _machine(),
         "command": command_of(plan),
         "methods": methods,
         "tests": tests,
-        "sweep": _sweep(plan, methods),
+        "sweep": _tabulate_sweep(plan, methods),
     }
 
 
 def to_csv(results: Mapping[str, Any]) -> str:
-    """A row per method and metric; one for a method that failed."""
+    """One row per method and metric; one row for a failed method."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["name", "method", "metric", "mean", "low", "high", "seeds", "error"])
@@ -93,7 +92,7 @@ def to_csv(results: Mapping[str, Any]) -> str:
 Intervals = Mapping[tuple[str, str], tuple[float, float] | None]  # by entry's name and metric
 
 
-def _method(plan: Plan, outcome: Outcome, intervals: Intervals) -> dict[str, Any]:
+def _method(plan: ComparePlan, outcome: Outcome, intervals: Intervals) -> dict[str, Any]:
     entry, records = outcome.entry, outcome.records
     first = records[0] if records else {}
     peaks = [record["peak_bytes"] for record in records if record["peak_bytes"] is not None]
@@ -129,7 +128,7 @@ def _value(seeds: Sequence[float], ends: tuple[float, float] | None) -> dict[str
 
 
 def _mean_groups(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Groups of candidates: the metrics are means over seeds."""
+    """Groups of candidates, with means over seeds."""
     return [
         {
             "name": same[0]["name"],
@@ -154,8 +153,8 @@ def _mean_thresholds(records: Sequence[Mapping[str, Any]]) -> dict[str, list[flo
     }
 
 
-def _by_history(plan: Plan, outcome: Outcome) -> list[dict[str, Any]]:
-    """The first metric for queries with few to many training pairs: four groups of like size."""
+def _by_history(plan: ComparePlan, outcome: Outcome) -> list[dict[str, Any]]:
+    """The first metric by training pairs of a query, in four groups of similar size."""
     if not outcome.seeds or plan.data.kind == "graded":
         return []
     values = outcome.seeds[0].tensors("values")
@@ -175,33 +174,33 @@ def _by_history(plan: Plan, outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def quarters(counts: NDArray[np.int64]) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Up to four groups of like size by ascending count, equal counts together; [n] bool each.
+    """Up to four groups of similar size by ascending count; [n] bool each.
 
-    None where all counts are the same.
+    Equal counts share a group. Empty if all counts are equal.
     """
     edges = np.unique(np.quantile(counts, [0.25, 0.5, 0.75], method="inverted_cdf"))
-    group = np.searchsorted(edges, counts)  # a count that is an edge belongs below it
-    found = []
+    group = np.searchsorted(edges, counts)  # a count equal to an edge goes below
+    groups = []
     for number in np.unique(group):
         members = group == number
         low, high = counts[members].min(), counts[members].max()
-        found.append((f"{low}" if low == high else f"{low} to {high}", members))
-    return found if len(found) > 1 else []
+        groups.append((f"{low}" if low == high else f"{low} to {high}", members))
+    return groups if len(groups) > 1 else []
 
 
-def _leave_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
-    """Only the best methods show examples."""
+def _trim_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
+    """Remove the examples of all but the best methods."""
     good = [method for method in methods if method["error"] is None]
     good.sort(key=lambda method: -method["metrics"][metric]["mean"])
-    for method in good[EXAMPLES_OF:]:
+    for method in good[N_WITH_EXAMPLES:]:
         method["examples"] = None
 
 
 # ---------------------------------------------------------------------------------- tests
 
 
-def _ranked(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
-    """Intervals and tests over queries, of the metrics that are means over these."""
+def _test_rankers(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
+    """Intervals and tests over queries, for the metrics that are means over queries."""
     intervals: dict[tuple[str, str], tuple[float, float]] = {}
     tests: dict[str, Any] = {}
     if not done:
@@ -222,7 +221,7 @@ def _ranked(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, A
     return intervals, tests
 
 
-def _graded(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
+def _test_graders(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, Any]]:
     """Intervals and tests over rows, by one bootstrap for all methods."""
     if not done:
         return {}, {}
@@ -242,23 +241,23 @@ def _graded(plan: Plan, done: Sequence[Outcome]) -> tuple[Intervals, dict[str, A
 
 
 def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -> dict[str, Any]:
-    """Each method against the best one; ``p`` is that of the others over queries or rows."""
+    """Each method against the best one; ``p``: of the others, over queries or rows."""
     top, others = done[best], [outcome for outcome in done if outcome is not done[best]]
-    theirs = _of_seeds(top, metric)
-    usual = spread([_of_seeds(outcome, metric) for outcome in done])
-    by_seeds = [seed_test(_of_seeds(outcome, metric), theirs, usual) for outcome in others]
+    top_values = _of_seeds(top, metric)
+    pooled = spread([_of_seeds(outcome, metric) for outcome in done])
+    by_seeds = [seed_test(_of_seeds(outcome, metric), top_values, pooled) for outcome in others]
     known = [value for value in by_seeds if value is not None]
     training_p: Sequence[float | None] = holm(known) or [None] * len(others)
-    found = {}
+    tests = {}
     for outcome, one, all_, training in zip(others, p, holm(p), training_p, strict=True):
-        found[outcome.entry.name] = {
-            "difference": fmean(_of_seeds(outcome, metric)) - fmean(theirs),
+        tests[outcome.entry.name] = {
+            "difference": fmean(_of_seeds(outcome, metric)) - fmean(top_values),
             "p": one,
             "p_holm": all_,
             "p_seeds": training,
-            "tied": max(all_, training or 0.0) >= LEVEL,
+            "tied": max(all_, training or 0.0) >= SIGNIFICANCE,
         }
-    return {"best": top.entry.name, "others": found}
+    return {"best": top.entry.name, "others": tests}
 
 
 def _of_seeds(outcome: Outcome, metric: str) -> list[float]:
@@ -266,7 +265,7 @@ def _of_seeds(outcome: Outcome, metric: str) -> list[float]:
 
 
 def _seed_mean(outcome: Outcome, metric: str) -> Floats:
-    """A value per query, the mean over seeds; [n]."""
+    """The mean over seeds for each query; [n]."""
     total = torch.zeros(len(outcome.seeds[0].tensors("values")["rows"]), dtype=torch.float64)
     for folder in outcome.seeds:
         total += folder.tensors("values")[metric]
@@ -279,28 +278,30 @@ def _check_rows(done: Sequence[Outcome]) -> None:
         for folder in outcome.seeds:
             if not torch.equal(folder.tensors("values")["rows"], first):
                 raise UserError(
-                    f"{folder.path} was measured on other queries than {done[0].seeds[0].path}",
-                    hint="remove the folder runs, and start again",
+                    f"{folder.path} and {done[0].seeds[0].path} have different queries",
+                    hint="remove the folder runs and start again",
                 )
 
 
 # ---------------------------------------------------------------------------------- the rest
 
 
-def _sweep(plan: Plan, methods: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The same numbers by method and value."""
-    if not plan.how.sweep:
+def _tabulate_sweep(
+    plan: ComparePlan, methods: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The metrics by method and swept value; None without a sweep."""
+    if not plan.options.sweep:
         return None
-    [setting] = plan.how.sweep
+    [setting] = plan.options.sweep
     values = dict.fromkeys(entry.value for entry in plan.entries if entry.value is not None)
-    found: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = {}
     for entry, method in zip(plan.entries, methods, strict=True):
         if entry.value is not None and method["error"] is None:
-            found.setdefault(entry.label, {})[entry.value] = {
+            table.setdefault(entry.label, {})[entry.value] = {
                 name: {end: value[end] for end in ("mean", "low", "high")}
                 for name, value in method["metrics"].items()
             }
-    return {"setting": setting, "values": list(values), "methods": found}
+    return {"setting": setting, "values": list(values), "methods": table}
 
 
 def _machine() -> dict[str, Any]:
@@ -315,7 +316,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _cpu() -> str:
-    """The processor's name, where the system tells."""
+    """The name of the processor, or of its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

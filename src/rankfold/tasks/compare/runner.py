@@ -1,4 +1,4 @@
-"""Tune, fit and test one method after the other; each finished part is kept at once."""
+"""Tune, fit and test one method; each finished part is saved at once."""
 
 from __future__ import annotations
 
@@ -15,173 +15,176 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.interrupts import deferred_interrupt
 from rankfold.metrics import Propensity
-from rankfold.models.grader import OPERATING, Grader, load
+from rankfold.models.grader import OPERATING, Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
-from rankfold.tasks.compare.memory import watched
-from rankfold.tasks.compare.plan import Entry, Plan
+from rankfold.tasks.compare.memory import measure_peak
+from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.tasks.evaluate import evaluate_ranking
 from rankfold.tasks.evaluate_graded import Certainty, evaluate_graded, matched
-from rankfold.tasks.fit import fit, patient_interrupt
+from rankfold.tasks.fit import fit
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.records import MODEL
-from rankfold.training.history import History, Report, validated
+from rankfold.training.history import History, Report, validation_score
 from rankfold.types import Model, Progress, Step
 
-BINS = 10  # of calibration curves
+CALIBRATION_BINS = 10
 MEMORY_BUDGET = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an entry: what was kept of it, or why it failed."""
+    """The results of an entry, or its error."""
 
     entry: Entry
     error: Mapping[str, str] | None
-    tuned: Mapping[str, Any] | None = None  # None: it was not tuned
-    seeds: Sequence[storage.Folder] = ()  # as ``keeping.keep`` wrote them
+    tuned: Mapping[str, Any] | None = None  # None: not tuned
+    seeds: Sequence[storage.Folder] = ()  # as written by ``records.save``
 
     @property
     def records(self) -> list[dict[str, Any]]:
         return [folder.manifest["record"] for folder in self.seeds]
 
 
-def run_entry(plan: Plan, entry: Entry, progress: Progress) -> Outcome:
-    """Do what is not done yet; whatever a method raises is told in its place in the results."""
+def run_entry(plan: ComparePlan, entry: Entry) -> Outcome:
+    """Run the unfinished parts of an entry; an error becomes its result."""
+    progress = plan.options.progress
     try:
         records.begin(plan, entry)
         tuned = _tuned(plan, entry, progress)
         settings = entry.settings if tuned is None else tuned["settings"]
-        seeds = [_tested(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]
+        seeds = [_test_seed(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]
     except Exception as error:
-        return Outcome(entry, _told(plan, entry, error))
+        return Outcome(entry, _describe_error(plan, entry, error))
     return Outcome(entry, None, tuned, seeds)
 
 
-def _told(plan: Plan, entry: Entry, error: Exception) -> dict[str, str]:
+def _describe_error(plan: ComparePlan, entry: Entry, error: Exception) -> dict[str, str]:
     if isinstance(error, UserError):
         return {"message": str(error), "hint": error.hint}
-    where = records.error_of(plan, entry)
-    storage.write_text(where, "".join(traceback.format_exception(error)))
+    log = records.error_of(plan, entry)
+    storage.write_text(log, "".join(traceback.format_exception(error)))
     message = f"{type(error).__name__}: {error}".splitlines()[0]
-    return {"message": message, "hint": f"a bug, not yours: {where} says where"}
+    return {"message": message, "hint": f"bug in rankfold; the traceback is in {log}"}
 
 
 # ---------------------------------------------------------------------------------- tuning
 
 
-def _tuned(plan: Plan, entry: Entry, progress: Progress) -> Mapping[str, Any] | None:
-    """The settings that the budget found, and what it took; None without a budget."""
+def _tuned(plan: ComparePlan, entry: Entry, progress: Progress) -> Mapping[str, Any] | None:
+    """The settings selected by tuning, with its cost; None without tuning."""
     if not plan.tunes:
         return None
-    found = records.kept(plan, entry, "tuned")
-    if found is None:
-        found = records.keep(plan, entry, "tuned", _tune(plan, entry, progress))
-    record: Mapping[str, Any] = found.manifest["record"]
+    saved = records.load(plan, entry, "tuned")
+    if saved is None:
+        saved = records.save(plan, entry, "tuned", _tune(plan, entry, progress))
+    record: Mapping[str, Any] = saved.manifest["record"]
     return record
 
 
-def _tune(plan: Plan, entry: Entry, progress: Progress) -> dict[str, Any]:
-    what, folder = f"{entry.name}, ", records.home_of(plan, entry) / "tuning"
+def _tune(plan: ComparePlan, entry: Entry, progress: Progress) -> dict[str, Any]:
+    folder = records.home_of(plan, entry) / "tuning"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _stopping_after():
-        found = tune(
+    with _stop_after_interrupt():
+        result = tune(
             entry.method,
             plan.data,
             out=folder,
-            trials=plan.how.trials,
-            budget=plan.how.budget,
+            trials=plan.options.trials,
+            budget=plan.options.budget,
             metric=plan.selected_by,
             seed=entry.first_seed,
             fixed=entry.settings,
-            device=plan.how.device,
-            report=lambda word, share: progress(what + word, share),
+            device=plan.options.device,
+            report=lambda word, share: progress(f"{entry.name}, {word}", share),
         )
     trials: dict[str, Any] = {
-        name: sum(trial.state == state for trial in found.trials)
+        name: sum(trial.state == state for trial in result.trials)
         for name, state in (("done", "complete"), ("pruned", "pruned"), ("failed", "failed"))
     }
-    trials["seconds"] = sum(trial.seconds for trial in found.trials)
-    record = {"settings": dict(found.settings), "score": found.score, "trials": trials}
-    del found
+    trials["seconds"] = sum(trial.seconds for trial in result.trials)
+    record = {"settings": dict(result.settings), "score": result.score, "trials": trials}
+    del result
     records.drop(folder / MODEL)
-    _free()
+    _free_memory()
     return record
 
 
 # ---------------------------------------------------------------------------------- one seed
 
 
-def _tested(
-    plan: Plan, entry: Entry, settings: Mapping[str, Any], seed: int, progress: Progress
+def _test_seed(
+    plan: ComparePlan, entry: Entry, settings: Mapping[str, Any], seed: int, progress: Progress
 ) -> storage.Folder:
-    """The fit of one seed, held against the test split once."""
+    """The results of one seed on the test split."""
     name = f"seed-{seed}"
-    found = records.kept(plan, entry, name)
-    if found is None:
+    saved = records.load(plan, entry, name)
+    if saved is None:
         record, values = _fit_and_test(plan, entry, settings, seed, progress)
-        found = records.keep(plan, entry, name, record, values)
+        saved = records.save(plan, entry, name, record, values)
     records.drop_model(plan, entry, seed)
-    return found
+    return saved
 
 
 def _fit_and_test(
-    plan: Plan, entry: Entry, settings: Mapping[str, Any], seed: int, progress: Progress
+    plan: ComparePlan, entry: Entry, settings: Mapping[str, Any], seed: int, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    path, what = records.model_of(plan, entry, seed), f"{entry.name}, seed {seed}"
+    path, title = records.model_of(plan, entry, seed), f"{entry.name}, seed {seed}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with watched() as peak:
+    with measure_peak() as peak:
         if not path.exists():
-            _fit(plan, entry, settings, seed, _reporter(what, progress))
+            _fit(plan, entry, settings, seed, _reporter(title, progress))
         model = load(path)
-        record, values = _test(plan, model, lambda word, share: progress(f"{what}: {word}", share))
-        record |= _about(model.model) | {"seed": seed, "model_bytes": _size(path)}
+
+        def report(word: str, share: float) -> None:
+            progress(f"{title}: {word}", share)
+
+        if isinstance(model, Grader):
+            record, values = _test_grader(plan, model, report)
+        else:
+            record, values = _test_ranker(plan, model, report)
+        record |= _describe_fit(model.model) | {"seed": seed, "model_bytes": _size(path)}
         del model
-        _free()
+        _free_memory()
     return {**record, "peak_bytes": peak.bytes}, values
 
 
-def _fit(plan: Plan, entry: Entry, settings: Mapping[str, Any], seed: int, report: Report) -> None:
-    """Leave a model on disk and nothing in memory; a fit that was cut off goes on."""
-    with _stopping_after():
+def _fit(
+    plan: ComparePlan, entry: Entry, settings: Mapping[str, Any], seed: int, report: Report
+) -> None:
+    """Fit a model to disk, keeping nothing in memory; an interrupted fit is resumed."""
+    with _stop_after_interrupt():
         fit(
             entry.method,
             plan.data,
             out=records.model_of(plan, entry, seed),
             resume=True,
-            refit=plan.how.refit,
+            refit=plan.options.refit,
             metric=plan.selected_by,
             seed=seed,
-            device=plan.how.device,
+            device=plan.options.device,
             report=report,
             **settings,
         )
 
 
 @contextmanager
-def _stopping_after() -> Iterator[None]:
-    """Stop after a fit that was interrupted in its last step: it is done, the others are not."""
-    with patient_interrupt() as interrupted:
+def _stop_after_interrupt() -> Iterator[None]:
+    """Stop after a fit that was interrupted in its last step: the fit itself is done."""
+    with deferred_interrupt() as interrupted:
         yield
         if interrupted():
             raise KeyboardInterrupt
 
 
-def _test(
-    plan: Plan, model: Ranker | Grader, progress: Progress
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is kept of a test, and the value of each query, or the score of each row."""
-    if isinstance(model, Grader):
-        return _test_grader(plan, model, progress)
-    return _test_ranker(plan, model, progress)
-
-
 def _test_ranker(
-    plan: Plan, ranker: Ranker, progress: Progress
+    plan: ComparePlan, ranker: Ranker, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    found = evaluate_ranking(
+    result = evaluate_ranking(
         ranker,
         plan.data,
         split="test",
@@ -194,80 +197,80 @@ def _test_ranker(
     )
     groups = [
         {"name": part.name, "queries": part.queries, "metrics": dict(part.metrics)}
-        for part in found.strata
+        for part in result.strata
     ]
-    record = {"metrics": dict(found.metrics), "queries": found.queries, "popularity": groups}
+    record = {"metrics": dict(result.metrics), "queries": result.queries, "popularity": groups}
     record["examples"] = examples_of(ranker, plan.data) if plan.data.kind == "texts" else None
-    values = {name: torch.from_numpy(each) for name, each in found.per_query.items()}
-    return record, {**values, "rows": torch.from_numpy(found.rows)}
+    values = {name: torch.from_numpy(each) for name, each in result.per_query.items()}
+    return record, {**values, "rows": torch.from_numpy(result.rows)}
 
 
 def _test_grader(
-    plan: Plan, grader: Grader, progress: Progress
+    plan: ComparePlan, grader: Grader, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    how = Certainty(samples=0, calibration=BINS)
-    found = evaluate_graded(
-        grader, plan.data, metrics=plan.metrics, how=how, progress=progress, split="test"
+    certainty = Certainty(samples=0, calibration=CALIBRATION_BINS)
+    result = evaluate_graded(
+        grader, plan.data, metrics=plan.metrics, how=certainty, progress=progress, split="test"
     )
     rows = matched(grader, plan.data, plan.data.graded("test"))
     rows = rows.select((rows.grades >= 0).nonzero().flatten())
     record = {
-        "metrics": dict(found.metrics),
-        "queries": found.queries,
+        "metrics": dict(result.metrics),
+        "queries": result.queries,
         "popularity": [],
         "examples": None,
-        "thresholds": {name: list(values) for name, values in found.thresholds.items()},
-        "calibration": [[dict(bin_) for bin_ in curve] for curve in found.calibration],
+        "thresholds": {name: list(values) for name, values in result.thresholds.items()},
+        "calibration": [[dict(bin_) for bin_ in curve] for curve in result.calibration],
     }
     return record, {"scores": grader.score(rows), "grades": rows.grades}
 
 
-def _about(model: Model) -> dict[str, Any]:
-    """Of a fit: its settings, how long it took, how its score rose, how many numbers it has."""
+def _describe_fit(model: Model) -> dict[str, Any]:
+    """The settings, time, scores by time and number of parameters of a fit."""
     history = model.notes["history"]
-    held = [tensor for name, tensor in model.tensors.items() if name not in OPERATING]
+    tensors = [tensor for name, tensor in model.tensors.items() if name not in OPERATING]
     return {
         "settings": dict(model.config),
         "fit_seconds": sum(entry["seconds"] for entry in history),
         "steps": _steps(model.notes),
-        "parameters": sum(tensor.numel() for tensor in held if tensor.is_floating_point()),
+        "parameters": sum(tensor.numel() for tensor in tensors if tensor.is_floating_point()),
     }
 
 
 def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Seconds of training and the validation score after each step of the first fit.
+    """Training time and validation score after each step of the fit, without the refit.
 
-    A method that chooses among many settings by itself has one point, at its end.
+    A self-tuning method has one point, at its end.
     """
-    found, seconds = [], 0.0
+    points, seconds = [], 0.0
     for entry in notes["history"]:
         if entry["phase"] == "fit":
             seconds += entry["seconds"]
             if "score" in entry:
-                found.append({"seconds": seconds, "score": entry["score"]})
-    score = validated(notes)
-    return found if found or score is None else [{"seconds": seconds, "score": score}]
+                points.append({"seconds": seconds, "score": entry["score"]})
+    score = validation_score(notes)
+    return points if points or score is None else [{"seconds": seconds, "score": score}]
 
 
 def _size(path: Path) -> int:
-    """Bytes of a model's files; without the manifest, which holds times."""
+    """Bytes of a model's files without the manifest, which holds times."""
     files = storage.read(path, "model").manifest["files"]
     return sum(entry["size"] for entry in files.values())
 
 
-def _free() -> None:
-    """Give back what a fit held, before the next one asks for as much."""
+def _free_memory() -> None:
+    """Release the memory of a fit before the next one."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def _reporter(what: str, progress: Progress) -> Report:
+def _reporter(title: str, progress: Progress) -> Report:
     def report(history: History, step: Step) -> None:
         entry = history.entries[-1] if step.whole and history.entries else {}
         score = f", score {entry['score']:.4f}" if "score" in entry else ""
         of = history.steps
         share = step.share or (step.number / of if of else 0.0)
-        progress(f"{what}: {history.phase}, step {step.number}{score}", share)
+        progress(f"{title}: {history.phase}, step {step.number}{score}", share)
 
     return report

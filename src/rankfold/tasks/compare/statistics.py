@@ -1,7 +1,7 @@
 """Whether a difference between methods is more than chance: intervals, paired tests, Holm.
 
-Queries (or graded rows) are what chance has drawn; seeds are averaged before. Everything goes in
-blocks, whatever the number of queries, and the same seed gives the same numbers.
+The sample is the set of queries or graded rows; seeds are averaged first. Memory does not grow with
+the number of queries, and the same seed gives the same numbers.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from rankfold.metrics.roc import passing, run_ends
 
 SAMPLES = 1000  # of a bootstrap
 FLIPS = 10_000  # of a randomisation test
-BLOCK = 2**20  # coins or counts that are held at a time
+BLOCK = 2**20  # signs or counts in memory at a time
 CONFIDENCE = 0.95
 Floats = NDArray[np.float64]
 
 
 def mean_intervals(values: Floats, *, samples: int = SAMPLES, seed: int = 0) -> Floats:
-    """The percentile interval of each row's mean over queries, by a bootstrap over these.
+    """The percentile interval of each row's mean, by a bootstrap over queries.
 
-    All rows see the same samples: as many queries as there are, drawn with replacement.
+    All rows share the same samples of n queries, drawn with replacement.
 
     Args:
         values: [J, n], a row per method, a column per query.
-        samples: of the bootstrap.
-        seed: of its draws.
+        samples: number of bootstrap samples.
+        seed: of the draws.
 
     Returns:
-        [J, 2], the ends of the middle 95 %.
+        [J, 2], the ends of the 95% interval.
     """
     columns = torch.from_numpy(np.ascontiguousarray(values.T))
     means = [
@@ -46,16 +46,16 @@ def mean_intervals(values: Floats, *, samples: int = SAMPLES, seed: int = 0) -> 
 
 
 def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floats:
-    """The paired randomisation test of each row: how likely its mean is chance.
+    """The p value of each row's mean, by a paired randomisation test.
 
-    Were two methods alike, each query's difference would have either sign equally likely. With T
-    the absolute sum of a row as it is, and T_f with the signs of flip f::
+    If two methods were equal, each query's difference would be positive or negative with equal
+    probability. With T the absolute sum of a row, and T_f that with the signs of flip f::
 
         p = (1 + #{f: T_f >= T}) / (1 + flips)
 
     Args:
         differences: [J, n], per query.
-        flips: how often all signs are drawn anew; the same for every row.
+        flips: number of times all signs are drawn; the same for every row.
         seed: of the signs.
 
     Returns:
@@ -63,7 +63,7 @@ def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floa
     """
     columns = torch.from_numpy(np.ascontiguousarray(differences.T))
     total = columns.sum(dim=0)
-    slack = 1e-12 * columns.abs().sum(dim=0)  # equal sums in another order are equal
+    slack = 1e-12 * columns.abs().sum(dim=0)  # sums of equal terms in another order count as equal
     reached, rng = torch.zeros_like(total), np.random.default_rng(seed)
     step = max(1, BLOCK // max(len(columns), 1))
     for start in range(0, flips, step):
@@ -73,14 +73,14 @@ def flip_test(differences: Floats, *, flips: int = FLIPS, seed: int = 0) -> Floa
 
 
 class Spread(NamedTuple):
-    """How seeds of a method vary, over several methods that draw."""
+    """The pooled variance between the seeds of a method."""
 
     variance: float
     df: int
 
 
 def spread(methods: Sequence[Sequence[float]]) -> Spread:
-    """The mean variance of methods' seeds; those without chance in training do not count."""
+    """The pooled variance between seeds; methods with equal values for all seeds do not count."""
     drawn = [seeds for seeds in methods if len(seeds) > 1 and max(seeds) > min(seeds)]
     df = sum(len(seeds) - 1 for seeds in drawn)
     squares = sum(float(np.var(seeds)) * len(seeds) for seeds in drawn)
@@ -88,41 +88,41 @@ def spread(methods: Sequence[Sequence[float]]) -> Spread:
 
 
 def seed_test(
-    ours: Sequence[float], theirs: Sequence[float], usual: Spread | None = None
+    ours: Sequence[float], theirs: Sequence[float], pooled: Spread | None = None
 ) -> float | None:
-    """Welch's t test of two methods' seeds: how likely the difference is chance in training.
+    """Welch's t test between the seeds of two methods.
 
-    With m the mean, v = variance / seeds, and both methods' values apart::
+    With m the mean and v = variance / seeds of each method::
 
         t = (m1 - m2) / sqrt(v1 + v2),  df = (v1 + v2)^2 / (v1^2 / (n1 - 1) + v2^2 / (n2 - 1))
 
-    Two seeds hardly tell a variance: df is about 1, and no difference is ever found. Where there
-    are no more, and how seeds of all methods usually vary is given, a method that draws has that
-    variance at least, and df is that of all methods.
+    With two seeds df is about 1, and no difference is significant. So with two seeds and a pooled
+    variance, the variance of a random method is at least the pooled one, with the pooled df.
 
-    Returns the two-sided p; None with one seed, which tells nothing; of methods without any chance
-    in training 0 if they differ.
+    Returns the two-sided p; None with one seed; 0 for deterministic methods that differ.
     """
     if min(len(ours), len(theirs)) < 2:
         return None
     parts = [float(np.var(seeds, ddof=1)) / len(seeds) for seeds in (ours, theirs)]
-    pooled = usual is not None and usual.df > 1 and max(len(ours), len(theirs)) == 2
-    if usual is not None and pooled:
-        parts = [max(part, usual.variance / 2) if part > 0 else part for part in parts]
+    if pooled is not None and (pooled.df <= 1 or max(len(ours), len(theirs)) > 2):
+        pooled = None
+    if pooled is not None:
+        parts = [max(part, pooled.variance / 2) if part > 0 else part for part in parts]
     difference, variance = abs(np.mean(ours) - np.mean(theirs)), sum(parts)
     if difference == 0 or variance == 0:
         return float(difference == 0)
-    if usual is not None and pooled:
-        return _beyond(float(difference / np.sqrt(variance)), float(usual.df))
+    if pooled is not None:
+        return _two_sided_p(float(difference / np.sqrt(variance)), float(pooled.df))
     sizes = (len(ours) - 1, len(theirs) - 1)
     df = variance**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
-    return _beyond(float(difference / np.sqrt(variance)), float(df))
+    return _two_sided_p(float(difference / np.sqrt(variance)), float(df))
 
 
-def _beyond(t: float, df: float) -> float:
-    """The probability that Student's t is beyond t >= 0 on either side.
+def _two_sided_p(t: float, df: float) -> float:
+    """The probability that the absolute value of Student's t exceeds t >= 0.
 
-    By t = sqrt(df) tan(a) it is the share that cos(a)^(df - 1) has beyond that a, up to pi / 2.
+    With t = sqrt(df) tan(a), it is the share of the integral of cos(a)^(df - 1) beyond a, up to
+    pi / 2.
     """
     middles = (np.arange(4000) + 0.5) / 4000
     start, end = np.arctan(t / np.sqrt(df)), np.pi / 2
@@ -133,18 +133,18 @@ def _beyond(t: float, df: float) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction: p values that may be compared with a level though they are several.
+    """Holm's correction of p values for multiple comparisons.
 
     With the p ascending, p_(1) <= .. <= p_(m)::
 
         p_holm_(i) = min(1, max_{j <= i} (m - j + 1) p_(j))
     """
     order = sorted(range(len(p)), key=lambda place: p[place])
-    found, highest = [0.0] * len(p), 0.0
+    corrected, highest = [0.0] * len(p), 0.0
     for rank, place in enumerate(order):
         highest = max(highest, (len(p) - rank) * p[place])
-        found[place] = min(1.0, highest)
-    return found
+        corrected[place] = min(1.0, highest)
+    return corrected
 
 
 def graded_draws(
@@ -156,17 +156,17 @@ def graded_draws(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Metrics of graded rows in samples of these, drawn with replacement; averaged over seeds.
+    """Metrics of graded rows in bootstrap samples, averaged over seeds.
 
-    All methods see the same samples, so that their differences are paired. A value is the mean
-    over thresholds; NaN where a sample has one grade alone.
+    All methods share the same samples, so that their differences are paired. A value is the mean
+    over thresholds; NaN if a sample has only one grade.
 
     Args:
-        scores: of each method, of each of its seeds, the scores of all rows; [n] each.
+        scores: for each method and seed, the scores of all rows; [n] each.
         grades: of the rows; [n], 0 to G - 1.
         n_grades: G.
         specs: the metrics.
-        samples: how many.
+        samples: number of samples.
         seed: of the draws.
 
     Returns:
@@ -175,13 +175,13 @@ def graded_draws(
     ordered = [[_Ordered(one, grades, n_grades) for one in seeds] for seeds in scores]
     blocks = []
     for counts in resampled(len(grades), samples, n_grades, seed=seed):
-        found = [torch.stack([one.metrics(counts, specs) for one in seeds]) for seeds in ordered]
-        blocks.append(torch.stack([values.mean(dim=0) for values in found]))
+        drawn = [torch.stack([one.metrics(counts, specs) for one in seeds]) for seeds in ordered]
+        blocks.append(torch.stack([values.mean(dim=0) for values in drawn]))
     return torch.cat(blocks, dim=2).numpy()
 
 
 def interval_of(draws: Floats) -> tuple[float, float] | None:
-    """The middle 95 % of the samples that have a value; None where fewer than two do."""
+    """The 95% interval of the samples with a value; None with fewer than two."""
     known = draws[~np.isnan(draws)]
     if len(known) < 2:
         return None
@@ -190,9 +190,9 @@ def interval_of(draws: Floats) -> tuple[float, float] | None:
 
 
 def p_of_draws(differences: Floats) -> float:
-    """How likely the bootstrap finds a difference of the other sign, two-sided; 1 without any.
+    """The two-sided p value of a difference, from its bootstrap samples; 1 without any.
 
-    With S the samples that have a value::
+    With S the number of samples with a value::
 
         p = min(1, 2 (1 + min(#{d <= 0}, #{d >= 0})) / (1 + S))
     """
@@ -202,20 +202,22 @@ def p_of_draws(differences: Floats) -> float:
 
 
 def resampled(n: int, samples: int, width: int = 1, *, seed: int) -> Iterator[Tensor]:
-    """How often each of n rows is in each of some samples of n, block by block; [b, n] int64.
+    """How often each of n rows occurs in each bootstrap sample, in blocks; [b, n] int64.
 
-    A block is the smaller, the more ``width`` numbers are made of each count.
+    ``width``: numbers that the caller computes per count, which makes the blocks smaller.
     """
     rng = torch.Generator().manual_seed(seed)
     step = max(1, BLOCK // max(n * width, 1))
     for start in range(0, samples, step):
         size = min(step, samples - start)
-        drawn = [torch.randint(n, (n,), generator=rng) for _ in range(size)]  # whatever the step
+        drawn = [
+            torch.randint(n, (n,), generator=rng) for _ in range(size)
+        ]  # independent of the block size
         yield torch.stack([torch.bincount(one, minlength=n) for one in drawn])
 
 
 class _Ordered:
-    """Rows by descending score, ready to be counted again and again."""
+    """Rows sorted by descending score, for many samples."""
 
     def __init__(self, scores: Tensor, grades: Tensor, n_grades: int) -> None:
         ordered, self.places = scores.sort(descending=True)
@@ -223,20 +225,20 @@ class _Ordered:
         self.of_grade = (grades[self.places] == torch.arange(n_grades)[:, None]).long()
 
     def metrics(self, counts: Tensor, specs: Sequence[GradedSpec]) -> Tensor:
-        """Of rows counted so often [b, n], each metric's mean over thresholds; [metrics, b]."""
+        """Each metric's mean over thresholds, for rows with these counts [b, n]; [metrics, b]."""
         own = counts[:, self.places]
         passed = passing(own * self.of_grade[:, None, :], self.ends)
         return torch.stack([values.nanmean(dim=0) for values in values_of(passed, specs)])
 
 
 def _coins(rng: np.random.Generator, rows: int, n: int) -> Tensor:
-    """0 or 1, equally likely: 1 keeps its sign; [rows, n] float64."""
+    """0 or 1 with equal probability; 1 keeps the sign; [rows, n] float64."""
     width = -(-n // 8)
     coins = np.frombuffer(rng.bytes(rows * width), np.uint8).reshape(rows, width)
     return torch.from_numpy(np.unpackbits(coins, axis=1)[:, :n]).double()
 
 
 def _middle(draws: Floats) -> Floats:
-    """The ends of the middle 95 % of each column [samples, J]; [J, 2]."""
+    """The ends of the 95% interval of each column of [samples, J]; [J, 2]."""
     tail = (1 - CONFIDENCE) / 2
     return np.quantile(draws, [tail, 1 - tail], axis=0).T

@@ -16,45 +16,45 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
-from rankfold.tasks.diagnose.finding import Finding
-from rankfold.tasks.diagnose.observer import Fit
+from rankfold.tasks.diagnose.result import DiagnosisResult
+from rankfold.tasks.diagnose.training import Training
 from rankfold.types import Progress, Run
 
-METHOD = "cba"  # whose training there is to look at so far
+METHOD = "cba"  # the only method that can be diagnosed
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A measurement that a person picks by name."""
+    """A measurement, selected by name."""
 
     summary: str
-    config: type[Any]  # a frozen dataclass; its fields are the diagnosis's own settings
-    find: Callable[[Any, Any, Progress], Finding]  # settings, what to train or None, progress
-    trains: bool  # and so needs data
-    large: str  # settings that memory goes by
+    config: type[Any]  # ``Settings`` of the diagnosis
+    measure: Callable[[Any, Any, Progress], DiagnosisResult]  # settings, training or None
+    trains: bool  # needs data
+    memory_settings: str  # to reduce if memory is short
 
 
 DIAGNOSES = {
     "ranks": Diagnosis(
-        "true ranks against those told from the cache",
+        "true ranks against ranks estimated from the cache",
         ranks.RanksConfig,
-        ranks.find,
+        ranks.measure,
         trains=True,
-        large="width, batch_size, cache or rows",
+        memory_settings="width, batch_size, cache or rows",
     ),
     "whiteness": Diagnosis(
-        "whether ranks wander as white noise does",
+        "whether changes of ranks are white noise",
         whiteness.WhitenessConfig,
-        whiteness.find,
+        whiteness.measure,
         trains=True,
-        large="width, batch_size, cache, rows or others",
+        memory_settings="width, batch_size, cache, rows or others",
     ),
     "surrogate": Diagnosis(
         "the surrogate risk against the exact one",
         surrogate.SurrogateConfig,
-        surrogate.find,
+        surrogate.measure,
         trains=False,
-        large="scores",
+        memory_settings="scores",
     ),
 }
 
@@ -67,35 +67,36 @@ def diagnose(
     method: str = METHOD,
     seed: int = 0,
     progress: Progress = lambda _what, _share: None,
-) -> Finding:
-    """Measure.
+) -> DiagnosisResult:
+    """Run a diagnosis.
 
     Args:
         name: a key of ``DIAGNOSES``.
         data: prepared data of graded rows or its folder, for a diagnosis that trains.
         options: the diagnosis's own settings and, for one that trains, the method's.
-        method: whose training; ``cba``.
-        seed: of the training, and of the rows that are looked at.
-        progress: told now and then.
+        method: the method to train; ``cba``.
+        seed: of the training and of the sample of rows.
+        progress: called with a message and the share done.
     """
     diagnosis = find_diagnosis(name)
     if method != METHOD:
         raise UserError(
-            f"{name} looks at {METHOD}, not at {method!r}", hint=f"leave --method at {METHOD}"
+            f"{name} is for the method {METHOD}, got {method!r}", hint=f"use --method {METHOD}"
         )
     if not 0 <= seed < 2**63:
-        raise UserError(f"seed is {seed}", hint="it is 0 or more, below 2**63")
+        raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")
     others = dict(options or {})
     own = {key: others.pop(key) for key in _names(diagnosis.config) if key in others}
     settings = config.build(diagnosis.config, own)
-    with memory_errors(f"diagnose {name} with these settings", f"try a smaller {diagnosis.large}"):
+    hint = f"try a smaller {diagnosis.memory_settings}"
+    with memory_errors(f"diagnose {name} with these settings", hint):
         if not diagnosis.trains:
             config.check_names(diagnosis.config, others)
-            return _told(name, diagnosis.find(settings, None, progress), {})
-        fit = _fit(name, diagnosis, data, others, seed)
-        found = diagnosis.find(settings, fit, progress)
-    how = {"method": method, "seed": seed, "config": asdict(fit.config)}
-    return _told(name, found, {**how, "data": fit.data.fingerprint})
+            return _with_request(name, diagnosis.measure(settings, None, progress), {})
+        training = _training(name, diagnosis, data, others, seed)
+        result = diagnosis.measure(settings, training, progress)
+    request = {"method": method, "seed": seed, "config": asdict(training.config)}
+    return _with_request(name, result, {**request, "data": training.data.fingerprint})
 
 
 def find_diagnosis(name: str) -> Diagnosis:
@@ -110,15 +111,17 @@ def _names(config: type[Any]) -> list[str]:
     return [field.name for field in fields(config)]
 
 
-def _fit(name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], seed: int) -> Fit:
+def _training(
+    name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], seed: int
+) -> Training:
     """Check everything that can be checked before the work begins."""
     known = make_dataclass("Options", [*_names(diagnosis.config), *_names(CbaConfig)])
     config.check_names(known, options)
     settings = config.build(CbaConfig, options)
     if data is None:
         raise UserError(
-            f"{name} looks at training, and there is no data to train on",
-            hint=f"rankfold diagnose {name} DATA, a folder of graded rows",
+            f"{name} trains a model and needs data",
+            hint=f"write rankfold diagnose {name} DATA, with a folder of graded rows",
         )
     read = as_data(data)
     if read.kind != "graded":
@@ -129,10 +132,10 @@ def _fit(name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], se
     check_content(read)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
-    return Fit(read, settings, run)
+    return Training(read, settings, run)
 
 
-def _told(name: str, found: Finding, how: dict[str, Any]) -> Finding:
-    """With what was asked for."""
-    details = {"diagnosis": name, **how, "summary": found.summary, **found.details}
-    return found._replace(details=details)
+def _with_request(name: str, result: DiagnosisResult, request: dict[str, Any]) -> DiagnosisResult:
+    """The result with the name and settings of the diagnosis in its details."""
+    details = {"diagnosis": name, **request, "summary": result.summary, **result.details}
+    return result._replace(details=details)

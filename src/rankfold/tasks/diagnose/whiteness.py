@@ -1,6 +1,6 @@
-"""Whether ranks wander in training as white noise does: Assumption 1 of [cba], tested.
+"""Whether changes of ranks in training are white noise: a test of Assumption 1 of [cba].
 
-The weights of negatives, Gaussian around the tolerated rate, are derived from it.
+The Gaussian weights of negatives around the tolerated rate are derived from it.
 """
 
 from __future__ import annotations
@@ -11,66 +11,66 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
 from rankfold.samplers.rank_cache import RankCache
-from rankfold.tasks.diagnose.finding import Chart, Finding, Level, Line, rounded
-from rankfold.tasks.diagnose.observer import Fit, Look, encode, watch
+from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Level, Line, rounded
+from rankfold.tasks.diagnose.training import Observe, Training, encode, train_observed
 from rankfold.types import Progress
 
-LEVEL = 0.05  # below it noise is hard to believe in
+SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhitenessConfig:
-    """Whose ranks, and what counts as a short time."""
+class WhitenessConfig(Settings):
+    """The settings of ``whiteness``."""
 
-    rows: int = 1000  # training rows whose mean rank is followed, drawn by the seed
-    others: int = 2000  # training rows, likewise, whose negatives they are ranked among
-    stride: int = 1  # steps of training that make an increment
-    window: int = 100  # n: increments that are tested together
-    every: int = 10  # increments between the starts of two windows
-    lags: int = 10  # m: autocorrelations that are tested together
+    rows: int = setting(1000, at_least=1, help="training rows whose mean rank is tracked")
+    others: int = setting(2000, at_least=1, help="training rows to rank them among")
+    stride: int = setting(1, at_least=1, help="training steps per increment")
+    window: int = setting(100, at_least=2, help="increments per test")
+    every: int = setting(10, at_least=1, help="increments between the starts of two windows")
+    lags: int = setting(10, at_least=1, help="autocorrelations per test")
 
     def __post_init__(self) -> None:
-        for name in ("rows", "others", "stride", "every", "lags"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", hint="it is at least 1")
+        check(self)
         if self.window <= self.lags:
             raise UserError(
-                f"window is {self.window}, lags is {self.lags}", hint="window is the larger one"
+                f"`window` must be above `lags`, got {self.window} and {self.lags}",
+                hint="set a larger window or fewer lags",
             )
 
 
-def find(config: WhitenessConfig, fit: Fit, progress: Progress) -> Finding:
+def measure(config: WhitenessConfig, training: Training, progress: Progress) -> DiagnosisResult:
     """Train, and test the increments d(t) = R(t + stride) - R(t) of the mean rank R."""
-    steps = len(batches_of(fit.n_rows, fit.config)) * fit.config.epochs
+    steps = len(batches_of(training.n_rows, training.config)) * training.config.epochs
     if steps // config.stride < config.window:
         raise UserError(
-            f"training makes {steps // config.stride} increments, fewer than a window of "
-            f"{config.window}",
+            f"training has {steps // config.stride} increments, and a window needs {config.window}",
             hint="set a smaller window or stride, more epochs or a smaller batch_size",
         )
-    rows, others = fit.sample(config.rows, "followed rows"), fit.sample(config.others, "others")
+    rows = training.sample(config.rows, "followed rows")
+    others = training.sample(config.others, "others")
     trained: list[FitContext] = []
     means: list[Tensor] = []
     places = iter(range(steps))
 
-    def begin(parts: FitContext, _queues: RankCache, _first: Tensor) -> Look:
-        def look(_seen: GradedBatch) -> None:
+    def begin(parts: FitContext, _queues: RankCache, _first: Tensor) -> Observe:
+        def observe(_seen: GradedBatch) -> None:
             if next(places) % config.stride == 0:
                 means.append(mean_rank(parts, rows, others))
 
         trained.append(parts)
-        return look
+        return observe
 
-    for step in watch(fit, begin):
+    for step in train_observed(training, begin):
         progress(f"whiteness: epoch {step.number}", step.share or 0.0)
     if steps % config.stride == 0:
         means.append(mean_rank(trained[0], rows, others))
-    return _finding(config, torch.stack(means).cpu().diff())
+    return _result(config, torch.stack(means).cpu().diff())
 
 
 def mean_rank(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def box_pierce(series: Tensor, lags: int) -> tuple[Tensor, Tensor]:
         series: [..., n].
         lags: m, below n.
 
-    Returns [...] each. A series that stands still has chi2 = 0 and p = 1.
+    Returns [...] each. A constant series has chi2 = 0 and p = 1.
     """
     chi2 = series.shape[-1] * (autocorrelations(series, lags) ** 2).sum(dim=-1)
     return chi2, torch.special.gammaincc(torch.full_like(chi2, lags / 2), chi2 / 2)
@@ -103,7 +103,7 @@ def box_pierce(series: Tensor, lags: int) -> tuple[Tensor, Tensor]:
 def autocorrelations(series: Tensor, lags: int) -> Tensor:
     """rho_k = sum_{t > k} c_t c_{t-k} / sum_t c_t^2, c the series less its mean; [..., lags].
 
-    0 for a series that stands still.
+    0 for a constant series.
     """
     centred = series.double() - series.double().mean(dim=-1, keepdim=True)
     power = (centred**2).sum(dim=-1)
@@ -111,18 +111,18 @@ def autocorrelations(series: Tensor, lags: int) -> Tensor:
     return torch.stack(products, dim=-1) / torch.where(power > 0, power, 1.0).unsqueeze(-1)
 
 
-def _finding(config: WhitenessConfig, increments: Tensor) -> Finding:
+def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     series = increments.unfold(0, config.window, config.every)
     chi2, p = box_pierce(series, config.lags)
     ends = config.window + config.every * torch.arange(len(p))
-    late = 3 * ends > 2 * len(increments)  # those that end in the last third
+    late = 3 * ends > 2 * len(increments)  # windows that end in the last third
     late[-1] = True
     rho = autocorrelations(series[late], config.lags).mean(dim=0)
     columns = zip((config.stride * ends).tolist(), chi2.tolist(), p.tolist(), strict=True)
     windows = [{"step": step, "chi2": rounded(a), "p": rounded(b)} for step, a, b in columns]
-    white = (p > LEVEL).double()
+    white = (p > SIGNIFICANCE).double()
     summary = {
-        f"share of windows with p > {LEVEL:g}": rounded(float(white.mean())),
+        f"share of windows with p > {SIGNIFICANCE:g}": rounded(float(white.mean())),
         "the same in the last third of training": rounded(float(white[late].mean())),
         "autocorrelation at lag 1 there, mean": rounded(float(rho[0])),
     }
@@ -134,14 +134,14 @@ def _finding(config: WhitenessConfig, increments: Tensor) -> Finding:
     }
     span = "" if config.stride == 1 else f" of {config.stride} steps"
     chart = Chart(
-        f"Could the increments{span} of the mean rank be white noise? (Box-Pierce)",
-        "optimisation steps, at the end of a window",
-        "p-value (low: no white noise)",
+        f"Are the increments{span} of the mean rank white noise? (Box-Pierce test)",
+        "training steps at the end of the window",
+        "p value (low: not white noise)",
         [Line(f"{config.window} increments, {config.lags} lags", _points(windows), "dots")],
-        [Level(f"p = {LEVEL:g}", LEVEL)],
+        [Level(f"p = {SIGNIFICANCE:g}", SIGNIFICANCE)],
         ends=(0.0, 1.0),
     )
-    return Finding(summary, details, {"whiteness": chart})
+    return DiagnosisResult(summary, details, {"whiteness": chart})
 
 
 def _points(windows: list[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""What is to be searched: the space, the points that come first, how long it goes on."""
+"""The plan of a search: its space, the points tried first, and its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -17,28 +17,15 @@ from typing import Any, Literal
 from rankfold import config
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.tasks.fit import Job, find_method, plan
-from rankfold.types import Choices, Dataset, Graded, Progress, Space, silent
+from rankfold.tasks.fit.plan import FitPlan, find_method
+from rankfold.tasks.fit.plan import make_plan as make_fit_plan
+from rankfold.tasks.options import TuneOptions
+from rankfold.types import Choices, Dataset, Graded, Space
 from rankfold.types.spaces import count_points
 
-USUAL_TRIALS = 20  # where neither trials nor a budget are given
+DEFAULT_TRIALS = 20  # without trials and budget
 
 State = Literal["complete", "pruned", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """How to search, whatever the method."""
-
-    out: str | Path  # a new folder, or that of the same search, which goes on
-    trials: int | None = None  # at most so many, earlier calls included
-    budget: float | str | None = None  # of all trials together: seconds, or 120s, 2m, 1h
-    metric: str | None = None  # the validation score; None: that of ``fitting.USUAL``
-    seed: int = 0  # of the search, and of every fit
-    space: str | Space = "usual"  # usual, paper, or one's own
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not searched
-    device: str = "auto"
-    report: Progress = silent  # told after each step
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,130 +33,137 @@ class Trial:
     """One fit of the search."""
 
     number: int  # counts from 1
-    state: State  # pruned: cut short because others were better by then
-    score: float | None  # on validation; of a pruned one the best so far, of a failed one None
-    settings: Mapping[str, Any]  # those that were searched
+    state: State  # pruned: stopped early because other trials were better at that step
+    score: float | None  # on validation; the best so far if pruned, None if failed
+    settings: Mapping[str, Any]  # the searched ones
     steps: int
     seconds: float
-    message: str | None = None  # why it failed
+    message: str | None = None  # the error of a failed trial
 
 
 def best_of(trials: list[Trial]) -> Trial | None:
-    """The finished trial of the highest score, the first of equal ones."""
+    """The complete trial with the highest score; the first of several."""
     finished = [trial for trial in trials if trial.state == "complete"]
     return max(finished, key=lambda trial: trial.score or 0.0, default=None)
 
 
 def parse_budget(given: float | str) -> float:
     """Seconds: ``120``, ``"120s"``, ``"2m"``, ``"1.5h"``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
-    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not 0 < seconds < math.inf:
-        raise UserError(f"the budget cannot be {given!r}", hint="write 120s, 2m or 1h")
+        raise UserError(f"`budget` must be a time, got {given!r}", hint="write 120s, 2m or 1h")
     return seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """What is to be searched."""
+class TunePlan:
+    """What is searched, and for how long."""
 
-    job: Job  # with the settings that are fixed, on data without a test split
-    how: Tuning
+    fit: FitPlan  # with the fixed settings, on data without a test split
+    options: TuneOptions
     space: Space
-    points: list[dict[str, Any]]  # to be tried first, in this order
-    limit: int | None  # of trials
+    points: list[dict[str, Any]]  # tried first, in this order
+    limit: int | None  # on the number of trials
     budget: float | None  # in seconds
-    began: float = 0.0  # when the budget began, on the clock of this process
+    started: float = 0.0  # start of the budget, on the clock of this process
 
     @property
     def folder(self) -> Path:
-        return Path(self.how.out)
+        return Path(self.options.out)
 
-    def goes_on(self, done: int) -> bool:
-        """Whether there is another trial to be made."""
+    def has_next(self, done: int) -> bool:
+        """Whether another trial follows."""
         if self.limit is not None and done >= self.limit:
             return False
-        left = self.left()
+        left = self.seconds_left()
         return left is None or left > 0
 
-    def left(self) -> float | None:
-        """Seconds of the budget."""
-        return None if self.budget is None else self.budget - (monotonic() - self.began)
+    def seconds_left(self) -> float | None:
+        """What is left of the budget; None without one."""
+        return None if self.budget is None else self.budget - (monotonic() - self.started)
 
     def share(self, done: float) -> float:
-        """How much of the search is over after some trials."""
+        """The share of the search that is done after ``done`` trials."""
         by_trials = done / self.limit if self.limit else 0.0
-        left = self.left()
+        left = self.seconds_left()
         by_time = 0.0 if left is None or self.budget is None else 1 - left / self.budget
         return min(1.0, max(by_trials, by_time))
 
     def settings(self, trial: Trial) -> dict[str, Any]:
-        """All that was given to a trial, as the method's config has it."""
-        given = config.build(self.job.method.config, {**self.how.fixed, **trial.settings})
-        return {name: getattr(given, name) for name in (*self.how.fixed, *trial.settings)}
+        """The fixed and searched settings of a trial, in the types of the method's config."""
+        given = config.build(self.fit.method.config, {**self.options.fixed, **trial.settings})
+        return {name: getattr(given, name) for name in (*self.options.fixed, *trial.settings)}
 
-    def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What a trial's fit is given; ``rankfold fit --config best.toml`` gives the same."""
-        how = {"seed": self.how.seed, "device": self.how.device, "metric": self.job.metric}
-        return {"method": self.job.name, "data": self.job.data, **how, **settings}
+    def fit_arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a trial's fit; ``rankfold fit --config best.toml`` passes the same."""
+        options = self.options
+        shared = {"seed": options.seed, "device": options.device, "metric": self.fit.metric}
+        return {"method": self.fit.name, "data": self.fit.data, **shared, **settings}
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a study to be one of this search."""
+        """Values that an existing study must share with this search to be resumed."""
         space = {name: asdict(where) for name, where in self.space.items()}
-        fixed = {name: getattr(self.job.settings, name) for name in sorted(self.how.fixed)}
-        own: dict[str, Any] = {"method": self.job.name, "data": self.job.data.fingerprint}
-        own |= {"metric": self.job.metric, "seed": self.how.seed, "fixed": fixed, "space": space}
-        own |= {} if self.job.is_chosen else {"epoch": "last"}
-        found: dict[str, Any] = json.loads(json.dumps(own))  # as it is read again
-        return found
+        fixed = {name: getattr(self.fit.settings, name) for name in sorted(self.options.fixed)}
+        own: dict[str, Any] = {"method": self.fit.name, "data": self.fit.data.fingerprint}
+        own |= {
+            "metric": self.fit.metric,
+            "seed": self.options.seed,
+            "fixed": fixed,
+            "space": space,
+        }
+        own |= {} if self.fit.is_chosen else {"epoch": "last"}
+        stored: dict[str, Any] = json.loads(json.dumps(own))  # the form in which it is read back
+        return stored
 
 
-def make_plan(method: str, data: Dataset, how: Tuning) -> Search:
+def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
     """Check everything that can be checked before the first trial."""
-    config.check_names(find_method(method).config, how.fixed)
-    options = {**how.fixed, "seed": how.seed, "device": how.device, "metric": how.metric}
-    job = plan(method, replace(data, test=None), options)
+    config.check_names(find_method(method).config, options.fixed)
+    shared = {name: getattr(options, name) for name in ("seed", "device", "metric")}
+    fit = make_fit_plan(method, replace(data, test=None), {**options.fixed, **shared})
     held_out = data.validation
     if held_out is None or not (
         len(held_out) if isinstance(held_out, Graded) else held_out.n_pairs
     ):
         raise UserError(
-            "tuning compares settings on validation, and the data has no such split",
+            "tuning needs a validation split, and the data has none",
             hint="prepare it with --split 0.8,0.1,0.1 or --validation-share 0.1",
         )
-    if how.trials is not None and how.trials < 1:
-        raise UserError(f"trials is {how.trials}", hint="it is at least 1")
-    space = {name: where for name, where in _space(job, how).items() if name not in how.fixed}
-    budget = None if how.budget is None else parse_budget(how.budget)
-    limit = USUAL_TRIALS if how.trials is None and budget is None else how.trials
+    space = {
+        name: where for name, where in _space(fit, options).items() if name not in options.fixed
+    }
+    budget = None if options.budget is None else parse_budget(options.budget)
+    limit = DEFAULT_TRIALS if options.trials is None and budget is None else options.trials
     n_points = count_points(space)
     if n_points is not None:
         limit = min(n_points, limit or n_points)
-    return Search(job, how, space, points(job, space, how.seed), limit, budget)
+    return TunePlan(fit, options, space, points(fit, space, options.seed), limit, budget)
 
 
-def _space(job: Job, how: Tuning) -> Space:
-    """The space by its name; one's own must fit the method."""
-    if not isinstance(how.space, str):
-        config.check_names(job.method.config, how.space)
-        return how.space
-    if how.space not in ("usual", "paper"):
-        raise UserError(f"there is no space {how.space!r}", hint="it is usual or paper")
-    if how.space == "usual":
-        return job.method.space
-    if job.method.paper_space is None:
+def _space(fit: FitPlan, options: TuneOptions) -> Space:
+    """The space, given by name or as a mapping."""
+    if not isinstance(options.space, str):
+        config.check_names(fit.method.config, options.space)
+        return options.space
+    if options.space not in ("usual", "paper"):
+        raise UserError(f"there is no space {options.space!r}", hint="use usual or paper")
+    if options.space == "usual":
+        return fit.method.space
+    if fit.method.paper_space is None:
         known = [name for name, method in METHODS.items() if method.paper_space is not None]
         raise UserError(
-            f"no paper states a grid for {job.name}", hint=f"there is one for {', '.join(known)}"
+            f"no paper states a grid for {fit.name}",
+            hint=f"methods with a grid: {', '.join(known)}",
         )
-    return job.method.paper_space
+    return fit.method.paper_space
 
 
-def points(job: Job, space: Space, seed: int) -> list[dict[str, Any]]:
-    """The defaults, if they lie in the space; then, of a grid, all else in an order by the seed."""
-    usual = {name: getattr(job.settings, name) for name in space}
-    inside = all(where.holds(usual[name]) for name, where in space.items())
-    first = [usual] if inside else []
+def points(fit: FitPlan, space: Space, seed: int) -> list[dict[str, Any]]:
+    """The defaults, if they lie in the space; then the rest of a grid, shuffled by the seed."""
+    defaults = {name: getattr(fit.settings, name) for name in space}
+    inside = all(where.holds(defaults[name]) for name, where in space.items())
+    first = [defaults] if inside else []
     if count_points(space) is None:
         return first
     values = [where.values for where in space.values() if isinstance(where, Choices)]
@@ -179,5 +173,5 @@ def points(job: Job, space: Space, seed: int) -> list[dict[str, Any]]:
 
 
 def seed_of(seed: int, number: int) -> int:
-    """A seed for one trial: 32 bits."""
+    """A 32-bit seed for one trial."""
     return int.from_bytes(sha256(f"{seed}/{number}".encode()).digest()[:4], "big")

@@ -1,4 +1,4 @@
-"""One trial of a search: what it is given, its fit, and when that is cut short."""
+"""One trial of a search: its settings, its fit, and when it is pruned."""
 
 from __future__ import annotations
 
@@ -14,55 +14,57 @@ from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
 from rankfold.tasks.fit import fit
-from rankfold.tasks.tune.plan import Search, Trial, best_of, seed_of
-from rankfold.tasks.tune.records import save
+from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, seed_of
+from rankfold.tasks.tune.records import save_model
 from rankfold.training.history import History
 from rankfold.types import Choices, Range, Step
 
 if TYPE_CHECKING:
     import optuna
 
-AT_RANDOM = 8  # trials before what was learnt from them guides the next
-FAILURES = (UserError, ArithmeticError, LinAlgError)  # of one trial: the search goes on
+RANDOM_TRIALS = 8  # drawn at random before earlier results guide the next
+TRIAL_ERRORS = (UserError, ArithmeticError, LinAlgError)  # fail one trial, not the search
 
 
-def try_next(search: Search, study: optuna.Study, before: list[Trial]) -> None:
-    """Make the next trial, and keep its model if it is the best."""
+def run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None:
+    """Run the next trial and keep its model if it is the best."""
     from optuna import TrialPruned
     from optuna.trial import TrialState
 
-    number, began = len(before) + 1, monotonic()
-    trial = _ask(search, study, number)
-    settings = {name: _suggest(trial, name, where) for name, where in search.space.items()}
-    watch = _Watch(search, trial, number, best_of(before))
-    search.how.report(watch.headline, search.share(len(before)))
+    number, started = len(before) + 1, monotonic()
+    trial = _next_trial(plan, study, number)
+    settings = {name: _suggest(trial, name, where) for name, where in plan.space.items()}
+    report = _TrialReport(plan, trial, number, best_of(before))
+    plan.options.report(report.headline, plan.share(len(before)))
     score, state, message = None, TrialState.COMPLETE, None
     try:
-        options = search.fitting({**search.how.fixed, **settings})
-        model = fit(**options, seconds=_at_least_0(search.left()), report=watch)
-        score = watch.history.score if watch.history.score is not None else _score(search, model)
-        if watch.best is None or score > (watch.best.score or 0.0):
-            save(search, model, number)
+        arguments = plan.fit_arguments({**plan.options.fixed, **settings})
+        left = plan.seconds_left()
+        limit = None if left is None else max(0.0, left)
+        model = fit(**arguments, seconds=limit, report=report)
+        score = report.history.score if report.history.score is not None else _score(plan, model)
+        if report.best is None or score > (report.best.score or 0.0):
+            save_model(plan, model, number)
     except TrialPruned:
         state = TrialState.PRUNED
-    except FAILURES as error:
+    except TRIAL_ERRORS as error:
         state, message = TrialState.FAIL, str(error)
-    steps, seconds = len(watch.history.entries), monotonic() - began
+    steps, seconds = len(report.history.entries), monotonic() - started
     trial.set_user_attr("noted", {"steps": steps, "seconds": seconds, "message": message})
     study.tell(trial, score, state=state)
 
 
-def _ask(search: Search, study: optuna.Study, number: int) -> optuna.Trial:
-    """A trial whose settings follow from its number and the results before it."""
+def _next_trial(plan: TunePlan, study: optuna.Study, number: int) -> optuna.Trial:
+    """A trial whose settings depend only on its number and the results before it."""
     from optuna.samplers import TPESampler
     from optuna.trial import TrialState
 
     study.sampler = TPESampler(
-        n_startup_trials=AT_RANDOM, seed=seed_of(search.how.seed, number), constant_liar=False
+        n_startup_trials=RANDOM_TRIALS, seed=seed_of(plan.options.seed, number), constant_liar=False
     )
-    given = number <= len(search.points)
-    if given and search.space and not study.get_trials(states=(TrialState.WAITING,)):
-        study.enqueue_trial(search.points[number - 1])
+    planned = number <= len(plan.points)
+    if planned and plan.space and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(plan.points[number - 1])
     return study.ask()
 
 
@@ -74,21 +76,17 @@ def _suggest(trial: optuna.Trial, name: str, where: Range | Choices) -> Any:
     return trial.suggest_float(name, where.low, where.high, log=where.log)
 
 
-def _at_least_0(seconds: float | None) -> float | None:
-    return None if seconds is None else max(0.0, seconds)
-
-
-def _score(search: Search, model: Ranker | Grader) -> float:
-    """The validation score of a model whose steps had none: its method selects itself."""
-    found = evaluate(model, search.job.data, split="validation", metrics=[search.job.metric])
-    return float(next(iter(found.metrics.values())))
+def _score(plan: TunePlan, model: Ranker | Grader) -> float:
+    """The validation score of a self-tuning method, whose steps have none."""
+    result = evaluate(model, plan.fit.data, split="validation", metrics=[plan.fit.metric])
+    return float(next(iter(result.metrics.values())))
 
 
 @dataclass(slots=True)
-class _Watch:
-    """The report of a trial's fit: tells the pruner and the person, keeps the history."""
+class _TrialReport:
+    """The report of a trial's fit: passes scores to the pruner and progress to the caller."""
 
-    search: Search
+    plan: TunePlan
     trial: optuna.Trial
     number: int
     best: Trial | None
@@ -96,15 +94,15 @@ class _Watch:
 
     @property
     def headline(self) -> str:
-        metric, limit = self.search.job.metric, self.search.limit
+        metric, limit = self.plan.fit.metric, self.plan.limit
         of = f" of {limit}" if limit else ""
         best = f", best {metric} {self.best.score:.4f}" if self.best else ""
         return f"tune: trial {self.number}{of}{best}"
 
     def __call__(self, history: History, step: Step) -> None:
         self.history = history
-        share = self.search.share(self.number - 1 + (step.share or 0.0))
-        self.search.how.report(f"{self.headline}, now step {step.number}", share)
+        share = self.plan.share(self.number - 1 + (step.share or 0.0))
+        self.plan.options.report(f"{self.headline}, now step {step.number}", share)
         if not step.whole:
             return
         if not math.isfinite(step.loss):

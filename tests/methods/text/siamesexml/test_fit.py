@@ -1,4 +1,4 @@
-"""SiameseXML: its modules against brute force, planted topics, runs that go on."""
+"""SiameseXML: its modules against brute force, planted topics, resumed runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.methods.text.siamesexml import mining, mix, modules
-from rankfold.methods.text.siamesexml.config import SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import best
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
 from rankfold.types import (
@@ -40,6 +41,7 @@ from rankfold.types import (
     Interactions,
     Model,
     Run,
+    Side,
     Step,
     Texts,
     TopK,
@@ -56,7 +58,7 @@ SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 2, "joint_epo
 def topics(seed: int = 0) -> Dataset:
     """Documents of words of one topic each; a label is of a topic, too, and has one of its words.
 
-    The last 20 documents are the test: their labels are told by their words alone.
+    The last 20 documents are the test: only their words predict their labels.
     """
     rng = torch.Generator().manual_seed(seed)
     topic = torch.arange(DOCUMENTS) % TOPICS
@@ -66,8 +68,8 @@ def topics(seed: int = 0) -> Dataset:
     labels = Texts(torch.arange(LABELS + 1), torch.arange(LABELS).int())
     same = topic[:, None] == torch.arange(LABELS) % TOPICS
     is_test = torch.arange(DOCUMENTS)[:, None] >= DOCUMENTS - 20
-    parts = [(same & ~is_test).nonzero(), (same & is_test).nonzero()]
-    train, test = (from_pairs(p[:, 0], p[:, 1], None, (DOCUMENTS, LABELS)) for p in parts)
+    corpus = [(same & ~is_test).nonzero(), (same & is_test).nonzero()]
+    train, test = (from_pairs(p[:, 0], p[:, 1], None, (DOCUMENTS, LABELS)) for p in corpus)
     names = Vocabulary.numbered(DOCUMENTS), Vocabulary.numbered(LABELS)
     return Dataset(
         "texts", train, None, test, *names, documents, labels, n_tokens=WORDS, fingerprint="topics"
@@ -89,26 +91,32 @@ def config_of(name: str, **settings: Any) -> Any:
 
 
 def small(name: str, **settings: Any) -> dict[str, Any]:
-    """Those of the settings that the method has."""
+    """The settings that the method has."""
     has = {field.name for field in fields(METHODS[name].config)}
     return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
 
 
-def model_of(found: list[Step]) -> Model:
-    assert found[-1].model is not None
-    return found[-1].model
+def model_of(result: list[Step]) -> Model:
+    assert result[-1].model is not None
+    return result[-1].model
+
+
+def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
+    encode = mix.open_model(model).texts
+    assert encode is not None
+    return encode(texts, side)
 
 
 def found_for(model: Model, texts: Texts, k: int) -> Tensor:
-    search = METHODS[model.method].search_texts
-    if search is not None:
-        return search(model, texts, k, None).ids
-    vectors = mix.encode_texts(model, texts, "query")
+    opened = METHODS[model.method].open(model)
+    if opened.search_texts is not None:
+        return opened.search_texts(texts, k, None).ids
+    vectors = encode_texts(model, texts, "query")
     return Exact(model.tensors["candidates"]).search(vectors, k).ids
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_planted_topics_are_learnt(name: str) -> None:
+def test_planted_topics_are_learned(name: str) -> None:
     data = topics()
     assert data.query_texts is not None
     many = {"encoder_epochs": 40, "classifier_epochs": 10, "joint_epochs": 10, "lr": 0.02}
@@ -128,7 +136,7 @@ def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_going_on_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every module, at the end of an epoch and inside one, to the bit."""
     monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
     states: list[dict[str, Tensor]] = []
@@ -145,31 +153,31 @@ def test_going_on_after_any_step_ends_the_same(name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_steps_count_on_and_the_last_has_the_model(name: str) -> None:
-    found = [step for step in steps(name, topics(), run(), **SHORT) if step.whole]
+def test_step_numbers_continue_and_the_last_has_the_model(name: str) -> None:
+    result = [step for step in steps(name, topics(), run(), **SHORT) if step.whole]
     members = METHODS[name].config().members
-    assert [step.number for step in found] == list(range(1, 6 * members + 2))
-    assert [step.final for step in found] == [False] * (6 * members) + [True]
-    assert all(step.model is None for step in found[:-1])
-    stages = [str(step.stage) for step in found[:6:2]]
+    assert [step.number for step in result] == list(range(1, 6 * members + 2))
+    assert [step.final for step in result] == [False] * (6 * members) + [True]
+    assert all(step.model is None for step in result[:-1])
+    stages = [str(step.stage) for step in result[:6:2]]
     assert [stage.split()[-1] for stage in stages] == ["encoder", "classifiers", "joint"]
     assert all(stage.startswith("member 1 of 3, ") for stage in stages) == (members == 3)
-    assert found[-1].stage == "the mix"
-    assert ("shortlists" in str(found[1].stage)) == (
+    assert result[-1].stage == "the mix"
+    assert ("shortlists" in str(result[1].stage)) == (
         name in ("siamesexml-paper", "siamesexml-released")
     )
-    shares = [step.share for step in found[:-1]]
+    shares = [step.share for step in result[:-1]]
     assert shares == sorted(shares)  # type: ignore[type-var]
     assert shares[-1] == pytest.approx(1.0)
 
 
-def test_a_new_candidate_is_what_its_text_says() -> None:
+def test_a_new_candidate_has_the_vector_of_its_text() -> None:
     data = topics()
     settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
     assert data.candidate_texts is not None
-    new = mix.encode_texts(model, data.candidate_texts, "candidate")
-    vectors = mix.encode_texts(model, data.candidate_texts, "query")
+    new = encode_texts(model, data.candidate_texts, "candidate")
+    vectors = encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
     assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
@@ -179,13 +187,13 @@ def test_the_mix_is_the_written_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     counts = torch.tensor([0, 1, 2, 40, 5])
-    found = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
+    result = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
     for number in (0, 1):
-        parts = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
-        expected = (0.7 * parts[0] + 0.3 * parts[1] + 0.2 * parts[2]) / 2
-        torch.testing.assert_close(found[:, number * 3 : number * 3 + 3], expected)
-    assert found[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
-    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), found[:, :6])
+        corpus = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
+        expected = (0.7 * corpus[0] + 0.3 * corpus[1] + 0.2 * corpus[2]) / 2
+        torch.testing.assert_close(result[:, number * 3 : number * 3 + 3], expected)
+    assert result[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
+    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
 
 
 def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
@@ -197,9 +205,9 @@ def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
         for weight in (0.0, 0.1)
     )
     for key, tensor in without.tensors.items():
-        found = by_it.tensors[key]
-        assert torch.equal(tensor, found[:, :-1] if key == "candidates" else found)
-    plain, more = (mix.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+        result = by_it.tensors[key]
+        assert torch.equal(tensor, result[:, :-1] if key == "candidates" else result)
+    plain, more = (encode_texts(m, data.query_texts, "query") for m in (without, by_it))
     counts = data.split("train").candidate_counts()
     scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
@@ -210,8 +218,8 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert data.query_texts is not None
     model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
     config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
-    vectors = mix.encode_texts(replace(model, config=config), data.query_texts, "query")
-    assert torch.equal(vectors, mix.encode_texts(model, data.query_texts, "query"))
+    vectors = encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, encode_texts(model, data.query_texts, "query"))
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
@@ -222,12 +230,12 @@ def test_a_model_from_before_encoders_had_names_still_answers() -> None:
         model = model_of(steps("siamesexml", data, run(), **SHORT, encoder=encoder))
         config = {key: value for key, value in model.config.items() if key != "encoder"}
         older = replace(model, config={**config, "residual": encoder == "residual"})
-        found = mix.encode_texts(older, data.query_texts, "query")
-        assert torch.equal(found, mix.encode_texts(model, data.query_texts, "query"))
+        result = encode_texts(older, data.query_texts, "query")
+        assert torch.equal(result, encode_texts(model, data.query_texts, "query"))
 
 
 class Widest(nn.Module):
-    """An encoder of one's own: the largest of the tokens' numbers, and a layer."""
+    """A custom encoder: the maximum of the token vectors, and a layer."""
 
     def __init__(self, start: Tensor, rng: torch.Generator) -> None:
         super().__init__()
@@ -255,7 +263,7 @@ def widest(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "siamesexml-released"])
-def test_an_encoder_of_ones_own_is_trained_kept_and_asked(
+def test_a_custom_encoder_is_trained_saved_and_queried(
     name: str, widest: str, tmp_path: Path
 ) -> None:
     data = topics()
@@ -278,7 +286,7 @@ class FirstWord(Widest):
         return unit(self.layer(self.table(texts.tokens[texts.offsets[:-1]].long())))
 
 
-def test_an_encoder_of_ones_own_reads_words_in_their_order(
+def test_a_custom_encoder_reads_tokens_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = topics()
@@ -288,30 +296,30 @@ def test_an_encoder_of_ones_own_reads_words_in_their_order(
     orders = ([5, 2, 3], [5, 3, 2, 2], [2, 5, 3], [2, 2])
     tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
     texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
-    found = mix.encode_texts(model, texts, "query")
-    torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[2], found[3])
-    assert not torch.equal(found[0], found[2])
+    result = encode_texts(model, texts, "query")
+    torch.testing.assert_close(result[0], result[1])
+    torch.testing.assert_close(result[2], result[3])
+    assert not torch.equal(result[0], result[2])
 
 
 class Odd(Widest):
-    """With a frozen table, a layer that torch draws, and dropout; it notes when it is at rest."""
+    """A frozen table, a layer drawn by torch, and dropout; it records when it is in eval mode."""
 
     def __init__(self, start: Tensor, rng: torch.Generator) -> None:
         super().__init__(start, rng)
         self.table.requires_grad_(requires_grad=False)
         self.second = nn.Linear(start.shape[1], start.shape[1])
         self.register_buffer("large", torch.full((1,), 1e6))
-        start /= 2  # it is theirs
+        start /= 2  # the encoder owns it
         self.seen: set[tuple[bool, bool]] = set()
 
     def forward(self, bags: Texts) -> Tensor:
         self.seen.add((self.training, torch.is_grad_enabled()))
-        found = super().forward(bags)
-        return unit(found + 0.1 * dropout(self.second(found), 0.2, self.training))
+        result = super().forward(bags)
+        return unit(result + 0.1 * dropout(self.second(result), 0.2, self.training))
 
 
-def test_an_encoder_of_ones_own_is_left_what_is_its_own(
+def test_a_custom_encoder_keeps_its_frozen_table_and_its_draws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = topics()
@@ -337,9 +345,9 @@ def test_an_encoder_of_ones_own_is_left_what_is_its_own(
     assert float(model.tensors["0.large"]) == 1e6
     assert made[2].seen == {(True, True), (True, False), (False, False)}
     before = torch.get_rng_state()
-    mix.encode_texts(model, data.query_texts, "query")
+    encode_texts(model, data.query_texts, "query")
     assert torch.equal(torch.get_rng_state(), before)
-    torch.rand(5)  # what others draw does not matter
+    torch.rand(5)  # other draws do not matter
     again = model_of(steps("siamesexml-paper", data, run(), **settings))
     assert all(torch.equal(again.tensors[key], model.tensors[key]) for key in model.tensors)
 
@@ -361,7 +369,7 @@ def test_an_encoder_that_cannot_be_saved_is_refused_before_the_fit(
         steps("siamesexml", topics(), run(), encoder="bad")
 
 
-def test_an_encoder_that_is_not_there_is_named(
+def test_a_missing_encoder_is_named(
     widest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = topics()
@@ -374,13 +382,13 @@ def test_an_encoder_that_is_not_there_is_named(
 
 
 @pytest.mark.parametrize("stage", ["encoder", "classifiers", "joint"])
-def test_a_stage_trains_its_part_alone(stage: modules.StageName) -> None:
-    """Of the paper's encoder the matrix R is trained in module III, too."""
+def test_a_stage_trains_only_its_part(stage: modules.StageName) -> None:
+    """The matrix R of the paper's encoder is also trained in module III."""
     config = config_of("siamesexml-paper", classifier_batch_size=16)
-    parts = corpus_of(topics())
-    module = recipe.start_module(parts, config, run(), 0)
+    corpus = corpus_of(topics())
+    module = recipe.start_module(corpus, config, run(), 0)
     before = {key: value.clone() for key, value in module.state_dict().items()}
-    task = modules.task_of(module, modules.Stage(stage, 1), parts, config, Exact)
+    task = modules.task_of(module, modules.Stage(stage, 1), corpus, config, Exact)
     list(loop.train(task, modules.training(modules.Stage(stage, 1), config), run()))
     moved = {
         key for key, value in module.state_dict().items() if not torch.equal(value, before[key])
@@ -393,13 +401,13 @@ def test_a_stage_trains_its_part_alone(stage: modules.StageName) -> None:
     assert moved == expected[stage]
 
 
-def test_what_training_keeps_of_classifiers_is_at_most_three_times_their_halves() -> None:
+def test_classifiers_and_their_optimiser_state_take_at_most_three_times_float16() -> None:
     """Weights, and all that the optimiser has of them, after real steps."""
-    parts, width = corpus_of(topics()), 128
+    corpus, width = corpus_of(topics()), 128
     config = config_of("siamesexml", width=width)
-    module = recipe.start_module(parts, config, run(), 0)
+    module = recipe.start_module(corpus, config, run(), 0)
     stage = modules.Stage("classifiers", 1)
-    task = modules.task_of(module, stage, parts, config, Exact)
+    task = modules.task_of(module, stage, corpus, config, Exact)
     *_, last = loop.train(task, modules.training(stage, config), run())
     kept = [tensor for tensor in last.state().values() if tensor.shape[:1] == (LABELS,)]
     assert any(tensor.shape == (LABELS, width) for tensor in kept)
@@ -407,7 +415,7 @@ def test_what_training_keeps_of_classifiers_is_at_most_three_times_their_halves(
     assert bool(module.refinements.weight.any())
 
 
-def test_halves_learn_what_single_precision_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float16_refinements_learn_as_float32_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     data = topics()
     halves = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
     monkeypatch.setattr(torch, "float16", torch.float32)  # where the table is made
@@ -417,8 +425,8 @@ def test_halves_learn_what_single_precision_learns(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("index", ["exact", "auto"])
-def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
-    """But for pairs that were seen, and a document's own label."""
+def test_a_saved_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
+    """Without seen pairs and a document's own label."""
     data = topics()
     own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
     data = replace(data, excluded=own)
@@ -436,20 +444,20 @@ def test_a_kept_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> 
     for hidden in (data.split("train"), own):
         scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
     rows = torch.arange(DOCUMENTS)
-    found = ranker.top_k(rows, LABELS, ranker.hidden(rows, include_seen=False))
+    result = best(ranker, "queries", rows, LABELS)
     expected = scores.sort(dim=1, descending=True).values
-    torch.testing.assert_close(found.scores, expected)
-    left = found.ids.clamp(min=0)
-    torch.testing.assert_close(scores.gather(1, left).where(found.ids >= 0, -torch.inf), expected)
+    torch.testing.assert_close(result.scores, expected)
+    left = result.ids.clamp(min=0)
+    torch.testing.assert_close(scores.gather(1, left).where(result.ids >= 0, -torch.inf), expected)
 
 
 class First:
-    """A judge of the first 30 documents, which want the labels of their topic first."""
+    """A judge of the first 30 documents, whose best labels are those of their topic."""
 
     queries, depth = torch.arange(30), 3
 
     def hidden(self, queries: Tensor) -> Interactions:
-        """Of every document one label, which is often the best."""
+        """One hidden label per document, often the best one."""
         return from_pairs(
             torch.arange(len(queries)), queries % LABELS, None, (len(queries), LABELS)
         )
@@ -475,7 +483,7 @@ def test_scores_of_mixes_are_those_of_a_search(
     """The slow way: an index of each mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
     counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
-    parts = corpus_of(topics())._replace(counts=counts)
+    corpus = corpus_of(topics())._replace(counts=counts)
     sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
     done = {
         f"{number}.{key}": torch.randn(size, 8, generator=rng)
@@ -484,16 +492,16 @@ def test_scores_of_mixes_are_those_of_a_search(
     }
     config, judged = SiameseConfig(width=8, members=2), First()
     given = replace(run(), judge=judged, memory_budget=memory_budget)
-    found = mix.score_mixes(mixes, done, config, parts, given)
+    result = mix.score_mixes(mixes, done, config, corpus, given)
     vectors = mix.encode(
-        mix.encoders_of(done, config, len(parts.idf)), parts.documents.select(judged.queries)
+        mix.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
     )
     for each in mixes:
         index = Exact(mix.mixture(done, each, 2, counts))
         asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
         ids = index.search(asked, 3, judged.hidden(judged.queries)).ids
-        assert found[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
-    assert len(set(found.values())) == 3
+        assert result[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
+    assert len(set(result.values())) == 3
 
 
 class Wanting:
@@ -509,38 +517,38 @@ class Wanting:
         return (ids[:, 0] == self.candidate).float()
 
 
-def alike(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
+def nearly_equal_labels(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
     """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
     rows = torch.arange(40).sort().values
     column = torch.where(rows < 30, 5, rows % 5)
     pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
-    parts = corpus_of(replace(data, train=pairs))
-    encoder = BagEncoder(torch.randn(len(parts.idf), 4), residual=False, rng=torch.Generator())
+    corpus = corpus_of(replace(data, train=pairs))
+    encoder = BagEncoder(torch.randn(len(corpus.idf), 4), residual=False, rng=torch.Generator())
     with torch.no_grad():
-        first = encoder(parts.documents.select(torch.tensor([0])))
+        first = encoder(corpus.documents.select(torch.tensor([0])))
     vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
     done = {f"0.{key}": vectors for key in ("refined", "texts", "centroids")}
-    return parts, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
+    return corpus, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
 
 
 @pytest.mark.parametrize("wanted", [0, 5])
-def test_popularity_counts_if_validation_says_so(wanted: int) -> None:
-    parts, done = alike(topics())
+def test_validation_chooses_the_popularity_weight(wanted: int) -> None:
+    corpus, done = nearly_equal_labels(topics())
     judged = replace(run(), judge=Wanting(wanted))
-    chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), parts, judged)
+    chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), corpus, judged)
     assert (chosen.popularity_weight > 0) == (wanted == 5)
     assert len(tried) == 24
     assert max(each["score"] for each in tried) == 1.0
 
 
-def test_what_is_given_of_a_mix_stays() -> None:
-    parts, done = alike(topics())
+def test_given_weights_of_a_mix_are_kept() -> None:
+    corpus, done = nearly_equal_labels(topics())
     config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
     judged = replace(run(), judge=Wanting(5))
-    chosen, tried = mix.choose_mix(done, config, parts, judged)
+    chosen, tried = mix.choose_mix(done, config, corpus, judged)
     assert chosen[1:] == (0.2, 0.0)
     assert len(tried) == len(mix.CLASSIFIER_SHARES)
-    assert mix.choose_mix(done, config, parts, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
+    assert mix.choose_mix(done, config, corpus, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
 
 
 def test_members_scores_are_averaged() -> None:
@@ -548,7 +556,7 @@ def test_members_scores_are_averaged() -> None:
     assert data.query_texts is not None
     settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
     three = model_of(steps("siamesexml", data, run(), members=3, **settings))
-    vectors = mix.encode_texts(three, data.query_texts, "query")
+    vectors = encode_texts(three, data.query_texts, "query")
     scores = vectors @ three.tensors["candidates"].T
     each = [
         vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
@@ -566,7 +574,7 @@ def test_data_without_texts_is_refused(side: str) -> None:
             steps(name, replace(topics(), **bare), run())
 
 
-def test_documents_without_labels_and_texts_without_words_do_no_harm() -> None:
+def test_documents_without_labels_and_texts_without_words_are_harmless() -> None:
     data = topics()
     assert isinstance(data.train, Interactions)
     assert data.query_texts is not None
@@ -595,32 +603,32 @@ def corpus_of(data: Dataset) -> Corpus:
     return build_corpus(data, SiameseConfig(pairs_from=0), run())
 
 
-def test_hard_documents_are_the_nearest_that_are_not_true() -> None:
+def test_mined_documents_are_the_nearest_wrong_ones() -> None:
     data = topics()
-    parts = corpus_of(data)
+    corpus = corpus_of(data)
     encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
-    found = mining.mine_documents(encoder, parts, Exact)
-    scores = encoder(parts.labels) @ encoder(parts.documents).T
+    result = mining.mine_documents(encoder, corpus, Exact)
+    scores = encoder(corpus.labels) @ encoder(corpus.documents).T
     assert isinstance(data.train, Interactions)
     for label in range(LABELS):
         true = (data.train.candidates == label).nonzero().flatten()
         scores[label, data.train.query_of_pair()[true].long()] = -torch.inf
         scores[label, DOCUMENTS - 20 :] = -torch.inf  # not in train
-    ids = found.long()[:, None]
+    ids = result.long()[:, None]
     assert_same_ranking(TopK(ids, scores.gather(1, ids)), sorted_by(scores))
 
 
 def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
-    parts = corpus_of(topics())
+    corpus = corpus_of(topics())
     encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
-        texts, vectors = encoder(parts.labels), encoder(parts.documents)
-        found = mining.mine_shortlists(encoder, parts, 4, Exact)
-    assert len(found) == DOCUMENTS - 20
-    middles = mining.centroids(encoder, parts, texts)
+        texts, vectors = encoder(corpus.labels), encoder(corpus.documents)
+        result = mining.mine_shortlists(encoder, corpus, 4, Exact)
+    assert len(result) == DOCUMENTS - 20
+    middles = mining.centroids(encoder, corpus, texts)
     for row in range(0, DOCUMENTS - 20, 7):
-        own = parts.rows.select(torch.tensor([row])).candidates.long()
-        listed = found[row][found[row] >= 0].long()
+        own = corpus.rows.select(torch.tensor([row])).candidates.long()
+        listed = result[row][result[row] >= 0].long()
         near = torch.zeros(LABELS, dtype=torch.bool)
         for table in (texts, middles):  # of equal scores any may be listed
             scores = (vectors[row] @ table.T).index_fill(0, own, -torch.inf)
@@ -632,14 +640,14 @@ def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
 
 
 def test_centroids_are_means_of_documents() -> None:
-    parts = corpus_of(topics())
+    corpus = corpus_of(topics())
     encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
-        texts, vectors = encoder(parts.labels), encoder(parts.documents)
-        found = mining.centroids(encoder, parts, texts)
+        texts, vectors = encoder(corpus.labels), encoder(corpus.documents)
+        result = mining.centroids(encoder, corpus, texts)
     for label in range(LABELS):
-        owners = parts.rows.query_of_pair()[parts.rows.candidates == label].long()
-        torch.testing.assert_close(found[label], unit(vectors[owners].sum(dim=0)))
+        owners = corpus.rows.query_of_pair()[corpus.rows.candidates == label].long()
+        torch.testing.assert_close(result[label], unit(vectors[owners].sum(dim=0)))
 
 
 def test_hardest_of_marks_the_largest_finite_scores() -> None:
@@ -648,7 +656,7 @@ def test_hardest_of_marks_the_largest_finite_scores() -> None:
     assert torch.equal(modules.hardest_of(scores, 2), expected)
 
 
-def test_one_of_draws_all_alike() -> None:
+def test_draw_one_is_uniform() -> None:
     rows = from_pairs(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 5, 7, 1]), None, (2, 9))
     rng = torch.Generator().manual_seed(0)
     both = torch.arange(2)
@@ -662,28 +670,12 @@ def test_one_of_draws_all_alike() -> None:
 def test_padding_and_repeats() -> None:
     rows = from_pairs(torch.tensor([0, 0, 2]), torch.tensor([2, 5, 1]), None, (3, 9))
     assert modules.padded(rows).tolist() == [[2, 5], [-1, -1], [1, -1]]
-    found = mining.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
-    assert found.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
+    result = mining.without_repeats(torch.tensor([[3, 1, 3, 2], [0, 0, 0, -1]]))
+    assert result.tolist() == [[1, 2, 3, -1], [-1, 0, -1, -1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("width", 0),
-        ("lr", 0.0),
-        ("thinning", 1.5),
-        ("classifier_share", -0.1),
-        ("encoder_epochs", -1),
-        ("classifier_batch_size", 0),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(Exception, match=name):
-        SiameseConfig(**{name: value})
-
-
-def test_weighing_is_done_by_the_method() -> None:
-    """What is encode_all later is weighed as training weighed it."""
+def test_the_method_weighs_the_tokens() -> None:
+    """Texts encoded later have the weights of training."""
     data = topics()
     plain = {"pairs_from": 0, "popularity_weight": 0.0}
     model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
@@ -692,7 +684,7 @@ def test_weighing_is_done_by_the_method() -> None:
         model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator()
     )
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
-    torch.testing.assert_close(mix.encode_texts(model, data.query_texts, "query"), expected)
+    torch.testing.assert_close(encode_texts(model, data.query_texts, "query"), expected)
 
 
 KILLED = [("siamesexml", 0, 0), ("siamesexml", 0, 1), ("siamesexml", 0, 2)]
@@ -739,7 +731,7 @@ def never_killed(name: str) -> Mapping[str, Tensor]:
 
 
 def has_reached(kept: Path, place: tuple[int, int]) -> bool:
-    """A checkpoint of the place is there; one that is replaced while it is read is not yet."""
+    """Whether a checkpoint of the place exists; one that is being replaced does not count."""
     try:
         state = checkpoint.load(kept).state if kept.exists() else None
     except UserError:
@@ -747,7 +739,7 @@ def has_reached(kept: Path, place: tuple[int, int]) -> bool:
     return state is not None and (int(state["member"]), int(state["stage"])) >= place
 
 
-def test_what_is_excluded_is_no_negative() -> None:
+def test_excluded_pairs_are_not_negatives() -> None:
     """Each label's nearest wrong document is excluded: the next one is found instead."""
     data, encoder = (
         topics(),
@@ -795,8 +787,8 @@ def stop_before_refit(history: History, step: Step) -> None:
 
 @pytest.mark.parametrize("stop", [stop_in_refit, stop_before_refit])
 @pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
-def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> None:
-    """What the first fit chose is no other fit: its checkpoint is that of what was asked for."""
+def test_an_interrupted_refit_is_resumed(name: str, stop: Any, tmp_path: Path) -> None:
+    """The choices of the first fit do not make it another fit: its checkpoint is found."""
     data = held_out()
     known = {field.name for field in fields(METHODS[name].config)}
     options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
@@ -810,18 +802,3 @@ def test_a_refit_that_was_cut_goes_on(name: str, stop: Any, tmp_path: Path) -> N
     mixes = whole_fit.model.notes["mixes"]  # of the first fit: the second had nothing to choose
     assert len(mixes) > 1
     assert resumed.model.notes["mixes"] == mixes
-
-
-def test_what_is_left_open_follows_the_number_of_documents() -> None:
-    few = fill_defaults(SiameseConfig(), 1000)
-    assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
-    many = fill_defaults(SiameseConfig(), 250_000)
-    assert (many.batch_size, many.pairs_from) == (976, 2)
-    most = fill_defaults(SiameseConfig(), 10_000_000)
-    assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
-
-
-@pytest.mark.parametrize("n_documents", [1000, 1_000_000])
-def test_what_is_given_stays(n_documents: int) -> None:
-    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
-    assert fill_defaults(given, n_documents) == given

@@ -13,6 +13,7 @@ from rankings import assert_same_ranking, sorted_by
 from torch import Tensor
 from torch.nn.functional import gelu
 from written import TruthJudge, random_data, run_of
+from written import search as search_texts
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh
@@ -40,17 +41,17 @@ def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
 
 
 def module_of(data: Dataset, seed: int = 0) -> tuple[modules.ReleasedModule, Corpus]:
-    parts = build_corpus(data, ReleasedConfig(), run_of())
-    tokens = torch.randn(len(parts.idf), 8, generator=rng_of(seed))
+    corpus = build_corpus(data, ReleasedConfig(), run_of())
+    tokens = torch.randn(len(corpus.idf), 8, generator=rng_of(seed))
     encoder = BagEncoder(tokens, residual=False, rng=rng_of())
-    return modules.ReleasedModule(encoder, parts.rows.n_candidates, rng_of(seed)), parts
+    return modules.ReleasedModule(encoder, corpus.rows.n_candidates, rng_of(seed)), corpus
 
 
 def dense(pairs: Interactions) -> Tensor:
     values = torch.ones(pairs.n_pairs) if pairs.grades is None else pairs.grades
-    found = torch.zeros(pairs.n_queries, pairs.n_candidates)
-    found[pairs.query_of_pair().long(), pairs.candidates.long()] = values
-    return found
+    result = torch.zeros(pairs.n_queries, pairs.n_candidates)
+    result[pairs.query_of_pair().long(), pairs.candidates.long()] = values
+    return result
 
 
 # ---------------------------------------------------------------------------------- module I
@@ -75,7 +76,7 @@ def test_candidates_are_drawn_by_the_power_of_their_frequency() -> None:
 @torch.no_grad()
 def loss_by_loops(rows: Tensor, columns: Tensor, true: Tensor, valid: Tensor) -> Tensor:
     """The likelihood of true pairs and of the two nearest others, row by row."""
-    found = []
+    result = []
     for row, a in enumerate(rows):
         cosines = [float(unit(a) @ unit(b)) for b in columns]
         own = [v for v, y, ok in zip(cosines, true[row], valid[row], strict=True) if y and ok]
@@ -84,8 +85,8 @@ def loss_by_loops(rows: Tensor, columns: Tensor, true: Tensor, valid: Tensor) ->
         ]
         up = sum(-log(0.9) + 1.5 * (1 - v) for v in own)
         down = [-log(1 - 0.9 * exp(1.5 * (v - 1))) for v in sorted(others)[-2:]]
-        found.append((up + sum(down)) / len(own) if own else 0.0)
-    return torch.tensor(found)
+        result.append((up + sum(down)) / len(own) if own else 0.0)
+    return torch.tensor(result)
 
 
 @pytest.mark.parametrize("with_excluded", [False, True])
@@ -96,23 +97,23 @@ def test_the_loss_of_module_one_is_the_written_formula(*, with_excluded: bool) -
         hidden = ((torch.rand(train.shape, generator=rng_of(5)) < 0.3) & (train == 0)).nonzero()
         excluded = from_pairs(hidden[:, 0], hidden[:, 1], None, tuple(train.shape))  # type: ignore[arg-type]
         data = replace(data, excluded=excluded)
-    module, parts = module_of(data)
-    task = modules.encoder_task(module, parts, ReleasedConfig(width=8))
-    of_labels = parts.rows.transpose()
+    module, corpus = module_of(data)
+    task = modules.encoder_task(module, corpus, ReleasedConfig(width=8))
+    of_labels = corpus.rows.transpose()
     labels = (of_labels.counts() > 0).nonzero().flatten()[:7]
-    found = task.losses(Rows(labels, of_labels.select(labels)), rng_of(9))
+    result = task.losses(Rows(labels, of_labels.select(labels)), rng_of(9))
 
     rng = rng_of(9)
     own, other = (modules.draw_one(of_labels, labels, rng) for _ in range(2))
-    texts = module.features(parts.labels.select(labels))
-    documents, others = (module.features(parts.documents.select(d)) for d in (own, other))
+    texts = module.features(corpus.labels.select(labels))
+    documents, others = (module.features(corpus.documents.select(d)) for d in (own, other))
     true = train[own][:, labels].T > 0
     valid = torch.ones_like(true)
     if data.excluded is not None:
         valid = dense(data.excluded)[own][:, labels].T == 0
     first = loss_by_loops(texts, documents, true, valid)
     second = loss_by_loops(documents, texts + others, true.T, valid.T)
-    torch.testing.assert_close(found, 0.7 * first + 0.3 * second, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result, 0.7 * first + 0.3 * second, atol=1e-4, rtol=1e-4)
 
 
 # ---------------------------------------------------------------------------------- module II
@@ -126,7 +127,7 @@ def test_a_walk_meets_candidates_as_often_as_its_powers_say() -> None:
     data = random_data(2, m=12, n=5)
     rows, steps = data.split("train"), 20_000
     assert int((rows.candidate_counts() == 0).sum()) <= 1
-    found = dense(shortlists.random_walks(rows, steps, 5, rng_of()))
+    result = dense(shortlists.random_walks(rows, steps, 5, rng_of()))
     chosen = dense(rows).double()
     hop = (chosen / chosen.sum(dim=0).clamp(min=1)).T @ (
         chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1)
@@ -137,17 +138,17 @@ def test_a_walk_meets_candidates_as_often_as_its_powers_say() -> None:
         place = (0.8 * first + 0.2 * place) @ hop
     lonely = rows.candidate_counts() == 0
     place[lonely] = first[lonely]
-    torch.testing.assert_close(found.double(), place, atol=0.02, rtol=0)
+    torch.testing.assert_close(result.double(), place, atol=0.02, rtol=0)
 
 
 def test_a_walk_starts_again_where_it_began() -> None:
     """Candidate 0 shares a document with 1, 1 with 2: from 0 to 2 it takes two hops in a row."""
     rows = from_pairs(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 2]), None, (2, 4))
-    found = dense(shortlists.random_walks(rows, 20_000, 4, rng_of()))
-    assert found[3].tolist() == [0, 0, 0, 1]  # in no document
+    result = dense(shortlists.random_walks(rows, 20_000, 4, rng_of()))
+    assert result[3].tolist() == [0, 0, 0, 1]  # in no document
     direct = 0.2 * 0.5 * 0.25 / (1 - 0.2 * 0.5)  # nearly: to 1, no restart, on to 2
-    assert 0 < float(found[0, 2]) < 3 * direct
-    torch.testing.assert_close(found.sum(dim=1), torch.ones(4))
+    assert 0 < float(result[0, 2]) < 3 * direct
+    torch.testing.assert_close(result.sum(dim=1), torch.ones(4))
 
 
 def test_only_the_most_frequent_are_kept() -> None:
@@ -164,19 +165,19 @@ def test_only_the_most_frequent_are_kept() -> None:
 def test_rows_of_a_pruned_walk_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortlists, "WALK_BLOCK", 5)  # several blocks
     rows = random_data(3).split("train")
-    found = shortlists.random_walks(rows, 400, 2, rng_of())
-    assert int(found.counts().max()) == 2
-    torch.testing.assert_close(dense(found).sum(dim=1), torch.ones(rows.n_candidates))
+    result = shortlists.random_walks(rows, 400, 2, rng_of())
+    assert int(result.counts().max()) == 2
+    torch.testing.assert_close(dense(result).sum(dim=1), torch.ones(rows.n_candidates))
 
 
 @pytest.mark.parametrize("count", [0, 1, 6, 99])
 def test_neighbours_are_the_nearest(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortlists, "DOCUMENT_BLOCK", 7)  # several blocks
     vectors, known = (torch.randn(n, 4, generator=rng_of(n)) for n in (5, 30))
-    found = shortlists.nearest_rows(vectors, known, count)
+    result = shortlists.nearest_rows(vectors, known, count)
     scores = vectors @ known.T
-    assert found.ids.shape == (5, min(count, 30))
-    assert_same_ranking(found, sorted_by(scores))
+    assert result.ids.shape == (5, min(count, 30))
+    assert_same_ranking(result, sorted_by(scores))
 
 
 def near_by_loops(
@@ -193,23 +194,25 @@ def near_by_loops(
 
 @pytest.mark.parametrize("count", [0, 4, 300])
 def test_near_scores_are_the_written_formula(count: int) -> None:
-    module, parts = module_of(random_data(4))
-    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
-    space = shortlists.space_of(module.features, parts, walk)
-    chosen = parts.rows.select(shortlists.labelled_documents(parts))
+    module, corpus = module_of(random_data(4))
+    walk = shortlists.random_walks(corpus.rows, 50, 3, rng_of())
+    space = shortlists.space_of(module.features, corpus, walk)
+    chosen = corpus.rows.select(shortlists.labelled_documents(corpus))
     vectors = unit(torch.randn(6, 8, generator=rng_of(8)))
-    found = shortlists.near_scores(vectors, space, chosen, count)
+    result = shortlists.near_scores(vectors, space, chosen, count)
     expected = [near_by_loops(vector, space, dense(chosen), count) for vector in vectors]
-    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result, torch.tensor(expected), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
-def test_what_is_near_are_centroids_and_smoothed_texts() -> None:
-    module, parts = module_of(random_data(5))
-    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
-    space = shortlists.space_of(module.features, parts, walk)
-    documents, texts = (gelu(module.encoder.sums(bags)) for bags in (parts.documents, parts.labels))
-    chosen, weights = dense(parts.rows), dense(walk)
+def test_the_near_space_is_centroids_plus_smoothed_texts() -> None:
+    module, corpus = module_of(random_data(5))
+    walk = shortlists.random_walks(corpus.rows, 50, 3, rng_of())
+    space = shortlists.space_of(module.features, corpus, walk)
+    documents, texts = (
+        gelu(module.encoder.sums(bags)) for bags in (corpus.documents, corpus.labels)
+    )
+    chosen, weights = dense(corpus.rows), dense(walk)
     asking = chosen.any(dim=1)
     torch.testing.assert_close(space.documents, unit(documents[asking]))
     for y in range(len(texts)):
@@ -220,25 +223,25 @@ def test_what_is_near_are_centroids_and_smoothed_texts() -> None:
 
 
 @pytest.mark.parametrize(("size", "count"), [(4, 5), (1, 40), (4, 0), (50, 3)])
-def test_shortlists_are_the_best_but_what_a_document_has(
+def test_shortlists_are_the_best_without_own_labels(
     size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among all candidates, though only some are looked at."""
     monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)
     monkeypatch.setattr(shortlists, "PAIR_BLOCK", 5)
-    module, parts = module_of(random_data(6))
+    module, corpus = module_of(random_data(6))
     space = shortlists.space_of(
-        module.features, parts, shortlists.random_walks(parts.rows, 50, 3, rng_of())
+        module.features, corpus, shortlists.random_walks(corpus.rows, 50, 3, rng_of())
     )
     config = ReleasedConfig(shortlist=size, neighbours=count)
-    found = shortlists.mine_shortlists(space, parts, config, Exact)
-    chosen = dense(parts.rows.select(shortlists.labelled_documents(parts)))
-    assert found.shape == (len(chosen), min(size, chosen.shape[1]))
+    result = shortlists.mine_shortlists(space, corpus, config, Exact)
+    chosen = dense(corpus.rows.select(shortlists.labelled_documents(corpus)))
+    assert result.shape == (len(chosen), min(size, chosen.shape[1]))
     for row, vector in enumerate(space.documents):
         scores = torch.tensor(near_by_loops(vector, space, chosen, count))
         scores[chosen[row] > 0] = -torch.inf
         left = min(size, int((chosen[row] == 0).sum()))
-        ids = found[row].long()
+        ids = result[row].long()
         assert len(set(ids[:left].tolist())) == left
         assert set(ids[left:].tolist()) <= {-1}
         torch.testing.assert_close(scores[ids[:left]], scores.topk(left).values)  # ties
@@ -251,7 +254,7 @@ def test_the_loss_of_module_three_is_the_written_formula() -> None:
     scores = torch.rand(20, 9, generator=rng_of()) * 2 - 1
     positive = torch.rand(20, 9, generator=rng_of(1)) < 0.3
     valid = torch.rand(20, 9, generator=rng_of(2)) < 0.8
-    found = modules.classifier_loss(scores, positive, valid)
+    result = modules.classifier_loss(scores, positive, valid)
     for row in range(20):
         up, down = [], []
         for v, y, ok in zip(*(t[row].tolist() for t in (scores, positive, valid)), strict=True):
@@ -261,7 +264,7 @@ def test_the_loss_of_module_three_is_the_written_formula() -> None:
                 loss = -log(1 - 0.75 * exp(3 * (v - 1))) / 3
                 down.append(loss if loss >= 0.05 else 0.0)
         expected = (sum(up) + sum(down)) / len(up) if up else 0.0
-        assert float(found[row]) == pytest.approx(expected, abs=1e-5)
+        assert float(result[row]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_residual_starts_as_the_identity() -> None:
@@ -292,23 +295,23 @@ def test_the_spectral_norm_of_the_residual_is_its_radius() -> None:
 
 
 def test_classifiers_start_at_smoothed_texts_and_only_once() -> None:
-    module, parts = module_of(random_data(7))
-    walk = shortlists.random_walks(parts.rows, 50, 3, rng_of())
+    module, corpus = module_of(random_data(7))
+    walk = shortlists.random_walks(corpus.rows, 50, 3, rng_of())
     config = ReleasedConfig(width=8, classifier_epochs=1, joint_epochs=1)
-    modules.task_of(module, Stage("classifiers", 1), parts, walk, config, Exact)
-    expected = dense(walk) @ gelu(module.encoder.sums(parts.labels))
+    modules.task_of(module, Stage("classifiers", 1), corpus, walk, config, Exact)
+    expected = dense(walk) @ gelu(module.encoder.sums(corpus.labels))
     torch.testing.assert_close(module.classifiers.weight, expected)
     with torch.no_grad():
         module.classifiers.weight.add_(1)
-    modules.task_of(module, Stage("joint", 1), parts, walk, config, Exact)
+    modules.task_of(module, Stage("joint", 1), corpus, walk, config, Exact)
     torch.testing.assert_close(module.classifiers.weight, expected + 1)
     modules.task_of(
-        module, Stage("joint", 1), parts, walk, replace(config, classifier_epochs=0), Exact
+        module, Stage("joint", 1), corpus, walk, replace(config, classifier_epochs=0), Exact
     )
     torch.testing.assert_close(module.classifiers.weight, expected)
 
 
-def test_module_three_leaves_the_encoder_as_it_is() -> None:
+def test_module_three_keeps_the_encoder_fixed() -> None:
     data = random_data(8)
     without, some = (fitted(data, classifier_epochs=n) for n in (0, 4))
     assert torch.equal(without.tensors["0.tokens"], some.tensors["0.tokens"])
@@ -353,13 +356,13 @@ def test_scores_are_the_written_formula(
     data = random_data(9)
     model = fitted(data, **settings)
     assert data.query_texts is not None
-    found = search.search_texts(model, data.query_texts, 50, None)
+    result = search_texts(model, data.query_texts, 50, None)
     n = len(data.candidates)
-    assert torch.equal(found.ids.sort(dim=1).values, torch.arange(n).expand(len(found.ids), -1))
-    assert bool((found.scores.diff(dim=1) <= 0).all())
-    for row in range(len(found.ids)):
-        expected = torch.tensor(scores_by_loops(model, data, row))[found.ids[row]]
-        torch.testing.assert_close(found.scores[row], expected, atol=1e-4, rtol=1e-3)
+    assert torch.equal(result.ids.sort(dim=1).values, torch.arange(n).expand(len(result.ids), -1))
+    assert bool((result.scores.diff(dim=1) <= 0).all())
+    for row in range(len(result.ids)):
+        expected = torch.tensor(scores_by_loops(model, data, row))[result.ids[row]]
+        torch.testing.assert_close(result.scores[row], expected, atol=1e-4, rtol=1e-3)
 
 
 def test_only_the_shortlist_is_ranked() -> None:
@@ -367,52 +370,52 @@ def test_only_the_shortlist_is_ranked() -> None:
     model, short = (fitted(data, shortlist=size) for size in (50, 4))
     model = replace(model, tensors=short.tensors)
     assert data.query_texts is not None
-    few = search.search_texts(short, data.query_texts, 4, None)
-    every = search.search_texts(model, data.query_texts, 50, None)
+    few = search_texts(short, data.query_texts, 4, None)
+    every = search_texts(model, data.query_texts, 50, None)
     assert few.ids.shape == (len(data.queries), 4)
     # in the order of all, without those that are off the list
     listed = (every.ids.unsqueeze(2) == few.ids.unsqueeze(1)).any(dim=2)
     assert_same_ranking(few, sorted_by(every.scores.where(listed, -torch.inf), every.ids))
     assert not torch.equal(few.ids, every.ids[:, :4])
-    longer = search.search_texts(short, data.query_texts, 7, None)  # than the shortlist
+    longer = search_texts(short, data.query_texts, 7, None)  # than the shortlist
     assert bool((longer.ids >= 0).all())
 
 
 def test_shortlists_ascend_so_that_equal_scores_go_by_id() -> None:
     data = random_data(10)
-    model, parts = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
+    model, corpus = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
     config = ReleasedConfig(**model.config)
     members = search.members_of(model.tensors, config)
-    chosen = parts.rows.select(shortlists.labelled_documents(parts))
-    found = search.shortlist(members, parts.documents, chosen, config, 3, None)
-    assert found.ids.shape == (40, 5)
-    assert bool((found.ids.diff(dim=1) > 0).all())
+    chosen = corpus.rows.select(shortlists.labelled_documents(corpus))
+    result = search.shortlist(members, corpus.documents, chosen, config, 3, None)
+    assert result.ids.shape == (40, 5)
+    assert bool((result.ids.diff(dim=1) > 0).all())
 
 
-def test_what_is_excluded_is_never_returned_and_pads_follow() -> None:
+def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
     data, n = random_data(11), 12
     assert data.query_texts is not None
     hidden = torch.rand(40, n, generator=rng_of()) < 0.6
     places = hidden.nonzero()
     exclude = from_pairs(places[:, 0], places[:, 1], None, (40, n))
-    found = search.search_texts(fitted(data), data.query_texts, n, exclude)
+    result = search_texts(fitted(data), data.query_texts, n, exclude)
     for row in range(40):
         allowed = set((~hidden[row]).nonzero().flatten().tolist())
-        ids = found.ids[row].tolist()
+        ids = result.ids[row].tolist()
         assert set(ids[: len(allowed)]) == allowed
         assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((found.scores[row, len(allowed) :] == -torch.inf).all())
+        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
 
 
 def test_the_mix_is_the_written_formula_and_equal_scores_go_by_id() -> None:
     near = torch.tensor([[0.0, 1.0, 1.0, 9.0]])
     learnt = torch.tensor([[0.9, 0.2, 0.2, 1.0]])
     ids = torch.tensor([[2, 5, 7, -1]])
-    found: TopK = search.mixed(search.ScoredShortlist(ids, near, learnt), 0.75, 9)
-    assert found.ids.tolist() == [[2, 5, 7, -1]]
+    result: TopK = search.mixed(search.ScoredShortlist(ids, near, learnt), 0.75, 9)
+    assert result.ids.tolist() == [[2, 5, 7, -1]]
     second = 0.75 * 0.2 + 0.25 / (1 + exp(-1))
     expected = [0.75 * 0.9 + 0.125, second, second, -float("inf")]
-    assert found.scores[0].tolist() == pytest.approx(expected)
+    assert result.scores[0].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("place", [0, 2])
@@ -424,7 +427,7 @@ def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatc
     for beta in recipe.BETAS:
         model = fitted(data, beta=beta)
         assert data.query_texts is not None
-        firsts.append(search.search_texts(model, data.query_texts, 1, None).ids[:, 0])
+        firsts.append(search_texts(model, data.query_texts, 1, None).ids[:, 0])
     differ = (firsts[0] != firsts[2]).nonzero().flatten()
     assert len(differ) > 0
     judge = TruthJudge(differ, firsts[place][differ], 12)

@@ -28,9 +28,9 @@ from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
     choose_mix,
-    encode_texts,
     make_encoder,
     mixture,
+    open_model,
     saved_encoders,
 )
 from rankfold.methods.text.siamesexml.modules import (
@@ -283,7 +283,8 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         config,
         "texts",
         begin,
-        encode_texts=encode_texts,
+        open=open_model,
+        answers=("texts",),
         paper="siamesexml",
         self_tuning=True,
         distributed=True,

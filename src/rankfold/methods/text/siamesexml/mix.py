@@ -7,6 +7,7 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, encode_all
 from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, query_blocks
 from rankfold.training.loop import seeded
-from rankfold.types import Interactions, Model, Run, Side, Texts, TopK
+from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 
 MAX_QUERIES = 3000  # validation queries that the mix is chosen on
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -173,13 +174,24 @@ def mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
     return mixed.add_(centroids, alpha=mix.centroid_weight)
 
 
-def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
-    """Vectors of texts by a model. A new candidate has its text alone, and no popularity."""
-    config = config_of(model)
-    idf, pairs = model.tensors["rarity"], model.tensors["pairs"]
-    given = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    given = weighted(config.encoder, given, idf)
-    vectors = encode(encoders_of(model.tensors, config, len(idf)), given)
+def open_model(model: Model) -> Opened:
+    """Builds the encoders."""
+    config, idf = config_of(model), model.tensors["rarity"]
+    encoders = encoders_of(model.tensors, config, len(idf))
+    return Opened(texts=partial(encode_texts, encoders, config, idf, model.tensors["pairs"]))
+
+
+def encode_texts(
+    encoders: list[nn.Module],
+    config: SiameseConfig,
+    idf: Tensor,
+    pairs: Tensor,
+    texts: Texts,
+    side: Side,
+) -> Tensor:
+    """Vectors of texts. A new candidate has its text alone, and no popularity."""
+    bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
+    vectors = encode(encoders, weighted(config.encoder, bags, idf))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
         return with_column(vectors, popularity, vectors.new_full((1,), QUERY_POPULARITY))
@@ -205,10 +217,16 @@ def encode(encoders: list[nn.Module], bags: Texts) -> Tensor:
 def encoders_of(
     tensors: Mapping[str, Tensor], config: SiameseConfig, n_tokens: int
 ) -> list[nn.Module]:
-    """The members' encoders, from saved tensors; nothing is copied."""
+    """The members' encoders, from saved tensors; nothing is copied.
+
+    A built-in encoder starts from one zero, expanded: a table of all tokens would be filled in
+    vain. Another encoder may write into its start.
+    """
     encoders = []
     for number in range(config.members):
-        encoder = make_encoder(config.encoder, torch.zeros(n_tokens, config.width), 0)
+        start = torch.zeros(1, 1).expand(n_tokens, config.width)
+        start = start if config.encoder in BUILT_IN else start.contiguous()
+        encoder = make_encoder(config.encoder, start, 0)
         state = {name: tensors[f"{number}.{name}"] for name in encoder.state_dict()}
         if "mixing" in state and config.encoder in BUILT_IN:
             state["mixing"] = state["mixing"].float()

@@ -44,7 +44,7 @@ from rankfold.methods.text.siamesexml.released.search import (
     Member,
     members_of,
     mixed,
-    search_texts,
+    open_model,
     shortlist,
 )
 from rankfold.methods.text.siamesexml.released.shortlists import (
@@ -146,7 +146,9 @@ METHOD = Method(
     ReleasedConfig,
     "texts",
     fit,
-    search_texts=search_texts,
+    open=open_model,
+    answers=("texts",),
+    own_search=True,
     paper="siamesexml",
     self_tuning=True,
     space=MODULES_SPACE,

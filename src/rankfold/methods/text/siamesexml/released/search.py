@@ -20,7 +20,7 @@ from rankfold.methods.text.siamesexml.released.shortlists import (
     near_scores,
     query_blocks,
 )
-from rankfold.types import Interactions, Model, Texts, TopK
+from rankfold.types import Interactions, Model, Opened, Texts, TopK
 
 SHARPNESS = 5.0  # of a classifier's score
 
@@ -88,18 +88,35 @@ def mixed(listed: ScoredShortlist, beta: float, k: int) -> TopK:
     return TopK(listed.ids.gather(1, places.clamp(min=0)).where(places >= 0, -1), scores)
 
 
-def search_texts(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
-    """The k candidates with the largest scores."""
+def open_model(model: Model) -> Opened:
+    """Builds the members."""
     config, tensors = ReleasedConfig(**model.config), model.tensors
-    assert config.beta is not None
-    idf, pairs = tensors["rarity"], tensors["pairs"]
-    bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
     members, n = members_of(tensors, config), tensors["0.near"].shape[0]
     chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
-    none = torch.empty(0, min(k, n), device=idf.device)
+
+    def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+        idf, pairs = tensors["rarity"], tensors["pairs"]
+        bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
+        return search(members, bags, chosen, config, k, exclude)
+
+    return Opened(search_texts=search_texts)
+
+
+def search(
+    members: list[Member],
+    bags: Texts,
+    chosen: Interactions,
+    config: ReleasedConfig,
+    k: int,
+    exclude: Interactions | None,
+) -> TopK:
+    """The k candidates with the largest scores, for weighted bags."""
+    assert config.beta is not None
+    n, device = chosen.n_candidates, bags.offsets.device
+    none = torch.empty(0, min(k, n), device=device)
     results = [TopK(none.long(), none)]
     for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
-        block = bags.select(torch.arange(start, stop, device=idf.device))
+        block = bags.select(torch.arange(start, stop, device=device))
         hidden = None if exclude is None else exclude.part(start, stop)
         listed = shortlist(members, block, chosen, config, k, hidden)
         results.append(mixed(listed, config.beta, k))

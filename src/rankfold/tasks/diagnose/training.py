@@ -1,4 +1,4 @@
-"""The training of ``cba`` as it is, with somebody looking on before each step."""
+"""The unchanged training of ``cba``, with a callback before each step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rankfold.samplers.rank_cache import RankCache
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Run, Step
 
-Look = Callable[[GradedBatch], None]
-"""Told of each batch before its step: the parameters are those that the batch was encoded with."""
+Observe = Callable[[GradedBatch], None]
+"""Called with each batch before its step, with the parameters that encoded it."""
 
 
-class Fit(NamedTuple):
-    """What is to be trained."""
+class Training(NamedTuple):
+    """The data, settings and run of a training."""
 
     data: Dataset
     config: CbaConfig
@@ -37,24 +37,26 @@ class Fit(NamedTuple):
         return len(self.data.graded("train"))
 
     def sample(self, size: int, purpose: str) -> Tensor:
-        """Some of the training rows, by the seed, ascending; all, where there are no more."""
+        """At most ``size`` training rows, drawn by the seed, ascending."""
         rng = torch.Generator().manual_seed(seed_of(self.run, purpose))
         order = torch.randperm(self.n_rows, generator=rng)[:size]
         return order.sort().values.to(self.run.device)
 
 
-def watch(fit: Fit, begin: Callable[[FitContext, RankCache, Tensor], Look]) -> Iterator[Step]:
-    """Train; ``begin`` is called once: what is trained, its cache, and the rows that fill it."""
+def train_observed(
+    fit: Training, begin: Callable[[FitContext, RankCache, Tensor], Observe]
+) -> Iterator[Step]:
+    """Train; ``begin`` is called once with the model, its cache and the rows that fill it."""
 
     def rule(parts: FitContext) -> BatchLoss:
-        drawn_alike = parts._replace(rng=parts.rng.clone_state())
-        first = torch.cat(cba.first_rows(drawn_alike))
+        same_draws = parts._replace(rng=parts.rng.clone_state())
+        first = torch.cat(cba.first_rows(same_draws))
         made = cba.rank_weighted_loss(parts)
         assert isinstance(made.memory, RankCache)
-        look = begin(parts, made.memory, first)
+        observe = begin(parts, made.memory, first)
 
         def losses(seen: GradedBatch) -> Tensor:
-            look(seen)
+            observe(seen)
             return made.losses(seen)
 
         return BatchLoss(losses, made.memory)
@@ -65,13 +67,13 @@ def watch(fit: Fit, begin: Callable[[FitContext, RankCache, Tensor], Look]) -> I
 
 @torch.no_grad()
 def encode(parts: FitContext, rows: Tensor) -> Tensor:
-    """The vectors of training rows by the encoder as it is, nothing dropped; [n, D]."""
-    found = [parts.rows.vectors(parts.module, some) for some in rows.split(MAX_BLOCK_ROWS)]
-    return torch.cat(found).double()
+    """The vectors of training rows without dropout; [n, D]."""
+    blocks = [parts.rows.vectors(parts.module, some) for some in rows.split(MAX_BLOCK_ROWS)]
+    return torch.cat(blocks).double()
 
 
 def score_all(parts: FitContext) -> Tensor:
-    """w.g(x) of every training row; [n]. Vectors are held for a block at a time."""
+    """w.g(x) of every training row, in blocks; [n]."""
     head = cba.score_weights(parts).double()
     rows = torch.arange(len(parts.rows), device=head.device)
     return torch.cat([encode(parts, some) @ head for some in rows.split(MAX_BLOCK_ROWS)])

@@ -1,0 +1,328 @@
+"""A model that is ready to rank: the best candidates as rows, for queries, histories and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
+from rankfold.index.exact import PAIR_BYTES, Exact
+from rankfold.index.filter import all_hidden
+from rankfold.kernels.sparse import blocks
+from rankfold.methods import METHODS
+from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK
+
+MAX_BLOCK_TEXTS = 4096  # encoded at a time
+TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
+
+
+exact_index: MakeIndex = partial(build, "exact")
+exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
+
+
+class SimilarSearch(NamedTuple):
+    """Finds candidates that are similar to others."""
+
+    directions: Tensor  # [N, D], the candidates' vectors with length 1
+    measured: MeasuredIndex
+
+
+class Searcher:
+    """Ranks by rows. The model is opened and the index built once, when they are first needed.
+
+    A query without information (an empty history, a text without a known word, a vector of zeros)
+    gets the most popular candidates. Its scores are the counts of candidates in ``chosen``.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        chosen: Interactions,
+        memory_budget: int = 2**30,
+        texts: Texts | None = None,
+        make: MakeIndex = exact_index,
+        make_similar: MakeIndex = exact_similar,
+    ) -> None:
+        self.model = model
+        self.chosen = chosen  # pairs to count popularity in, with the model's candidates
+        self.memory_budget = memory_budget  # bytes, for blocks
+        self.texts = texts  # of the model's queries, for a method that ranks by text
+        self.make, self.make_similar = make, make_similar
+
+    def of_queries(
+        self,
+        rows: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k best candidates of the model's queries ``rows`` [B].
+
+        Row b of ``exclude`` is not in list b. ``allow`` [n], ascending, restricts all lists. Ids
+        and scores are [B, min(k, N)].
+        """
+        if self.opened.search_histories is not None:
+            known = kept_histories(self.model, self.chosen.n_candidates)
+            return self.of_histories(known.select(rows.to(self._device)), k, exclude, allow)
+        if "queries" in self.model.tensors:
+            return self.of_vectors(self.model.tensors["queries"][rows], k, exclude, allow)
+        return self.of_texts(self._texts_of(rows), k, exclude, allow)
+
+    def of_histories(
+        self,
+        rows: Interactions,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k best candidates of new queries; row b of ``rows`` is the history of query b."""
+        search = self.opened.search_histories
+        if search is None:
+            return self.of_vectors(self._folded_in(rows), k, exclude, allow)
+        rows = rows.to(self._device)
+        parts = [
+            search(rows.part(start, stop), k, hidden)
+            for start, stop, hidden in self._hidden(rows.n_queries, exclude, allow)
+        ]
+        return self._by_popularity(rows.counts() == 0, _joined(parts), exclude, allow)
+
+    def of_texts(
+        self,
+        texts: Texts,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k best candidates of texts in the model's tokens."""
+        search = self.opened.search_texts
+        if search is None:
+            return self.of_vectors(self._encoded(texts), k, exclude, allow)
+        parts = []
+        for first, last, hidden in self._hidden(len(texts), exclude, allow):
+            some = texts.select(torch.arange(first, last, device=texts.offsets.device))
+            for start, stop in self._blocks(some):
+                part = some.select(torch.arange(start, stop, device=texts.offsets.device))
+                inner = None if hidden is None else hidden.part(start, stop)
+                parts.append(search(part.to(self._device), k, inner))
+        blank = texts.counts().to(self._device) == 0
+        return self._by_popularity(blank, _joined(parts), exclude, allow)
+
+    def of_vectors(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k best candidates of query vectors [B, D]."""
+        top = self.index.search(vectors, k, exclude, allow)
+        return self._by_popularity((vectors == 0).all(dim=1), top, exclude, allow)
+
+    def like(
+        self,
+        rows: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""
+        directions, measured = self.similar
+        itself = Interactions(
+            torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(directions)
+        )
+        hidden = itself if exclude is None else itself.union(exclude)
+        return measured.index.search(directions[rows], k, hidden, allow)
+
+    @cached_property
+    def popularity(self) -> Tensor:
+        """How many queries chose each candidate; [N]."""
+        return self.chosen.candidate_counts()
+
+    def _folded_in(self, rows: Interactions) -> Tensor:
+        """Vectors of histories; zeros for an empty one."""
+        if self.opened.histories is None:
+            raise _no_histories(self.model)
+        candidates = self.model.tensors["candidates"]
+        vectors = candidates.new_zeros(rows.n_queries, candidates.shape[1])
+        filled = rows.counts().nonzero().flatten()
+        if len(filled) > 0:
+            vectors[filled] = self.opened.histories(rows.select(filled)).to(vectors)
+        return vectors
+
+    def _encoded(self, texts: Texts) -> Tensor:
+        """Vectors of texts, block by block; zeros for a text without tokens."""
+        if self.opened.texts is None:
+            raise no_texts(self.model)
+        candidates = self.model.tensors["candidates"]
+        vectors = candidates.new_zeros(len(texts), candidates.shape[1])
+        for start, stop in self._blocks(texts):
+            filled = start + texts.counts()[start:stop].nonzero().flatten()
+            if len(filled) > 0:
+                block = self.opened.texts(texts.select(filled).to(self._device), "query")
+                vectors[filled.to(self._device)] = block.to(vectors)
+        return vectors
+
+    def _blocks(self, texts: Texts) -> Iterator[tuple[int, int]]:
+        """Start and stop of blocks of texts whose tokens fit in a quarter of the memory budget."""
+        candidates = self.model.tensors.get("candidates")
+        width = 0 if candidates is None else candidates.shape[1]
+        max_tokens = max(1, self.memory_budget // 4 // (TOKEN_BYTES + 4 * width))
+        if len(texts) == 0:
+            yield 0, 0
+        yield from blocks(
+            Interactions(texts.offsets, texts.tokens, None, 0), MAX_BLOCK_TEXTS, max_tokens
+        )
+
+    def _hidden(
+        self, n: int, exclude: Interactions | None, allow: Tensor | None
+    ) -> Iterator[tuple[int, int, Interactions | None]]:
+        """Start and stop of the blocks for a method's own search, and the hidden pairs of each.
+
+        Such a search takes no allow-list: all other candidates are excluded, in small blocks.
+        """
+        exclude = None if exclude is None else exclude.to(self._device)
+        if allow is None:
+            yield 0, n, exclude
+            return
+        allow, n_candidates = allow.to(self._device), self.chosen.n_candidates
+        step = max(1, self.memory_budget // (PAIR_BYTES * max(n_candidates, 1)))
+        for start in range(0, max(n, 1), step):
+            stop = min(start + step, n)
+            part = None if exclude is None else exclude.part(start, stop)
+            yield start, stop, all_hidden(part, allow, (stop - start, n_candidates))
+
+    def _by_popularity(
+        self, blank: Tensor, top: TopK, exclude: Interactions | None, allow: Tensor | None
+    ) -> TopK:
+        """``top`` with the most popular candidates in the rows where ``blank`` [B]."""
+        places = blank.nonzero().flatten()
+        if len(places) == 0:
+            return top
+        hidden = None if exclude is None else exclude.to(blank.device).select(places)
+        same = torch.ones(len(places), 1, dtype=torch.float64, device=blank.device)
+        popular = self._popular.search(same, top.ids.shape[1], hidden, allow)
+        top.ids[places] = popular.ids
+        top.scores[places] = popular.scores.to(top.scores.dtype)
+        return top
+
+    @property
+    def index(self) -> Index:
+        """Searches the vectors of the candidates."""
+        return self.measured.index
+
+    @cached_property
+    def measured(self) -> MeasuredIndex:
+        """The index, and its facts: kind, metric, recall."""
+        candidates = self.model.tensors["candidates"]
+        return self.make(candidates, self.memory_budget, self.some_vectors)
+
+    @cached_property
+    def similar(self) -> SimilarSearch:
+        """Finds similar candidates; a UserError for a model without vectors."""
+        candidates = self.model.tensors.get("candidates")
+        if candidates is None or candidates.shape[1] == 1:
+            raise UserError(
+                f"{self.model.method} cannot find similar candidates: it has no vectors of them",
+                hint="fit a method with vectors, such as rg2",
+            )
+        directions = torch.nn.functional.normalize(candidates, dim=1)
+        made = self.make_similar(directions, self.memory_budget, lambda _n: None)
+        return SimilarSearch(directions, made)
+
+    def vectors(self, rows: Tensor) -> Tensor:
+        """The vectors of the model's queries ``rows`` [B]; [B, D]."""
+        if "queries" in self.model.tensors:
+            return self.model.tensors["queries"][rows]
+        return self._encoded(self._texts_of(rows))
+
+    def some_vectors(self, n: int, seed: int = 0) -> Tensor | None:
+        """The vectors of at most n queries, without zero vectors; None if fewer than two remain."""
+        known = self.model.tensors.get("queries", self.texts)
+        if known is None or len(known) == 0:
+            return None
+        rng = torch.Generator().manual_seed(seed)
+        vectors = self.vectors(torch.randperm(len(known), generator=rng)[:n].sort().values)
+        vectors = vectors[(vectors != 0).any(dim=1)]
+        return vectors if len(vectors) > 1 else None
+
+    def _texts_of(self, rows: Tensor) -> Texts:
+        if self.texts is None:
+            raise UserError(
+                f"{self.model.method} ranks by the texts of queries, but there are none",
+                hint="pass the texts of the queries",
+            )
+        return self.texts.select(rows.to(self.texts.offsets.device))
+
+    @cached_property
+    def _popular(self) -> Exact:
+        counts = self.popularity.to(self._device, torch.float64)  # exact for any count
+        return Exact(counts[:, None], self.memory_budget)
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The model with its modules built; nothing where the vectors come from elsewhere."""
+        method = METHODS.get(self.model.method)
+        return Opened() if method is None else method.open(self.model)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.model.tensors.values())).device
+
+
+def find_index(name: str, model: Model) -> MakeIndex:
+    """Builds an index by name; a UserError for a model that cannot use it."""
+    find_kind(name)
+    if name != "exact" and has_own_search(model):
+        raise UserError(
+            f"{model.method} has no vectors for an {name} index to search",
+            hint="use --index exact: the model brings its own search",
+        )
+    return partial(build, name)
+
+
+def _joined(parts: Sequence[TopK]) -> TopK:
+    ids, scores = zip(*parts, strict=True)
+    return TopK(torch.cat(ids), torch.cat(scores)) if len(parts) > 1 else parts[0]
+
+
+def has_own_search(model: Model) -> bool:
+    """Whether the method brings its own search: there are no vectors to index."""
+    method = METHODS.get(model.method)
+    return method is not None and method.own_search
+
+
+def ranks_by_text(model: Model) -> bool:
+    method = METHODS.get(model.method)
+    return method is not None and "texts" in method.answers
+
+
+def no_texts(model: Model) -> UserError:
+    able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
+    other = f", or fit one of {', '.join(able)}" if able else ""
+    return UserError(
+        f"{model.method} does not rank by text",
+        hint=f"give a known query or a history{other}",
+    )
+
+
+def _no_histories(model: Model) -> UserError:
+    if ranks_by_text(model):
+        return UserError(
+            f"{model.method} ranks by text, not by history", hint="give the text with --text"
+        )
+    able = [name for name, method in METHODS.items() if "histories" in method.answers]
+    return UserError(
+        f"{model.method} cannot be queried by history",
+        hint=f"search with a known query, or fit one of {', '.join(able)}",
+    )
+
+
+def kept_histories(model: Model, n_candidates: int) -> Interactions:
+    """The history of each query, kept by a model with its own search over histories."""
+    tensors = model.tensors
+    return Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)

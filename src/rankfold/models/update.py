@@ -1,0 +1,322 @@
+"""Updates without a fit: ``add`` pairs, ``extend`` by candidates, ``forget`` queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from rankfold.data.build.align import (
+    arrange,
+    arrange_texts,
+    changed_rows,
+    merge,
+    own_pairs,
+    renumber,
+    rows_of,
+)
+from rankfold.data.build.features import align
+from rankfold.data.integrity import check_content
+from rankfold.data.prepare import as_data
+from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.reading import BadRows
+from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
+from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model, Vocabulary
+
+if TYPE_CHECKING:
+    from rankfold.models.ranker import Ranker
+
+FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
+
+
+def check_grows(method: str) -> None:
+    """A UserError for a method whose models cannot take new pairs."""
+    if METHODS[method].data_kind == "texts":
+        raise UserError(
+            f"{method} ranks by text and cannot add pairs without a fit",
+            hint="search by text: a new query needs no pairs; `extend` adds candidates",
+        )
+    if "histories" not in METHODS[method].answers:
+        raise UserError(
+            f"{method} cannot add pairs without a fit",
+            hint="fit it again on all of the data, or fit another method",
+        )
+
+
+def add(ranker: Ranker, data: Any) -> Ranker:
+    """See ``Ranker.add``."""
+    check_grows(ranker.model.method)
+    data = as_data(data)
+    train, excluded = _in_candidates(data, ranker.candidates)
+    having = pl.Series((train.counts() > 0).numpy())
+    grown = _with_queries(ranker, merge(ranker.queries, data.queries.keys.filter(having)))
+    rows = data.queries.find(grown.queries.keys)
+    more = arrange(train, rows)
+    seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
+    hidden = grown.excluded
+    if excluded is not None:
+        theirs = arrange(excluded, rows)
+        hidden = theirs if hidden is None else hidden.union(theirs)
+    new = len(grown.queries) - len(ranker.queries)
+    entry = {
+        "data": data.fingerprint,
+        "queries": new,
+        "changed": len(changed) - new,
+        "pairs": seen.n_pairs - ranker.seen.n_pairs,
+        "left_out": data.split("train").n_pairs - train.n_pairs,
+        "unknown_candidates": _n_chosen(data.split("train")) - _n_chosen(train),
+    }
+    notes = _appended(ranker.model, "added", entry)
+    model = replace(_folded_in(grown.model, seen, changed), notes=notes)
+    return replace(grown, model=model, seen=seen, excluded=hidden)
+
+
+def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str | None) -> Ranker:
+    """See ``Ranker.extend``."""
+    if ranks_by_text(ranker.model):
+        return _extend_by_texts(ranker, table, key_column, text_column)
+    if text_column is not None:
+        raise UserError(
+            f"{ranker.model.method} does not rank by text", hint="leave --text-column out"
+        )
+    encode, columns = _feature_encoder(ranker)
+    rows = open_table(table, key_column, usual="candidate", like=columns)
+    _check_new(rows, ranker.candidates)
+    keys = rows.keys.sort()
+    features = align(rows, Vocabulary(len(keys), lambda: keys), columns)
+    entry = {"candidates": len(keys), **_left_out(rows.bad)}
+    return _extended(ranker, keys, encode(features), None, entry)
+
+
+def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
+    """See ``Ranker.forget``."""
+    if has_own_search(ranker.model) and ranks_by_text(ranker.model):
+        raise UserError(
+            f"{ranker.model.method} keeps the words of its queries in what it has learnt",
+            hint="remove the queries from the data, and fit again",
+        )
+    left = torch.ones(len(ranker.queries), dtype=torch.bool)
+    left[ranker.queries.rows(queries, "query")] = False
+    if not bool(left.any()):
+        raise UserError(
+            f"the model has no queries besides these {len(left):,}",
+            hint="keep at least one, or remove the model's folder",
+        )
+    keys = ranker.queries.take(left.nonzero().flatten())
+    fewer = _with_queries(ranker, Vocabulary(len(keys), lambda: keys))
+    removed = ranker.model.notes.get("removed", 0) + int((~left).sum())
+    model = replace(fewer.model, notes={**fewer.model.notes, "removed": removed})
+    return replace(fewer, model=model)
+
+
+# ---------------------------------------------------------------------------------- rows
+
+
+def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
+    """The model with the rows of ``queries``: new ones are empty, missing ones are gone."""
+    rows = ranker.queries.find(queries.keys)
+    tensors = dict(ranker.model.tensors)
+    for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, FOLDED_IN}:
+        tensors[name] = _rows(tensors[name], rows)
+    if _keeps_histories(ranker.model):
+        known = kept_histories(ranker.model, len(ranker.candidates))
+        tensors |= _history_tensors(arrange(known, rows))
+    return replace(
+        ranker,
+        model=replace(ranker.model, tensors=tensors),
+        queries=queries,
+        seen=arrange(ranker.seen, rows),
+        excluded=None if ranker.excluded is None else arrange(ranker.excluded, rows),
+        texts=None if ranker.texts is None else arrange_texts(ranker.texts, rows),
+    )
+
+
+def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
+    """The model with the rows of ``candidates``, a superset; new ones have zeros."""
+    rows, places = ranker.candidates.find(candidates.keys), candidates.find(ranker.candidates.keys)
+    tensors, n = dict(ranker.model.tensors), len(candidates)
+    for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
+        tensors[name] = _rows(tensors[name], rows)
+    if _keeps_histories(ranker.model):
+        known = kept_histories(ranker.model, len(places))
+        tensors |= _history_tensors(renumber(known, places, n))
+    excluded = None if ranker.excluded is None else renumber(ranker.excluded, places, n)
+    if excluded is not None and _excludes_own(ranker):
+        excluded = excluded.union(own_pairs(ranker.queries, candidates))
+    model, seen = replace(ranker.model, tensors=tensors), renumber(ranker.seen, places, n)
+    return replace(
+        ranker, model=model, candidates=candidates, seen=seen, excluded=excluded, saved=None
+    )
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Row i is the row ``rows[i]`` of ``tensor``, zeros where that is -1."""
+    taken = tensor[rows.clamp(min=0)]
+    taken[rows < 0] = 0
+    return taken
+
+
+def _keeps_histories(model: Model) -> bool:
+    """Whether the model keeps the history of each query in place of its vector."""
+    return has_own_search(model) and "histories" in METHODS[model.method].answers
+
+
+def _history_tensors(pairs: Interactions) -> dict[str, Tensor]:
+    """The tensors in which such a model keeps pairs."""
+    return {"offsets": pairs.offsets, "candidates_of_queries": pairs.candidates}
+
+
+def _excludes_own(ranker: Ranker) -> bool:
+    """Whether no query may get the candidate with its own key."""
+    own = own_pairs(ranker.queries, ranker.candidates)
+    return ranker.excluded is not None and len(changed_rows(ranker.excluded, own)) == 0
+
+
+def _appended(model: Model, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """The notes of a model with one more entry in a list."""
+    return {**model.notes, name: [*model.notes.get(name, []), entry]}
+
+
+# ---------------------------------------------------------------------------------- add
+
+
+def _in_candidates(
+    data: Dataset, candidates: Vocabulary
+) -> tuple[Interactions, Interactions | None]:
+    """The training pairs and the excluded pairs of data, those with known candidates."""
+    check_content(data)
+    rows, n = rows_of(candidates, data.candidates), len(candidates)
+    train = renumber(data.split("train"), rows, n)
+    if train.n_pairs == 0:
+        raise UserError(
+            "the model knows no candidate of the pairs to add",
+            hint="check which columns hold the queries and the candidates",
+        )
+    return train, None if data.excluded is None else renumber(data.excluded, rows, n)
+
+
+def _n_chosen(pairs: Interactions) -> int:
+    """How many candidates have a pair."""
+    return int((pairs.candidate_counts() > 0).sum())
+
+
+def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
+    """The model in which the rows ``changed`` answer by all that they have seen."""
+    if len(changed) == 0:
+        return model
+    tensors = dict(model.tensors)
+    is_changed = torch.zeros(seen.n_queries, dtype=torch.bool).index_fill(0, changed, value=True)
+    if _keeps_histories(model):
+        now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
+        known = kept_histories(model, seen.n_candidates)
+        tensors |= _history_tensors(known.union(replace(now, grades=None)))
+    elif (encode := METHODS[model.method].open(model).histories) is not None:
+        vectors = encode(seen.select(changed)).to(tensors["queries"])
+        tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
+    tensors[FOLDED_IN] = tensors.get(FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
+    return replace(model, tensors=tensors)
+
+
+# ---------------------------------------------------------------------------------- extend
+
+
+def _extend_by_texts(
+    ranker: Ranker, table: Any, key_column: str | None, text_column: str | None
+) -> Ranker:
+    encode = ranker.searcher.opened.texts
+    if encode is None:
+        raise UserError(
+            f"{ranker.model.method} cannot add candidates: it makes no vectors from texts",
+            hint="fit it again on all of the data",
+        )
+    if key_column is text_column is None:
+        rows = open_texts(table, "candidate", None)
+    else:  # a named column: not a file of lines
+        opened = open_table(table, key_column, usual="candidate", what="texts")
+        rows = as_texts(opened, text_column)
+    _check_new(rows, ranker.candidates)
+    keys, words = _in_order(rows, named=not ranker.candidates.holds_integers)
+    tokens = ranker.tokens(words)
+    entry = {
+        "candidates": len(keys),
+        **_left_out(rows.bad),
+        "without_words": int((tokens.counts() == 0).sum()),
+    }
+    return _extended(ranker, keys, encode(tokens, "candidate"), words, entry)
+
+
+def _feature_encoder(ranker: Ranker) -> tuple[Callable[[Features], Tensor], Columns]:
+    """Encodes new candidates, and the columns it takes."""
+    model = ranker.model
+    if "features" not in METHODS[model.method].answers:
+        able = [name for name, method in METHODS.items() if "features" in method.answers]
+        raise UserError(
+            f"{model.method} makes no vectors from features",
+            hint=f"fit one of {', '.join(able)}" if able else "fit it again on all of the data",
+        )
+    encode = ranker.searcher.opened.features
+    if encode is None or "candidate_columns" not in model.notes:
+        raise UserError(
+            "this model was fitted without features of candidates",
+            hint="prepare the data with --candidate-features, and fit with --set encoder=towers",
+        )
+    return encode, Columns.from_json(model.notes["candidate_columns"])
+
+
+def _extended(
+    ranker: Ranker, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, Any]
+) -> Ranker:
+    """The model with new candidates of these vectors and, if there are any, texts."""
+    new = Vocabulary(len(keys), lambda: keys, lambda: words)
+    both = _with_texts(merge(ranker.candidates, keys), ranker.candidates, new)
+    grown = _with_candidates(ranker, both)
+    tensors = dict(grown.model.tensors)
+    tensors["candidates"][grown.candidates.find(keys)] = vectors.to(tensors["candidates"])
+    if ranker.saved is not None and "index" in ranker.saved:
+        entry = {**entry, "indexes_dropped": len(ranker.saved.meta())}
+    notes = _appended(ranker.model, "extended", entry)
+    return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
+
+
+def _check_new(table: Keyed, candidates: Vocabulary) -> None:
+    known = table.keys.filter(pl.Series((candidates.find(table.keys) >= 0).numpy()))
+    if len(known):
+        others = f" and {len(known) - 1:,} more" if len(known) > 1 else ""
+        raise UserError(
+            f"the model already knows the candidate {known[0]!r}{others} of {table.name}",
+            hint="leave known candidates out of the table; fit again if they changed",
+        )
+
+
+def _in_order(table: TextTable, *, named: bool) -> tuple[pl.Series, pl.Series]:
+    """The keys of a table, ascending, and their texts; ``named``: a key replaces a missing text."""
+    assert table.words is not None
+    order = table.keys.arg_sort()
+    keys, words = table.keys.gather(order), table.words.gather(order)
+    if named or keys.dtype == pl.String:
+        words = words.fill_null(keys.cast(pl.String))
+    return keys, words
+
+
+def _with_texts(merged: Vocabulary, *parts: Vocabulary) -> Vocabulary:
+    """The merged keys with the texts of the parts, if one has texts."""
+    if all(part.texts is None for part in parts):
+        return merged
+    texts = pl.Series([None] * len(merged), dtype=pl.String)
+    for part in parts:
+        if part.texts is not None:
+            texts = texts.scatter(merged.find(part.keys).numpy(), part.texts)
+    return Vocabulary(len(merged), lambda: merged.keys, lambda: texts)
+
+
+def _left_out(bad: BadRows) -> dict[str, Any]:
+    """How many rows could not be used and, if there are any, why, and where the first are."""
+    reasons = {"dropped": bad.summary()} if bad.counts else {}
+    return {"left_out": bad.total, **reasons}
