@@ -108,7 +108,7 @@ class Steps:
             self.loop.learn(self.batches.take(self.order, self.place))
             self.place = (self.place + 1) % (len(self.batches) - 1)
         spent = self.clock() - began
-        self.loop.look()
+        self.loop.check_losses()
         return spent
 
     def clock(self) -> float:
