@@ -28,7 +28,7 @@ import rankfold as rf
 from benchmarks.paths import HOME, RESULTS, SCRATCH, SHARED
 from benchmarks.peers.environment import environment
 from rankfold.metrics import parse
-from rankfold.tasks.evaluate import score
+from rankfold.tasks.evaluate_ranking import score
 from rankfold.types import Dataset, Interactions, Model, SplitName
 
 OUT = RESULTS / "quality" / "quadratic"

@@ -30,7 +30,7 @@ from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import sweep
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.solvers.systems import by_conjugate_gradients
-from rankfold.tasks.evaluate import score
+from rankfold.tasks.evaluate_ranking import score
 from rankfold.types import Dataset, Model
 
 WIDTHS = (64, 128, 256)

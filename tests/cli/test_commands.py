@@ -79,13 +79,13 @@ def test_an_empty_history_shows_the_most_popular(rankfold: Command, model: Path)
     done = rankfold("search", model, "--history", "", "-k", "30", "--json")
     assert done.code == 0
     assert done.err == "the history is empty: these are the most popular candidates\n"
-    found = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
+    result = [(-entry["score"], entry["candidate"]) for entry in json.loads(done.out)["results"]]
     table = pl.read_csv(model.with_name("ratings.csv"))
-    assert found == sorted(found)
-    assert len(found) == table["item"].n_unique() == 30
+    assert result == sorted(result)
+    assert len(result) == table["item"].n_unique() == 30
     shown = rankfold("search", model, "--history", "", "-k", "1")
     assert "these are the most popular" in shown.err
-    assert found[0][1] in shown.err
+    assert result[0][1] in shown.err
     assert rankfold("search", model, "--history", "", "--json", "--quiet").err == ""
 
 
@@ -97,15 +97,15 @@ def test_fit_adds_pairs_to_an_existing_model(
     more = tmp_path / "more"
     rankfold("prepare", tmp_path / "more.csv", "--out", more, "--split", "1,0,0")
     data = model.with_name("data")
-    asked = ("search", model, "--history", "item-1,item-4", "--json")
-    expected = json.loads(rankfold(*asked).out)["results"]
+    request = ("search", model, "--history", "item-1,item-4", "--json")
+    expected = json.loads(rankfold(*request).out)["results"]
     done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
     assert done.code == 0
     assert "exists: pairs are added, it is not fitted again" in done.err
     assert "new queries: 1;" in done.err
     assert "skipped pairs: 1 (1 unknown candidate)" in done.err
-    found = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
-    assert [entry["candidate"] for entry in found] == [entry["candidate"] for entry in expected]
+    result = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
+    assert [entry["candidate"] for entry in result] == [entry["candidate"] for entry in expected]
     assert "61 queries" in rankfold("info", model).err
     assert "added pairs: " in rankfold("info", model).err
     assert rankfold("evaluate", model, data, "--json").code == 0
@@ -146,8 +146,8 @@ def test_predict_writes_a_row_per_result(rankfold: Command, model: Path, tmp_pat
     assert table.columns == ["query", "rank", "candidate", "score"]
     assert table["query"].to_list() == ["user-5"] * 3 + ["user-1"] * 3
     assert table["rank"].to_list() == [1, 2, 3] * 2
-    found = json.loads(rankfold("search", model, "--query", "user-5", "-k", "3", "--json").out)
-    assert table["candidate"].head(3).to_list() == [e["candidate"] for e in found["results"]]
+    result = json.loads(rankfold("search", model, "--query", "user-5", "-k", "3", "--json").out)
+    assert table["candidate"].head(3).to_list() == [e["candidate"] for e in result["results"]]
     strict = rankfold(
         "predict", model, tmp_path / "who.csv", "--out", tmp_path / "m.parquet", "--strict"
     )
@@ -184,8 +184,8 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
 def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
     words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
     for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):
-        found = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
-        assert len(found["notes"]["history"]) == steps
+        results = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
+        assert len(results["notes"]["history"]) == steps
     done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
     assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
 
@@ -261,8 +261,8 @@ def test_demo_shows_lists_compares_and_reports(
     monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
     fit = fitting.fit
 
-    def narrow(method: str, *given: Any, **how: Any) -> Any:
-        return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **how)
+    def narrow(method: str, *given: Any, **options: Any) -> Any:
+        return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)
 
     monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")

@@ -6,14 +6,11 @@ from inspect import signature
 from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.options import Preparation
 from rankfold.metrics import Propensity, parse_propensity
-from rankfold.tasks.evaluate import DEFAULT_METRICS
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
+from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
 from rankfold.tasks.options import FitOptions
-from rankfold.tasks.predict import GradedPrediction, Prediction
-
-COLUMNS = {"query_column": "query", "candidate_column": "candidate"}
-COLUMNS |= {"grade_column": "grade", "time_column": "time", "text_column": "text"}
+from rankfold.tasks.predict import GradeOptions, RankOptions
 
 
 def shown(command: object) -> dict[str, object]:
@@ -36,10 +33,10 @@ def test_fit() -> None:
 
 
 def test_predict() -> None:
-    kinds = (Prediction, GradedPrediction)
+    kinds = (RankOptions, GradeOptions)
     own = {field.name: field.default for kind in kinds for field in fields(kind)}
-    options = {COLUMNS.get(name, name): value for name, value in shown(predict.command).items()}
-    assert (own.pop("k"), own.pop("fpr")) == (predict.K, predict.FPR)
+    options = shown(predict.command)
+    assert (own.pop("k"), own.pop("fpr")) == (predict.DEFAULT_K, predict.DEFAULT_FPR)
     assert options["k"] is options["fpr"] is None  # None: not given
     assert {name: options[name] for name in own} == own
 
@@ -47,8 +44,8 @@ def test_predict() -> None:
 def test_evaluate() -> None:
     assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
     assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
-    assert tuple(evaluate.DEFAULT.split(",")) == DEFAULT_METRICS
-    assert tuple(evaluate.GRADED.split(",")) == GRADED_DEFAULTS
-    assert Certainty().samples == evaluate.SAMPLES
-    assert parse_propensity(evaluate.PROPENSITY) == Propensity()
+    assert tuple(evaluate.RANKING_METRICS.split(",")) == DEFAULT_METRICS
+    assert tuple(evaluate.GRADED_METRICS.split(",")) == GRADED_DEFAULTS
+    assert Certainty().bootstrap == evaluate.DEFAULT_SAMPLES
+    assert parse_propensity(evaluate.DEFAULT_PROPENSITY) == Propensity()
     assert shown(evaluate.command)["propensity"] is None  # None: not given

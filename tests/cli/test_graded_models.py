@@ -50,20 +50,20 @@ def test_evaluate_json_is_one_document(rankfold: Command, graded: Path) -> None:
         "--metrics", "tpr@fpr=0.1,order", "--seed", 3, "--calibration", 5,
     )  # fmt: skip
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
+    results = json.loads(done.out)
     expected = rf.evaluate(
         str(graded / "model"),
         graded / "data",
         metrics=["tpr@fpr=.1", "order"],
-        samples=50,
+        bootstrap=50,
         seed=3,
         calibration=5,
     )
-    assert found == json.loads(json.dumps(expected.to_json()))
-    assert list(found["metrics"]) == ["tpr@fpr=.1", "order"]
-    assert list(found["intervals"]) == ["tpr@fpr=.1", "order"]
-    assert len(found["thresholds"]["tpr@fpr=.1"]) == 2
-    assert found["queries"] == 200
+    assert results == json.loads(json.dumps(expected.to_json()))
+    assert list(results["metrics"]) == ["tpr@fpr=.1", "order"]
+    assert list(results["intervals"]) == ["tpr@fpr=.1", "order"]
+    assert len(results["thresholds"]["tpr@fpr=.1"]) == 2
+    assert results["queries"] == 200
 
 
 def test_an_undefined_interval_is_null(rankfold: Command, graded: Path) -> None:
@@ -85,16 +85,16 @@ def test_an_undefined_interval_is_null(rankfold: Command, graded: Path) -> None:
 def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) -> None:
     done = rankfold("evaluate", graded / "model", graded / "data", "--bootstrap", 20)
     assert (done.code, done.out) == (0, "")
-    found = rf.evaluate(str(graded / "model"), graded / "data", samples=20).to_json()
+    results = rf.evaluate(str(graded / "model"), graded / "data", bootstrap=20).to_json()
     lines = {line.split()[1]: line for line in done.err.splitlines() if len(line.split()) > 4}
     assert "> none" in done.err
     assert "> mild" in done.err
     assert "> severe" not in done.err
-    for name, mean in found["metrics"].items():
+    for name, mean in results["metrics"].items():
         assert f"{mean:.4f}" in lines[name]
-        low, high = found["intervals"][name]
+        low, high = results["intervals"][name]
         assert f"{low:.4f} to {high:.4f}" in lines[name]
-        for value in found["thresholds"].get(name, []):
+        for value in results["thresholds"].get(name, []):
             assert f"{value:.4f}" in lines[name]
     assert "by the cuts of the model, found on validation" in done.err
     assert "will be higher" not in done.err
@@ -139,16 +139,18 @@ def test_rows_from_training_warn(rankfold: Command, graded: Path) -> None:
     grader = grader_of(data)
     kept = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
     replace(grader, model=replace(grader.model, tensors=kept)).save(graded / "model")
-    assert "it is not known whether" in " ".join(rankfold(*words).err.split())
+    assert "whether the model was fitted on some of these rows is unknown" in " ".join(
+        rankfold(*words).err.split()
+    )
 
 
 def test_evaluate_shows_calibration(rankfold: Command, graded: Path) -> None:
     words = ("evaluate", graded / "model", graded / "data", "--bootstrap", 0)
     done = rankfold(*words, "--calibration", 4)
-    found = rf.evaluate(str(graded / "model"), graded / "data", samples=0, calibration=4)
+    results = rf.evaluate(str(graded / "model"), graded / "data", bootstrap=0, calibration=4)
     assert "the share of rows above each grade, by score" in done.err
     lines = [line.replace("│", " ").split() for line in done.err.splitlines()]
-    for first, second in zip(*found.calibration, strict=True):
+    for first, second in zip(*results.calibration, strict=True):
         cells = [first["score"], first["share"], second["share"]]
         score, *shares = (f"{cell:.4f}" for cell in cells)
         assert [score, str(first["rows"]), *shares] in lines
@@ -163,14 +165,14 @@ def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> No
     )  # fmt: skip
     assert (done.code, done.out) == (0, "")
     assert "200 rows" in done.err
-    found, grader = pl.read_parquet(out), rf.load(graded / "model")
+    results, grader = pl.read_parquet(out), rf.load(graded / "model")
     assert isinstance(grader, rf.Grader)
-    assert found.columns == ["query", "score", "grade"]
-    assert found["query"].to_list() == [f"p{number}" for number in range(200)]
+    assert results.columns == ["query", "score", "grade"]
+    assert results["query"].to_list() == [f"p{number}" for number in range(200)]
     scores = grader.score(data_of().graded("test"))
-    assert found["score"].to_list() == pytest.approx(scores.tolist(), abs=1e-5)
+    assert results["score"].to_list() == pytest.approx(scores.tolist(), abs=1e-5)
     expected = [NAMES[number] for number in grader.grade(scores, 0.1).tolist()]
-    assert sum(a != b for a, b in zip(found["grade"], expected, strict=True)) <= 1  # by rounding
+    assert sum(a != b for a, b in zip(results["grade"], expected, strict=True)) <= 1  # by rounding
     assert not list(graded.glob(".writing*"))
 
 
@@ -257,9 +259,13 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
         ),
         (("evaluate", "model", "data", "--metrics", "ndcg@10"), "no metric 'ndcg'", "tpr@fpr"),
         (("evaluate", "model", "data", "--metrics", "tpr@fpr=7"), "got 7", ".01"),
-        (("evaluate", "model", "data", "--strata"), "strata is for", "--strata"),
-        (("evaluate", "model", "data", "--index", "auto"), "index is for", "--index"),
-        (("evaluate", "model", "data", "--propensity", ".55,1.5"), "propensity is", "--propensity"),
+        (("evaluate", "model", "data", "--strata"), "`strata` is for", "--strata"),
+        (("evaluate", "model", "data", "--index", "auto"), "`index` is for", "--index"),
+        (
+            ("evaluate", "model", "data", "--propensity", ".55,1.5"),
+            "`propensity` is",
+            "--propensity",
+        ),
         (
             ("evaluate", "model", "data", "--bootstrap", "-3"),
             "at least 0, got -3",
@@ -293,10 +299,10 @@ def test_a_model_that_ranks_has_no_rate(rankfold: Command, model: Path, tmp_path
     assert done.code == 2
     assert "`fpr` is for models that grade, but this one ranks candidates" in done.err
     assert "leave --fpr out" in done.err
-    for option, name in (("bootstrap", "samples"), ("calibration",) * 2, ("seed",) * 2):
+    for option in ("bootstrap", "calibration", "seed"):
         done = rankfold("evaluate", model, model.with_name("data"), f"--{option}", 5)
         assert done.code == 2
-        assert f"{name} is for graded rows" in done.err
+        assert f"`{option}` is for models that grade" in done.err
         assert f"leave --{option} out" in done.err
     assert rankfold(*words, "-k", 0).err.startswith("error: `k` must be at least 1, got 0")
 
@@ -307,10 +313,10 @@ def test_a_feature_column_may_be_the_query_column(rankfold: Command, graded: Pat
     expected = pl.read_parquet(graded / "x.parquet")
     by_age = rankfold(*words, "--query-column", "age")
     assert (by_id.code, by_age.code) == (0, 0)
-    found = pl.read_parquet(graded / "x.parquet")
-    assert found.drop("query").equals(expected.drop("query"))
+    results = pl.read_parquet(graded / "x.parquet")
+    assert results.drop("query").equals(expected.drop("query"))
     ages = pl.read_csv(graded / "new.csv", infer_schema=False)["age"]
-    assert found["query"].to_list() == ages.to_list()
+    assert results["query"].to_list() == ages.to_list()
 
 
 def test_rows_that_cannot_be_used_are_counted_or_refused(rankfold: Command, graded: Path) -> None:

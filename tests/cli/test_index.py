@@ -24,11 +24,11 @@ def test_an_index_is_built_shown_and_used(rankfold: Command, model: Path) -> Non
     shown = rankfold("info", model).err
     assert "index: inverted, by inner product; finds 1.000 of the best 1, " in shown
     assert " queries); built in " in shown
-    found = rankfold("search", model, "--query", "user-1", "--json")
-    assert [r["candidate"] for r in json.loads(found.out)["results"]] == [
+    approximate = rankfold("search", model, "--query", "user-1", "--json")
+    assert [r["candidate"] for r in json.loads(approximate.out)["results"]] == [
         r["candidate"] for r in json.loads(exact.out)["results"]
     ]
-    assert "by an index: inverted" in found.err
+    assert "by an index: inverted" in approximate.err
     assert (
         "by an index" not in rankfold("search", model, "--query", "user-1", "--index", "exact").err
     )
@@ -62,11 +62,14 @@ def test_invalid_input_gets_an_error_with_a_hint(
 
 
 def test_search_with_exclude_and_allow(rankfold: Command, model: Path) -> None:
-    def found(*words: str) -> list[str]:
+    def search(*words: str) -> list[str]:
         done = rankfold("search", model, "--history", "item-1", "--json", *words)
         return [entry["candidate"] for entry in json.loads(done.out)["results"]]
 
-    best = found()
-    assert found("--exclude", best[0], "--exclude", best[2])[:2] == [best[1], best[3]]
-    assert found("--allow", best[4], "--allow", best[1], "--allow", "no such") == [best[1], best[4]]
-    assert found("--allow", "no such") == []
+    best = search()
+    assert search("--exclude", best[0], "--exclude", best[2])[:2] == [best[1], best[3]]
+    assert search("--allow", best[4], "--allow", best[1], "--allow", "no such") == [
+        best[1],
+        best[4],
+    ]
+    assert search("--allow", "no such") == []

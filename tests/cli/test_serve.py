@@ -91,7 +91,7 @@ def test_invalid_input_is_explained(
         ([tmp_path / "nothing"], "there is no folder"),
         ([tmp_path / "empty"], "is not a rankfold folder"),
         ([model.with_name("data")], "is a data folder, not a model folder"),
-        ([model, tmp_path / "other" / "model"], "two models are named 'model'"),
+        ([model, tmp_path / "other" / "model"], "two models have the name 'model'"),
         ([model, "--token-file", tmp_path / "nothing"], "No such file"),
         ([model, "--token-file", tmp_path / "picture"], "picture is not text"),
     ):

@@ -31,16 +31,16 @@ def work(rankfold: Command, tmp_path: Path) -> Path:
 def test_search_by_text_as_json(rankfold: Command, work: Path) -> None:
     done = rankfold("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json")
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert found["query"] == "Cups of GREEN tea"
-    assert [list(entry) for entry in found["results"]] == [["candidate", "score", "text"]] * 2
-    assert found["results"][0]["candidate"] == "t2"
-    assert found["results"][0]["text"] == "green tea"
+    result = json.loads(done.out)
+    assert result["query"] == "Cups of GREEN tea"
+    assert [list(entry) for entry in result["results"]] == [["candidate", "score", "text"]] * 2
+    assert result["results"][0]["candidate"] == "t2"
+    assert result["results"][0]["text"] == "green tea"
     near = rankfold(
         *("search", work / "model", "--text", "Cups of GREEN tea", "-k", 2, "--json"),
         *("--index", "auto"),
     )
-    assert json.loads(near.out) == found
+    assert json.loads(near.out) == result
 
 
 def test_search_by_text_as_a_table(rankfold: Command, work: Path) -> None:
@@ -56,8 +56,8 @@ def test_search_by_text_as_a_table(rankfold: Command, work: Path) -> None:
 
 
 def test_known_queries_and_candidates_still_answer(rankfold: Command, work: Path) -> None:
-    found = rankfold("search", work / "model", "--query", "4", "--include-seen", "--json")
-    assert json.loads(found.out)["results"][0]["candidate"] == "t1"
+    result = rankfold("search", work / "model", "--query", "4", "--include-seen", "--json")
+    assert json.loads(result.out)["results"][0]["candidate"] == "t1"
     like = json.loads(rankfold("search", work / "model", "--candidate", "t1", "--json").out)
     assert {entry["candidate"] for entry in like["results"]} == {"t0", "t2"}
 
@@ -121,8 +121,8 @@ def test_extend_with_texts(rankfold: Command, work: Path) -> None:
     output = " ".join(done.err.split())
     assert "2 candidates added, 5 in all" in output
     assert "1 have no word that the model knows: they score 0 for any text" in output
-    found = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
-    assert json.loads(found.out)["results"][0]["candidate"] == "t9"
+    result = rankfold("search", work / "model", "--text", "green apples", "-k", 1, "--json")
+    assert json.loads(result.out)["results"][0]["candidate"] == "t9"
     output = " ".join(rankfold("info", work / "model").err.split())
     assert "2 candidates were added from their texts" in output
     assert "ranks by text: 10 distinct tokens" in output
@@ -161,8 +161,8 @@ def test_methods_show_their_data_kind(rankfold: Command) -> None:
         (("search", "model", "--text", "a", "--query", "1"), "takes one input", "--text"),
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
-        (("evaluate", "model", "fewer"), "the data has other tokens", "prepare"),
-        (("fit", "words", "table", "--out", "m"), "the data has none", "--format texts"),
+        (("evaluate", "model", "fewer"), "different tokens", "prepare"),
+        (("fit", "words", "table", "--out", "m"), "the data has no texts", "--format texts"),
         (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
         (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
         (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
@@ -201,8 +201,8 @@ def test_a_damaged_model_is_refused(rankfold: Command, work: Path) -> None:
 
 
 def test_fit_prints_the_chosen_mix(rankfold: Command, work: Path) -> None:
-    how = ("--set", "width=8", "--set", "encoder_epochs=1", "--set", "joint_epochs=1")
-    done = rankfold("fit", "siamesexml", work / "data", "--out", work / "siamese", *how)
+    options = ("--set", "width=8", "--set", "encoder_epochs=1", "--set", "joint_epochs=1")
+    done = rankfold("fit", "siamesexml", work / "data", "--out", work / "siamese", *options)
     assert done.code == 0, done.err
     output = " ".join(done.err.split())
     assert re.search(

@@ -72,7 +72,7 @@ class TestGradedMethod:
     def test_finds_the_planted_order(self, name: str, n_grades: int) -> None:
         result = rf.fit(name, data(n_grades), **FEW)
         assert isinstance(result, Grader)
-        metrics = rf.evaluate(result, data(n_grades), metrics=["order", "auc"], samples=10)
+        metrics = rf.evaluate(result, data(n_grades), metrics=["order", "auc"], bootstrap=10)
         assert metrics["order"] > 0.93
         assert metrics["auc"] > 0.93
 

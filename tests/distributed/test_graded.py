@@ -266,7 +266,7 @@ def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
             "scores": [entry["score"] for entry in history if "score" in entry],
             "tensors": tensors,
             "cuts": grader.cuts(0.1) - shift,
-            "test": rf.evaluate(grader, path, samples=20, calibration=0 if idle else 2).to_json(),
+            "test": rf.evaluate(grader, path, bootstrap=20, calibration=0 if idle else 2).to_json(),
         }
     return found
 

@@ -68,13 +68,12 @@ def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
 
 def evaluated_alone(ranker: Ranker, path: Path) -> dict[str, float]:
     """The metrics on all queries, by this process alone."""
-    from rankfold.tasks import evaluate
+    from rankfold.tasks import evaluate, evaluate_ranking
 
-    joined, evaluate.connect = evaluate.connect, lambda: SINGLE_PROCESS
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (evaluate, evaluate_ranking):
+            patch.setattr(module, "connect", lambda: SINGLE_PROCESS)
         return dict(rf.evaluate(ranker, folder.load(path), metrics=METRICS).metrics)
-    finally:
-        evaluate.connect = joined
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_images_are_mirrored_one_by_one() -> None:
 def test_images_are_learned(channels: int) -> None:
     data = prepared(pictures(channels=channels))
     result = rf.fit("ce", data, epochs=15, batch_size=8, flips="one")
-    assert rf.evaluate(result, data, metrics=["order"], samples=10)["order"] > 0.95
+    assert rf.evaluate(result, data, metrics=["order"], bootstrap=10)["order"] > 0.95
 
 
 def test_a_convolution_is_three_products_of_patches_each_halved() -> None:
@@ -187,12 +187,12 @@ def test_auto_reads_both_images_and_columns(tmp_path: object) -> None:
     data = replace(prepared(pictures_and_columns()), test=pictures_and_columns(seed=1))
     result = rf.fit("ce", data, epochs=15, batch_size=8)
     assert result.model.config["encoder"] == "convolution+mlp"
-    assert rf.evaluate(result, data, metrics=["order"], samples=0)["order"] > 0.95
+    assert rf.evaluate(result, data, metrics=["order"], bootstrap=0)["order"] > 0.95
     result.save(f"{tmp_path}/model")
     rows = data.graded("test")
     assert torch.equal(rf.load(f"{tmp_path}/model").score(rows), result.score(rows))
     images = rf.fit("ce", data, epochs=15, batch_size=8, encoder="convolution")
-    assert rf.evaluate(images, data, metrics=["order"], samples=0)["order"] < 0.9
+    assert rf.evaluate(images, data, metrics=["order"], bootstrap=0)["order"] < 0.9
 
 
 def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None:

@@ -106,7 +106,7 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
     asked: dict[str, list[dict[str, Any]]] = {
         "queries": [{"queries": data.queries.keys.to_list()[:50]}],
         "history": [] if texts else [{"history": history} for history in HISTORIES],
-        "texts": [{"texts": TEXTS}] if texts else [],
+        "texts": [{"text": TEXTS}] if texts else [],
         "candidates": [{"candidates": data.candidates.keys.to_list()[100:105]}],
     }
     found: dict[str, Any] = dict(metrics)

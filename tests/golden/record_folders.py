@@ -69,7 +69,7 @@ def answers(model: Any) -> dict[str, Any]:
         graded = model.predict(NEW_ROWS, fpr=0.2)
         return {"grades": graded["grade"].to_list(), "scores": graded["score"].to_list()}
     if rf.METHODS[model.model.method].data_kind == "texts":
-        questions = {"queries": {"queries": [3, 4]}, "texts": {"texts": ["old dog", "big bee"]}}
+        questions = {"queries": {"queries": [3, 4]}, "texts": {"text": ["old dog", "big bee"]}}
     else:
         questions = {"queries": {"queries": ["q1", "q2"]}, "history": {"history": ["c1", "c4"]}}
     found: dict[str, Any] = {}

@@ -19,10 +19,10 @@ Start = Callable[..., Client]
 
 
 def test_queries_get_the_rankings_of_the_model(client: Client, folders: dict[str, Path]) -> None:
-    found = client.search(queries=[3, "4"], k=5)
-    assert [entry["query"] for entry in found] == [3, 4]  # of the type of the model's keys
-    assert [len(entry["candidates"]) for entry in found] == [5, 5]
-    assert_same_keys(ranked(found), rf.load(folders["shop"]).search([3, 4], k=10))
+    results = client.search(queries=[3, "4"], k=5)
+    assert [entry["query"] for entry in results] == [3, 4]  # of the type of the model's keys
+    assert [len(entry["candidates"]) for entry in results] == [5, 5]
+    assert_same_keys(ranked(results), rf.load(folders["shop"]).search([3, 4], k=10))
 
 
 def test_seen_pairs_are_returned_on_request(client: Client) -> None:
@@ -39,53 +39,53 @@ def test_seen_pairs_are_returned_on_request(client: Client) -> None:
 def test_one_history_and_several(client: Client, folders: dict[str, Path]) -> None:
     ranker = rf.load(folders["shop"])
     one, two = [item(5), item(11)], [item(0)]
-    for body, asked in ((one, [one]), ([one, two], [one, two]), ([[], two], [[], two])):
-        found = client.search(history=body, k=3)
-        assert [entry["query"] for entry in found] == asked
-        assert [len(entry["candidates"]) for entry in found] == [3] * len(asked)
-        for entry, history in zip(found, asked, strict=True):
+    for body, histories in ((one, [one]), ([one, two], [one, two]), ([[], two], [[], two])):
+        results = client.search(history=body, k=3)
+        assert [entry["query"] for entry in results] == histories
+        assert [len(entry["candidates"]) for entry in results] == [3] * len(histories)
+        for entry, history in zip(results, histories, strict=True):
             assert_same_keys(ranked([entry]), ranker.search(history=history, k=9))
 
 
 def test_an_empty_history_gets_the_most_popular(client: Client, folders: dict[str, Path]) -> None:
-    (found,) = client.search(history=[], k=4)
+    (ranking,) = client.search(history=[], k=4)
     expected = rf.load(folders["shop"]).search(history=[], k=4)
-    assert [each["candidate"] for each in found["candidates"]] == expected.keys[0]
-    assert [each["score"] for each in found["candidates"]] == expected.scores[0].tolist()
+    assert [each["candidate"] for each in ranking["candidates"]] == expected.keys[0]
+    assert [each["score"] for each in ranking["candidates"]] == expected.scores[0].tolist()
 
 
 def test_one_text_and_several(client: Client) -> None:
-    (found,) = client.search("notes", text="Cups of GREEN tea", k=1)
-    assert found["query"] == "Cups of GREEN tea"
-    (best,) = found["candidates"]
+    (ranking,) = client.search("notes", text="Cups of GREEN tea", k=1)
+    assert ranking["query"] == "Cups of GREEN tea"
+    (best,) = ranking["candidates"]
     assert (best["candidate"], best["text"]) == ("t2", "green tea")
     both = client.search("notes", text=["blue äther", "red apples"], k=1)
     assert [entry["candidates"][0]["candidate"] for entry in both] == ["t1", "t0"]
 
 
 def test_similar_candidates(client: Client, folders: dict[str, Path]) -> None:
-    found = client.search(candidates=[item(5), item(6)], k=3)
-    assert [entry["query"] for entry in found] == [item(5), item(6)]
-    assert [len(entry["candidates"]) for entry in found] == [3, 3]
+    results = client.search(candidates=[item(5), item(6)], k=3)
+    assert [entry["query"] for entry in results] == [item(5), item(6)]
+    assert [len(entry["candidates"]) for entry in results] == [3, 3]
     expected = rf.load(folders["shop"]).search(candidates=[item(5), item(6)], k=9)
-    assert_same_keys(ranked(found), expected)
+    assert_same_keys(ranked(results), expected)
 
 
 @pytest.mark.parametrize(
-    "asked", [{"queries": [3, 4]}, {"history": [item(5)]}, {"candidates": [item(5)]}]
+    "inputs", [{"queries": [3, 4]}, {"history": [item(5)]}, {"candidates": [item(5)]}]
 )
-def test_exclude_and_allow_for_every_input(client: Client, asked: dict[str, object]) -> None:
-    free = client.search(**asked, k=60)
+def test_exclude_and_allow_for_every_input(client: Client, inputs: dict[str, object]) -> None:
+    free = client.search(**inputs, k=60)
     for entry in free:
         few = entry["candidates"][1:8:2]
         names = [each["candidate"] for each in few]
         filters = {"allow": [*names, "nobody"], "exclude": [names[1], "nobody"]}
-        allowed = client.search(**asked, k=60, **filters)
+        allowed = client.search(**inputs, k=60, **filters)
         mine = next(each for each in allowed if each["query"] == entry["query"])
         left = {**entry, "candidates": few[:1] + few[2:]}
         assert {each["candidate"] for each in mine["candidates"]} == {names[0], *names[2:]}
         assert_same_keys(ranked([mine]), ranked([left]))
-    nothing = client.search(**asked, allow=["nobody"])
+    nothing = client.search(**inputs, allow=["nobody"])
     assert all(entry["candidates"] == [] for entry in nothing)
 
 
@@ -95,38 +95,40 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
         {"age": -2.5, "dose": 0.25, "site": "b"},
         {"age": 1, "dose": 1, "site": "a level that nobody knows"},
     ]
-    answer = client.post("/models/patients/grade", {"rows": rows, "fpr": 0.1})
-    assert answer.status_code == 200
-    found = answer.json()["results"]
-    assert [entry["score"] for entry in found] == pytest.approx([4.0, -1.25, 1.0])
+    response = client.post("/models/patients/grade", {"rows": rows, "fpr": 0.1})
+    assert response.status_code == 200
+    result = response.json()["results"]
+    assert [entry["score"] for entry in result] == pytest.approx([4.0, -1.25, 1.0])
     from rankfold.models.load import load_grader
 
     expected = load_grader(folders["patients"]).predict(pl.DataFrame(rows, strict=False), fpr=0.1)
-    assert [entry["grade"] for entry in found] == expected["grade"].to_list()
-    assert len({entry["grade"] for entry in found}) > 1
+    assert [entry["grade"] for entry in result] == expected["grade"].to_list()
+    assert len({entry["grade"] for entry in result}) > 1
 
 
 def test_a_missing_column_is_a_missing_value(client: Client) -> None:
     rows = [{"age": 1.0, "dose": 2.0, "site": None}, {"age": 1.0, "dose": 2.0}]
-    found = client.post("/models/patients/grade", {"rows": rows}).json()["results"]
-    assert found[0] == found[1]
-    assert found[0]["score"] == pytest.approx(3.0 - 1)  # an unknown level is -1
+    result = client.post("/models/patients/grade", {"rows": rows}).json()["results"]
+    assert result[0] == result[1]
+    assert result[0]["score"] == pytest.approx(3.0 - 1)  # an unknown level is -1
 
 
 @pytest.mark.parametrize("wrong", [b"1e400", b"1" + 400 * b"0", b"NaN", b"[1]", b"{}"])
 def test_invalid_values_are_explained(client: Client, wrong: bytes) -> None:
     content, kind = b'{"rows":[{"age":' + wrong + b"}]}", {"content-type": "application/json"}
-    answer = client.request("POST", "/models/patients/grade", content=content, headers=kind)
-    assert answer.status_code == 400
-    assert answer.json()["error"] == (
+    response = client.request("POST", "/models/patients/grade", content=content, headers=kind)
+    assert response.status_code == 400
+    assert response.json()["error"] == (
         "rows.0.age: a value must be a string, a finite number, true, false or null"
     )
 
 
 def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
-    def keys(**asked: object) -> list[object]:
-        answer = client.get("/keys", params={name: str(value) for name, value in asked.items()})
-        return [entry["key"] for entry in answer.json()["keys"]]
+    def keys(**parameters: object) -> list[object]:
+        response = client.get(
+            "/keys", params={name: str(value) for name, value in parameters.items()}
+        )
+        return [entry["key"] for entry in response.json()["keys"]]
 
     assert keys(side="query", like=1, limit=3) == [1, 10, 11]
     assert keys(side="query", like=19, limit=2) == [19, 119]
@@ -136,8 +138,9 @@ def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
 
 
 def test_keys_match_by_their_texts(client: Client) -> None:
-    found = client.get("/models/notes/keys", params={"side": "candidate", "like": "ÄTHER"}).json()
-    assert found == {"keys": [{"key": "t1", "text": "blue Äther"}]}
+    parameters = {"side": "candidate", "like": "ÄTHER"}
+    response = client.get("/models/notes/keys", params=parameters)
+    assert response.json() == {"keys": [{"key": "t1", "text": "blue Äther"}]}
 
 
 def test_cards_list_the_accepted_inputs(client: Client) -> None:
@@ -145,14 +148,14 @@ def test_cards_list_the_accepted_inputs(client: Client) -> None:
         client.get(f"/models/{name}/card").json() for name in ("shop", "notes", "patients")
     )
     assert client.get("/card").json() == shop  # the first
-    assert shop["asks"] == ["queries", "history", "candidates"]
+    assert shop["accepts"] == ["queries", "history", "candidates"]
     assert (shop["method"], shop["data_kind"]) == ("rg2-plain", "interactions")
     assert (shop["sizes"]["queries"], shop["sizes"]["candidates"]) == (120, 60)
     assert shop["config"]["width"] == 8
     assert shop["index"]["kind"] == "exact"
     assert re.match(r"\d{4}-\d\d-\d\dT", shop["written"])
-    assert notes["asks"] == ["queries", "text", "candidates"]
-    assert patients["asks"] == ["rows"]
+    assert notes["accepts"] == ["queries", "text", "candidates"]
+    assert patients["accepts"] == ["rows"]
     assert patients["grades"] == ["none", "mild", "severe"]
     assert patients["columns"] == [
         {"name": "age", "type": "number"},
@@ -179,7 +182,7 @@ def test_the_first_model_answers_without_its_name(client: Client) -> None:
         ("notes", "search", {"history": ["t0"]}, 400, "ranks by text, not by history"),
         ("patients", "search", {"queries": [1]}, 400, "grades rows"),
         ("shop", "grade", {"rows": [{"age": 1}]}, 400, "ranks candidates"),
-        ("nobody", "search", {"queries": [1]}, 404, "there is no model 'nobody'"),
+        ("nobody", "search", {"queries": [1]}, 404, "unknown model 'nobody'"),
         ("shop", "search", {}, 400, "got none"),
         ("shop", "search", {"queries": [1], "history": []}, 400, "got queries and history"),
         ("shop", "search", {"queries": [1], "size": 3}, 400, "size"),
@@ -209,27 +212,27 @@ def test_the_first_model_answers_without_its_name(client: Client) -> None:
 def test_invalid_requests_are_explained(
     client: Client, name: str, path: str, body: object, status: int, message: str
 ) -> None:
-    answer = client.post(f"/models/{name}/{path}", body)
-    assert answer.status_code == status
-    error = answer.json()
+    response = client.post(f"/models/{name}/{path}", body)
+    assert response.status_code == status
+    error = response.json()
     assert set(error) == {"error", "hint"}
     assert message in error["error"]
     assert error["hint"]
 
 
 def test_hints_name_fields_of_the_body(client: Client) -> None:
-    answer = client.post("/models/notes/search", {"history": ["t0"]})
-    assert answer.json()["hint"] == "send `text` instead"
+    response = client.post("/models/notes/search", {"history": ["t0"]})
+    assert response.json()["hint"] == "send `text` instead"
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, None, {}, 2**63, -(2**63) - 1, 2**70])
 @pytest.mark.parametrize("name", ["queries", "history", "candidates", "exclude", "allow"])
 def test_invalid_keys_are_explained(client: Client, name: str, wrong: object) -> None:
     more = {} if name in ("queries", "history", "candidates") else {"queries": [1]}
-    answer = client.post("/search", {name: [1, wrong], **more})
-    assert answer.status_code == 400
+    response = client.post("/search", {name: [1, wrong], **more})
+    assert response.status_code == 400
     expected = f"{name}.1: a key must be a string or a 64-bit integer"
-    assert answer.json()["error"] == expected
+    assert response.json()["error"] == expected
 
 
 @pytest.mark.parametrize(
@@ -278,17 +281,19 @@ def test_similar_keys_are_sought_among_few(
 )
 def test_invalid_json_is_explained(client: Client, content: bytes, kind: str) -> None:
     headers = {"content-type": kind} if kind else {}
-    answer = client.request("POST", "/search", content=content, headers=headers)
-    assert answer.status_code == 400, answer.text
-    assert set(answer.json()) == {"error", "hint"}
+    response = client.request("POST", "/search", content=content, headers=headers)
+    assert response.status_code == 400, response.text
+    assert set(response.json()) == {"error", "hint"}
 
 
 def test_infinite_numbers_are_refused(client: Client) -> None:
     headers = {"content-type": "application/json"}
     for value in (b"NaN", b"Infinity", b"1e999"):
         content = b'{"rows": [{"age": %s}]}' % value
-        answer = client.request("POST", "/models/patients/grade", content=content, headers=headers)
-        assert answer.status_code == 400, answer.text
+        response = client.request(
+            "POST", "/models/patients/grade", content=content, headers=headers
+        )
+        assert response.status_code == 400, response.text
 
 
 @pytest.mark.parametrize(
@@ -313,15 +318,15 @@ def test_infinite_numbers_are_refused(client: Client) -> None:
     ],
 )
 def test_invalid_paths_are_explained(client: Client, address: str, status: int) -> None:
-    answer = client.get(address)
-    assert answer.status_code == status, answer.text
-    assert set(answer.json()) == {"error", "hint"}
+    response = client.get(address)
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error", "hint"}
 
 
 def test_the_documentation_loads_nothing_from_elsewhere(client: Client) -> None:
     described = client.get("/openapi.json").json()
-    wanted = {"/search", "/grade", "/history", "/keys", "/card", "/models", "/health", "/ready"}
-    assert wanted | {"/metrics", "/models/{name}/search"} <= set(described["paths"])
+    expected = {"/search", "/grade", "/history", "/keys", "/card", "/models", "/health", "/ready"}
+    assert expected | {"/metrics", "/models/{name}/search"} <= set(described["paths"])
     for methods in described["paths"].values():
         for operation in methods.values():
             assert "422" not in operation["responses"]
@@ -339,9 +344,9 @@ def test_the_documentation_loads_nothing_from_elsewhere(client: Client) -> None:
 def test_metrics_for_prometheus(client: Client) -> None:
     client.search(queries=[1])
     client.get("/nothing/<b>")
-    answer = client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = answer.text.splitlines()
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = response.text.splitlines()
     assert 'rankfold_requests_total{endpoint="/models/{name}/search",status="200"} 1' in lines
     assert 'rankfold_requests_total{endpoint="other",status="404"} 1' in lines
     assert 'rankfold_request_seconds_count{endpoint="/models/{name}/search"} 1' in lines

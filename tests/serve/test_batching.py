@@ -29,11 +29,11 @@ def together(worker: Worker, jobs: Sequence[Job]) -> list[Any]:
     async def run() -> list[Any]:
         held = asyncio.create_task(worker.submit(Job("hold", None, 1, lambda _q: [go.wait(20)])))
         await asyncio.sleep(0.05)
-        asks = [asyncio.create_task(worker.submit(job)) for job in jobs]
+        tasks = [asyncio.create_task(worker.submit(job)) for job in jobs]
         await asyncio.sleep(0.05)
         go.set()
         await held
-        return await asyncio.gather(*asks, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
     return asyncio.run(run())
 
@@ -107,25 +107,25 @@ def ranker(folders: dict[str, Path]) -> Ranker:
 
 
 def test_shared_searches_equal_single_ones(ranker: Ranker) -> None:
-    asked = [
+    requests = [
         SearchSpec("queries", [3], 4),
         SearchSpec("queries", [4, 5], 10),
         SearchSpec("queries", ["nobody"], 10),
         SearchSpec("queries", [6], 7, exclude=[item(n) for n in range(0, 60, 2)]),
         SearchSpec("queries", [3, 3], 1, exclude=["nobody"]),
     ]
-    assert len({group_of(question) for question in asked}) == 1
-    shared = answer(ranker, asked)
-    alone = [answer(ranker, [question])[0] for question in asked]
+    assert len({group_of(request) for request in requests}) == 1
+    shared = answer(ranker, requests)
+    alone = [answer(ranker, [request])[0] for request in requests]
     assert isinstance(shared[2], HttpError)
     assert isinstance(alone[2], HttpError)
     del shared[2], alone[2]
     for one, other in zip(shared, alone, strict=True):
-        found, expected = (json.loads(each)["results"] for each in (one, other))
-        assert [e["query"] for e in found] == [e["query"] for e in expected]
-        counts = [[len(e["candidates"]) for e in each] for each in (found, expected)]
+        rankings, expected = (json.loads(each)["results"] for each in (one, other))
+        assert [e["query"] for e in rankings] == [e["query"] for e in expected]
+        counts = [[len(e["candidates"]) for e in each] for each in (rankings, expected)]
         assert counts[0] == counts[1]
-        assert_same_keys(ranked(found), ranked(expected))
+        assert_same_keys(ranked(rankings), ranked(expected))
 
 
 def test_requests_with_other_results_are_not_shared() -> None:
@@ -138,14 +138,14 @@ def test_requests_with_other_results_are_not_shared() -> None:
         SearchSpec("queries", [3], 10, allow=[1]),
         SearchSpec("queries", [3], 10, allow=[1]),
     ]
-    assert len({group_of(question) for question in [plain, *others]}) == 6
+    assert len({group_of(request) for request in [plain, *others]}) == 6
 
 
 @pytest.mark.parametrize("k", [1, 9, 10, 11, 60, 500, 999])
 def test_any_k(ranker: Ranker, k: int) -> None:
     (document,) = answer(ranker, [SearchSpec("queries", [3], k, include_seen=True)])
     assert isinstance(document, bytes)
-    (found,) = json.loads(document)["results"]
+    (ranking,) = json.loads(document)["results"]
     expected = ranker.search([3], k=k, include_seen=True)
-    assert len(found["candidates"]) == len(expected.keys[0])
-    assert_same_keys(ranked([found]), expected)
+    assert len(ranking["candidates"]) == len(expected.keys[0])
+    assert_same_keys(ranked([ranking]), expected)

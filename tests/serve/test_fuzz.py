@@ -24,7 +24,7 @@ SETTINGS = f"""
 expected-statuses = {REJECTED}
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 400, 404, 413]
-"""  # this model may be unable to answer a valid request
+"""  # this model may be unable to response a valid request
 
 
 def fuzz(live: Live, home: Path, *words: str) -> str:
@@ -89,14 +89,14 @@ KEYS = st.sampled_from([0, 1, 3, "3", item(1), item(5), "t0", "nobody", "", "\x0
 def test_any_json_is_answered(client: Client, name: str, path: str, body: object) -> None:
     content = json.dumps(body).encode()
     headers = {"content-type": "application/json"}
-    answer = client.request("POST", f"/models/{name}/{path}", content=content, headers=headers)
-    assert answer.status_code in (200, 400, 404), answer.text
-    assert set(answer.json()) in ({"results"}, {"error", "hint"})
+    response = client.request("POST", f"/models/{name}/{path}", content=content, headers=headers)
+    assert response.status_code in (200, 400, 404), response.text
+    assert set(response.json()) in ({"results"}, {"error", "hint"})
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
-    asked=st.one_of(
+    inputs=st.one_of(
         st.fixed_dictionaries({"queries": st.lists(KEYS, max_size=4)}),
         st.fixed_dictionaries({"history": st.lists(KEYS | st.lists(KEYS, max_size=3), max_size=4)}),
         st.fixed_dictionaries({"candidates": st.lists(KEYS, max_size=4)}),
@@ -114,16 +114,16 @@ def test_any_json_is_answered(client: Client, name: str, path: str, body: object
     name=st.sampled_from(["shop", "notes"]),
 )
 def test_rankings_respect_the_request(
-    client: Client, asked: dict[str, Any], more: dict[str, Any], name: str
+    client: Client, inputs: dict[str, Any], more: dict[str, Any], name: str
 ) -> None:
-    answer = client.post(f"/models/{name}/search", {**asked, **more})
-    assert answer.status_code in (200, 400, 404), answer.text
-    for entry in answer.json().get("results", []):
-        found = [each["candidate"] for each in entry["candidates"]]
-        assert len(found) == len(set(found)) <= more.get("k", 10)
-        assert not {*map(str, found)} & {*map(str, more.get("exclude", []))}
+    response = client.post(f"/models/{name}/search", {**inputs, **more})
+    assert response.status_code in (200, 400, 404), response.text
+    for entry in response.json().get("results", []):
+        keys = [each["candidate"] for each in entry["candidates"]]
+        assert len(keys) == len(set(keys)) <= more.get("k", 10)
+        assert not {*map(str, keys)} & {*map(str, more.get("exclude", []))}
         if "allow" in more:
-            assert {*map(str, found)} <= {*map(str, more["allow"])}
+            assert {*map(str, keys)} <= {*map(str, more["allow"])}
         scores = [each["score"] for each in entry["candidates"]]
         assert scores == sorted(scores, reverse=True)
 
@@ -131,8 +131,8 @@ def test_rankings_respect_the_request(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(like=st.text(max_size=20), side=st.sampled_from(["query", "candidate"]))
 def test_keys_like_any_text(client: Client, like: str, side: str) -> None:
-    answer = client.get("/models/notes/keys", params={"like": like, "side": side, "limit": 5})
-    assert answer.status_code == 200
-    for entry in answer.json()["keys"]:
+    response = client.get("/models/notes/keys", params={"like": like, "side": side, "limit": 5})
+    assert response.status_code == 200
+    for entry in response.json()["keys"]:
         shown = [str(entry["key"]).lower(), entry.get("text", "").lower()]
         assert any(like.lower() in each for each in shown)

@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_read_leaves_the_old_model(
     client.models.look()  # it is not tried again at once
     assert lists(client) == before
     assert swaps(client) == {("shop", "failed"): 1}
-    monkeypatch.setattr(module, "AGAIN", -1.0)
+    monkeypatch.setattr(module, "RETRY_SECONDS", -1.0)
     client.models.look()
     assert swaps(client) == {("shop", "failed"): 2}
     shutil.rmtree(shop)
@@ -90,7 +90,7 @@ def test_a_model_of_another_kind_may_take_its_place(
     shutil.rmtree(shop)
     shutil.copytree(folders["patients"], shop)
     client.models.look()
-    assert client.get("/card").json()["asks"] == ["rows"]
+    assert client.get("/card").json()["accepts"] == ["rows"]
     assert client.post("/grade", {"rows": [{"age": 1, "dose": 0}]}).status_code == 200
     assert client.post("/search", {"queries": [1]}).status_code == 400
 
@@ -147,7 +147,7 @@ def test_names_of_models(folders: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'a=b' cannot be the name"):
         named([str(odd)])
     assert named([f"good={odd}"]) == {"good": odd}
-    with pytest.raises(UserError, match="two models are named 'shop'") as error:
+    with pytest.raises(UserError, match="two models have the name 'shop'") as error:
         named([str(shop), str(shop)])
     assert "NAME=" in error.value.hint
     with pytest.raises(UserError, match="there is no folder"):
@@ -159,4 +159,4 @@ def test_a_card_in_a_line(client: Client) -> None:
     assert served is not None
     line = line_of(served.card)
     assert line.startswith("shop: rg2-plain; 120 queries, 60 candidates")
-    assert line.endswith("asks: queries, history, candidates")
+    assert line.endswith("accepts queries, history, candidates")

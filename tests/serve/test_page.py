@@ -55,14 +55,14 @@ def fit_table(
     name: str,
     rows: list[tuple[Any, ...]],
     method: str,
-    how: dict[str, Any],
+    options: dict[str, Any],
     **settings: Any,
 ) -> None:
     with (home / f"{name}.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
-    if how:
-        how = {**how, "format": "features", "grade_column": "grade"}
-    data = rf.prepare(home / f"{name}.csv", out=home / f"{name}-data", **how)
+    if options:
+        options = {**options, "format": "features", "grade_column": "grade"}
+    data = rf.prepare(home / f"{name}.csv", out=home / f"{name}-data", **options)
     rf.fit(method, data, **settings).save(home / name)
 
 
@@ -139,11 +139,11 @@ def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
     page.fill("#query", "vlc")
     page.press(Keys.ENTER)
     page.wait()
-    found = fetch(page.address, "/search", {"queries": ["vlc"]})
-    assert names(page) == keys(found)
+    result = fetch(page.address, "/search", {"queries": ["vlc"]})
+    assert names(page) == keys(result)
     scores = [float(words.removeprefix("score ")) for words in page.texts(".score")]
     assert scores == pytest.approx(
-        [entry["score"] for entry in found["results"][0]["candidates"]], rel=1e-3
+        [entry["score"] for entry in result["results"][0]["candidates"]], rel=1e-3
     )
     shares = page.js("""return [...document.querySelectorAll('.bar')].map(
         e => Number(e.style.getPropertyValue('--share')))""")
@@ -280,26 +280,26 @@ def test_a_row_is_graded(page: Page) -> None:
     for name, value in row.items():
         field = f"#column-{labels.index(name)}"
         page.js("document.querySelector(arguments[0]).value = arguments[1]", field, str(value))
-    for fpr, found in expected.items():
+    for fpr, result in expected.items():
         page.fill("#fpr", fpr)
         page.click("#grade button.main")
         page.wait()
-        assert page.text("#row-grade") == page.text(".grades .current") == found["grade"]
+        assert page.text("#row-grade") == page.text(".grades .current") == result["grade"]
         score = float(page.text("#row-score").replace("\N{MINUS SIGN}", "-"))
-        assert score == pytest.approx(found["score"], rel=1e-3)
+        assert score == pytest.approx(result["score"], rel=1e-3)
     page.open(page.js("return location.pathname + location.search"))
-    assert page.text("#row-grade") == found["grade"]
+    assert page.text("#row-grade") == result["grade"]
 
 
 def row_between_grades(address: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A row whose grade depends on the false-positive rate, and its grades."""
     for age in range(30, 80):
         row = {"age": age, "dose": 5.5, "site": "harbour"}
-        found = {
+        responses = {
             fpr: fetch(address, "/models/patients/grade", {"rows": [row], "fpr": float(fpr)})
             for fpr in ("0.01", "0.3")
         }
-        results = {fpr: answer["results"][0] for fpr, answer in found.items()}
+        results = {fpr: response["results"][0] for fpr, response in responses.items()}
         if len({result["grade"] for result in results.values()}) == 2:
             return row, results
     raise AssertionError("no row's grade depends on the rate")
@@ -458,9 +458,9 @@ def test_a_server_that_does_not_respond(page: Page) -> None:
 def test_late_responses_are_dropped(page: Page) -> None:
     page.open()
     page.js("""const real = window.fetch; window.begun = window.late = 0;
-        window.fetch = async (address, how) => {
-            const {signal, ...rest} = how;  // even without an abort
-            const slow = how.body?.includes('gimp');
+        window.fetch = async (address, options) => {
+            const {signal, ...rest} = options;  // even without an abort
+            const slow = options.body?.includes('gimp');
             window.begun += slow ? 1 : 0;
             try {
                 return await real(address, rest);
@@ -549,11 +549,11 @@ def test_narrow_screens_do_not_scroll_sideways(page: Page) -> None:
 
 def files(ending: str) -> dict[str, str]:
     home = resources.files("rankfold.serve") / "page"
-    found = {
+    texts = {
         entry.name: entry.read_text() for entry in home.iterdir() if entry.name.endswith(ending)
     }
-    assert found
-    return found
+    assert texts
+    return texts
 
 
 def test_the_files_respect_the_content_policy() -> None:

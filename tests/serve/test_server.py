@@ -112,9 +112,9 @@ def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
         try:
             line = running.stdout.readline()
-            found = re.search(r"serving on (http://\S+)", line)
-            assert found, line + running.stderr.read()
-            yield running, found[1]
+            match = re.search(r"serving on (http://\S+)", line)
+            assert match, line + running.stderr.read()
+            yield running, match[1]
         finally:
             running.kill()
 
@@ -137,8 +137,8 @@ def test_swap_and_shutdown_under_load(tmp_path: Path) -> None:
                         broken.append(repr(error))
                     return
                 statuses.append(answer.status_code)
-                (found,) = answer.json()["results"]
-                answers.append(tuple(each["candidate"] for each in found["candidates"]))
+                (ranking,) = answer.json()["results"]
+                answers.append(tuple(each["candidate"] for each in ranking["candidates"]))
 
     with process(tmp_path / "shop") as (running, address):
         assert running.stdout is not None

@@ -172,9 +172,9 @@ def _given_splits(rows: list[tuple[str, str, int]]) -> Dataset:
 
 def test_refuses_a_split_that_is_not_there_and_an_unknown_metric() -> None:
     data, ranker = random_case(0)
-    with pytest.raises(UserError, match="cannot evaluate on 'train'"):
+    with pytest.raises(UserError, match="`split` must be validation or test, got 'train'"):
         rf.evaluate(ranker, data, split="train")
-    with pytest.raises(UserError, match="no metric was asked for"):
+    with pytest.raises(UserError, match="`metrics` is empty"):
         rf.evaluate(ranker, data, metrics=[])
     with pytest.raises(UserError, match="no metric 'ncdg'"):
         rf.evaluate(ranker, data, metrics=["ncdg@10"])

@@ -51,7 +51,7 @@ def evaluate(grader: Grader, data: Dataset, **how: object) -> GradedEvaluation:
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_values_are_those_of_the_scores(grader: Grader, data: Dataset, split: str) -> None:
-    found = evaluate(grader, data, split=split, samples=20)
+    found = evaluate(grader, data, split=split, bootstrap=20)
     rows = getattr(data, split)
     scores = grader.score(rows)
     assert tuple(found.metrics) == GRADED_DEFAULTS
@@ -66,7 +66,7 @@ def test_values_are_those_of_the_scores(grader: Grader, data: Dataset, split: st
 
 def test_the_document_is_json(grader: Grader, data: Dataset) -> None:
     rare = replace(data, test=data.graded("test").select((data.test.grades < 2).nonzero()[:, 0]))
-    found = evaluate(grader, rare, metrics="auc", samples=10).to_json()
+    found = evaluate(grader, rare, metrics="auc", bootstrap=10).to_json()
     found = json.loads(json.dumps(found, allow_nan=False))
     assert found["split"] == "test"
     assert found["thresholds"]["auc"][1] is None  # no row is above mild
@@ -80,8 +80,8 @@ def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> Non
     rows = data.graded("test")
     grades = rows.grades.clone()
     grades[:50] = -1
-    found = evaluate(grader, replace(data, test=replace(rows, grades=grades)), samples=0)
-    alone = evaluate(grader, replace(data, test=rows.select(torch.arange(50, 200))), samples=0)
+    found = evaluate(grader, replace(data, test=replace(rows, grades=grades)), bootstrap=0)
+    alone = evaluate(grader, replace(data, test=rows.select(torch.arange(50, 200))), bootstrap=0)
     assert (found.queries, found.without_grade) == (150, 50)
     assert dict(found.metrics) == pytest.approx(dict(alone.metrics))
     assert found.intervals == {}
@@ -94,7 +94,7 @@ def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
     """Counting rows instead of drawing them gives the same values, ties included."""
     rows, specs = data.graded("test"), [*map(parse_graded, GRADED_DEFAULTS)]
     specs.append(parse_graded("tpr-closest@fpr=.2"))
-    scores, how = grader.score(rows).round(decimals=1), Certainty(samples=7, seed=3)
+    scores, how = grader.score(rows).round(decimals=1), Certainty(bootstrap=7, seed=3)
     drawn = _bootstrap(scores, rows.grades, 3, specs, how, lambda _what, _share: None)
     samples = torch.cat(list(_resampled(200, 3, how)))
     assert samples.shape == (7, 200)
@@ -107,9 +107,9 @@ def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
 
 
 def test_samples_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    how = Certainty(samples=11, seed=1)
+    how = Certainty(bootstrap=11, seed=1)
     whole = list(_resampled(50, 3, how))
-    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK", 50 * 3 * 2)
+    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK_COUNTS", 50 * 3 * 2)
     parts = list(_resampled(50, 3, how))
     assert (len(whole), len(parts)) == (1, 6)
     assert torch.equal(torch.cat(parts), whole[0])
@@ -129,16 +129,16 @@ def test_samples_of_one_grade_make_no_interval(grader: Grader, data: Dataset, se
     """Two rows: half of the samples have both."""
     rows = data.graded("test")
     places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
-    found = evaluate(grader, replace(data, test=rows.select(places)), samples=3, seed=seed)
-    samples = torch.cat(list(_resampled(2, 3, Certainty(samples=3, seed=seed))))
+    found = evaluate(grader, replace(data, test=rows.select(places)), bootstrap=3, seed=seed)
+    samples = torch.cat(list(_resampled(2, 3, Certainty(bootstrap=3, seed=seed))))
     enough = int((samples > 0).all(dim=1).sum()) > 1
     assert all((ends is not None) == enough for ends in found.intervals.values())
     json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
-    with pytest.raises(UserError, match="`samples` must be 0 or at least 2, got 1"):
-        evaluate(grader, data, samples=1)
+    with pytest.raises(UserError, match="`bootstrap` must be 0 or at least 2, got 1"):
+        evaluate(grader, data, bootstrap=1)
 
 
 def test_intervals_hold_what_they_say() -> None:
@@ -151,7 +151,7 @@ def test_intervals_hold_what_they_say() -> None:
     for start in range(80):
         some = everything.select(torch.arange(start * 300, (start + 1) * 300))
         found = evaluate(
-            grader, replace(data, test=some), metrics="auc", samples=300, confidence=0.9
+            grader, replace(data, test=some), metrics="auc", bootstrap=300, confidence=0.9
         )
         low, high = found.intervals["auc"]
         held += low <= truth <= high
@@ -162,7 +162,7 @@ def test_intervals_hold_what_they_say() -> None:
 
 
 def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Dataset) -> None:
-    found = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], samples=0)
+    found = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], bootstrap=0)
     (entry,) = found.operating
     assert (entry.fpr, found.operating_on) == (0.1, "validation")
     scores, grades = grader.score(data.graded("test")), data.graded("test").grades
@@ -170,20 +170,20 @@ def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Datas
         passed = scores > cut
         assert entry.false_positives[k] == pytest.approx(passed[grades <= k].double().mean().item())
         assert entry.true_positives[k] == pytest.approx(passed[grades > k].double().mean().item())
-    own = evaluate(grader, data, metrics="tpr@fpr=.1", split="validation", samples=0).operating[0]
+    own = evaluate(grader, data, metrics="tpr@fpr=.1", split="validation", bootstrap=0).operating[0]
     assert all(rate is not None and rate <= 0.1 for rate in own.false_positives)
 
 
 def test_a_model_without_cuts_is_evaluated_all_the_same(grader: Grader, data: Dataset) -> None:
     kept = {"weights": grader.model.tensors["weights"]}
     bare = replace(grader, model=replace(grader.model, tensors=kept))
-    found = evaluate(bare, data, samples=0)
+    found = evaluate(bare, data, bootstrap=0)
     assert found.operating == []
-    assert found.metrics == evaluate(grader, data, samples=0).metrics
+    assert found.metrics == evaluate(grader, data, bootstrap=0).metrics
 
 
 def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset) -> None:
-    curves = evaluate(grader, data, samples=0, calibration=4).to_json()["calibration"]
+    curves = evaluate(grader, data, bootstrap=0, calibration=4).to_json()["calibration"]
     assert [len(curve) for curve in curves] == [4, 4]
     assert all(entry["rows"] == 50 for curve in curves for entry in curve)
     lowest, highest = curves[0][0], curves[0][-1]
@@ -193,9 +193,9 @@ def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset
 
 def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
     grader = grader_of(data, refit=True, data=data.fingerprint)
-    assert evaluate(grader, data, split="validation", samples=0).trained_on == 200
-    assert evaluate(grader, data, split="test", samples=0).trained_on == 0
-    assert evaluate(grader_of(data), data, split="validation", samples=0).trained_on == 0
+    assert evaluate(grader, data, split="validation", bootstrap=0).trained_on == 200
+    assert evaluate(grader, data, split="test", bootstrap=0).trained_on == 0
+    assert evaluate(grader_of(data), data, split="validation", bootstrap=0).trained_on == 0
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -216,8 +216,8 @@ def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> N
     learnt = {*_ids(ids[0], "train"), *(_ids(ids[0], "validation") if refit else ())}
     for split in ("validation", "test"):
         again = learnt & set(_ids(ids[1], split))
-        assert evaluate(grader, second, split=split, samples=0).trained_on == len(again) > 10
-    assert evaluate(grader, first, samples=0).trained_on == 0
+        assert evaluate(grader, second, split=split, bootstrap=0).trained_on == len(again) > 10
+    assert evaluate(grader, first, bootstrap=0).trained_on == 0
 
 
 def _ids(data: Dataset, split: str) -> list[int]:
@@ -239,7 +239,7 @@ def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Da
     grades[20:30] = (grades[20:30] + 1) % 3
     other = replace(data, columns=theirs, test=Graded(numbers, sites, None, grades))
     same = int((rows.categories[10:20] == -1).sum())  # to the model a new level is a missing one
-    assert evaluate(grader, other, samples=0).trained_on == 170 + same
+    assert evaluate(grader, other, bootstrap=0).trained_on == 170 + same
 
 
 def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -> None:
@@ -250,18 +250,18 @@ def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -
     )
     first, second = (rf.prepare(table, format="features", grade_column="y", seed=s) for s in (0, 1))
     grader = rf.fit("ce", first, epochs=1)
-    found = evaluate(grader, second, samples=0)
+    found = evaluate(grader, second, bootstrap=0)
     assert found.trained_on is None
-    assert "not known whether the model was fitted on some of these rows: key" in found.cautions[-1]
-    assert evaluate(grader, first, samples=0).trained_on == 0
+    assert "is unknown: train lacks values of key" in found.cautions[-1]
+    assert evaluate(grader, first, bootstrap=0).trained_on == 0
 
 
 def test_a_model_of_before_leaves_open_what_it_was_fitted_on(data: Dataset) -> None:
     grader = grader_of(data, data=data.fingerprint)
     tensors = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
     old = replace(grader, model=replace(grader.model, tensors=tensors))
-    assert evaluate(old, data, samples=0).trained_on == 0
-    other = evaluate(old, replace(data, fingerprint="g"), samples=0)
+    assert evaluate(old, data, bootstrap=0).trained_on == 0
+    other = evaluate(old, replace(data, fingerprint="g"), bootstrap=0)
     assert other.trained_on is None
     assert other.to_json()["trained_on"] is None
 
@@ -273,8 +273,8 @@ def test_grades_are_matched_by_name(grader: Grader, data: Dataset) -> None:
     turned = data_of(names=[NAMES[2], NAMES[0], NAMES[1]])
     rows = turned.graded("test")
     other = replace(turned, test=replace(rows, grades=(rows.grades + 1) % 3))
-    expected = evaluate(grader, data, samples=0).metrics
-    assert evaluate(grader, other, samples=0).metrics == expected
+    expected = evaluate(grader, data, bootstrap=0).metrics
+    assert evaluate(grader, other, bootstrap=0).metrics == expected
     unknown = data_of(names=["none", "mild", "dire"])
     with pytest.raises(UserError, match="does not know the grade 'dire'") as caught:
         evaluate(grader, unknown)
@@ -294,22 +294,22 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     assert (found.categories[:20] == -1).all()
     assert found.categories.dtype == torch.int32
     other = replace(data, columns=theirs, train=test, validation=test, test=test)
-    told = evaluate(grader, other, samples=0).cautions
+    told = evaluate(grader, other, bootstrap=0).cautions
     assert told == ["20 of 200 values of site are new to the model and count as missing"]
 
 
 def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
     """Also those that the data has not kept, because its own train rows have none such."""
-    assert not evaluate(grader, data, samples=0).cautions
-    assert "cautions" not in evaluate(grader, data, samples=0).to_json()
+    assert not evaluate(grader, data, bootstrap=0).cautions
+    assert "cautions" not in evaluate(grader, data, bootstrap=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
     told = "7 of 200 values of site are new to the model and count as missing"
-    assert evaluate(grader, lost, samples=0).to_json()["cautions"][0] == told
+    assert evaluate(grader, lost, bootstrap=0).to_json()["cautions"][0] == told
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
     other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
     new = 7 + int((rows.categories == 1).sum())  # now "c"
-    caution = evaluate(grader, other, samples=0).cautions[0]
+    caution = evaluate(grader, other, bootstrap=0).cautions[0]
     assert caution.startswith(f"{new} of 200 values of site are new to the model, or to the train")
 
 
@@ -345,13 +345,13 @@ def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Datas
     ("how", "message"),
     [
         ({"metrics": ["ndcg@10"]}, "graded rows have no metric 'ndcg'"),
-        ({"metrics": []}, "no metric was asked for"),
-        ({"split": "train"}, "cannot evaluate on 'train'"),
-        ({"samples": -1}, "`samples` must be at least 0, got -1"),
+        ({"metrics": []}, "`metrics` is empty"),
+        ({"split": "train"}, "`split` must be validation or test, got 'train'"),
+        ({"bootstrap": -1}, "`bootstrap` must be at least 0, got -1"),
         ({"confidence": 1.0}, "`confidence` must be above 0 and below 1, got 1.0"),
         ({"sampels": 5}, "there is no option 'sampels'"),
-        ({"strata": True}, "strata is for models that rank"),
-        ({"index": "auto"}, "index is for models that rank"),
+        ({"strata": True}, "`strata` is for models that rank"),
+        ({"index": "auto"}, "`index` is for models that rank"),
     ],
 )
 def test_wrong_turns_are_told(
@@ -377,8 +377,10 @@ def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None
         rf.evaluate(grader, pairs)
     with pytest.raises(UserError, match="this data holds graded rows"):
         rf.evaluate(ranker, data)
-    with pytest.raises(UserError, match="samples is for graded rows, and popularity ranks"):
-        rf.evaluate(ranker, pairs, samples=10)
+    with pytest.raises(
+        UserError, match="`bootstrap` is for models that grade, but popularity ranks"
+    ):
+        rf.evaluate(ranker, pairs, bootstrap=10)
 
 
 def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None:

@@ -45,7 +45,7 @@ def test_tables_hold_the_vectors_of_the_keys(tmp_path: Path) -> None:
 def test_arrays_hold_the_same(tmp_path: Path) -> None:
     model = fitted(width=8)
     export(model, tmp_path / "tables", index=False)
-    export(model, tmp_path / "arrays", form="npy", index=False)
+    export(model, tmp_path / "arrays", format="npy", index=False)
     for side in ("queries", "candidates"):
         table = pl.read_parquet(tmp_path / "tables" / f"{side}.parquet")
         array = np.load(tmp_path / "arrays" / f"{side}.npy")
@@ -114,10 +114,10 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(UserError, match="no vectors"):
         export(fitted("ease"), tmp_path / "out")
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         export(fitted(width=8), tmp_path / "there")
-    with pytest.raises(UserError, match="no form 'csv'"):
-        export(fitted(width=8), tmp_path / "out", form="csv")
+    with pytest.raises(UserError, match="got 'csv'"):
+        export(fitted(width=8), tmp_path / "out", format="csv")
     with pytest.raises(UserError, match="no folder"):
         export(fitted(width=8), tmp_path / "nowhere" / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

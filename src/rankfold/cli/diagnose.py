@@ -15,10 +15,13 @@ from rankfold.errors import UserError
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="ranks, whiteness or surrogate.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="ranks, whiteness or surrogate.")],
     data: Annotated[
         Path | None,
-        typer.Argument(help="A folder of graded rows by `rankfold prepare`; surrogate needs none."),
+        typer.Argument(
+            metavar="DATA",
+            help="A folder of graded rows from `rankfold prepare`; surrogate needs none.",
+        ),
     ] = None,
     *,
     out: Annotated[

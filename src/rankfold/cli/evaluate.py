@@ -13,8 +13,9 @@ from rankfold.cli.options import Data, Json, Model, Quiet
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.tasks.evaluate import Evaluation, Stratum
     from rankfold.tasks.evaluate_graded import GradedEvaluation
+    from rankfold.tasks.evaluate_ranking import Evaluation
+    from rankfold.tasks.tally import Stratum
 
 RANKING_METRICS = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
 GRADED_METRICS = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
@@ -74,7 +75,7 @@ def command(
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
-    options = {"samples": bootstrap, "calibration": calibration, "seed": seed}
+    options = {"bootstrap": bootstrap, "calibration": calibration, "seed": seed}
     given = None if propensity is None else parse_propensity(propensity)
     with progress(quiet=quiet or json) as tell:
         result = evaluate(

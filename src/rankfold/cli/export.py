@@ -13,9 +13,7 @@ def command(
     model: Model,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DIR")],
-    form: Annotated[
-        str, typer.Option("--format", help="parquet, or npy with a table of keys.")
-    ] = "parquet",
+    format: Annotated[str, typer.Option(help="parquet, or npy with a table of keys.")] = "parquet",
     index: Annotated[bool, typer.Option(help="Also write index.faiss over the candidates.")] = True,
     json: Json = False,
     quiet: Quiet = False,
@@ -25,7 +23,7 @@ def command(
     from rankfold.tasks.export import export
 
     with progress(quiet=quiet or json) as tell:
-        about = export(load_ranker(model), out, form=form, index=index, progress=tell)
+        about = export(load_ranker(model), out, format=format, index=index, progress=tell)
     if json:
         print_json({"out": str(out), **about})
         return

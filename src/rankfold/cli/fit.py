@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, Quiet, defaults, flag, option
+from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, flag, option
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
 
@@ -23,7 +23,7 @@ DEFAULT = defaults(FitOptions)
 
 
 def command(
-    method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
+    method: MethodName,
     data: Data,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.", metavar="MODEL")],

@@ -10,7 +10,7 @@ from rankfold.cli.options import Json, Model, Quiet
 
 def command(
     model: Model,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Queries.")],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Queries to remove.")],
     *,
     json: Json = False,
     quiet: Quiet = False,

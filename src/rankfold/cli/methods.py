@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="A method, to list its settings. Default: all methods.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A method, to list its settings. Default: all methods."
+        ),
     ] = None,
     *,
     json: Json = False,

@@ -13,6 +13,9 @@ from rankfold.config import declarations
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder from `rankfold fit`.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A folder from `rankfold prepare`.")]
+MethodName = Annotated[
+    str, typer.Argument(metavar="METHOD", help="A name from `rankfold methods`.")
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A data, model or checkpoint folder.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random numbers.")]
 Index = Annotated[

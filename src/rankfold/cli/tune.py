@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, option
+from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, option
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -25,7 +25,7 @@ DEFAULT = defaults(TuneOptions)
 
 
 def command(
-    method: Annotated[str, typer.Argument(help="A name from `rankfold methods`.")],
+    method: MethodName,
     data: Data,
     *,
     out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],

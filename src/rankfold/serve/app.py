@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.search import SearchSpec
+from rankfold.models.search import By, SearchSpec
 from rankfold.models.searcher import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
@@ -177,31 +177,31 @@ async def _search(
         error = f"expected one of {', '.join(schema.SEARCH_INPUTS)}"
         hint = "see /docs for the accepted fields"
         raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
-    about = names[0]
-    wanted = SearchSpec(
-        about,  # type: ignore[arg-type]
-        _as_list(about, getattr(given, about)),
+    by = names[0]
+    spec = SearchSpec(
+        by,
+        _as_list(by, getattr(given, by)),
         given.k,
         given.exclude or (),
         given.allow,
         given.include_seen,
     )
-    check_size(wanted, limits)
+    check_size(spec, limits)
     served = slot.now()
     ranker = served.ranker()
-    if about == "history" and about not in served.asks and ranks_by_text(ranker.model):
+    if by == "history" and by not in served.accepts and ranks_by_text(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="send `text` instead")
-    group = (id(ranker), group_of(wanted))
-    job = Job(group, wanted, len(wanted.inputs), partial(answer, ranker))
+    group = (id(ranker), group_of(spec))
+    job = Job(group, spec, len(spec.inputs), partial(answer, ranker))
     return _json(await slot.worker.submit(job))
 
 
-def _as_list(about: str, value: Any) -> list[Any]:
+def _as_list(by: By, value: Any) -> list[Any]:
     """One entry per ranking: a single history or text becomes a list of one."""
-    if about == "text" and isinstance(value, str):
+    if by == "text" and isinstance(value, str):
         return [value]
-    if about == "history" and not any(isinstance(entry, list) for entry in value):
+    if by == "history" and not any(isinstance(entry, list) for entry in value):
         return [value]
     return list(value)
 

@@ -1,6 +1,6 @@
-"""The models of a server: loaded from their folders, followed there, replaced at once.
+"""The models of a server: loaded from folders, and replaced when a folder changes.
 
-A request keeps the model that it began with. A folder that cannot be read leaves the old one.
+A request keeps the model that it began with. If a folder cannot be read, the old model stays.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-POLL = 1.0  # seconds between two looks at the folders
-AGAIN = 10.0  # seconds until a folder that could not be read is tried again
+POLL_SECONDS = 1.0  # between two checks of the folders
+RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
 NOTES = (
     "data",
     "seed",
@@ -54,10 +54,10 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Served:
-    """A model that answers, and its card."""
+    """A loaded model and its card."""
 
     model: Ranker | Grader
-    asks: tuple[str, ...]
+    accepts: tuple[str, ...]
     card: Mapping[str, Any]
     document: bytes  # the card as JSON
 
@@ -65,38 +65,38 @@ class Served:
         if isinstance(self.model, Ranker):
             return self.model
         raise UserError(
-            f"{self.model.model.method} grades rows and ranks no candidates", hint="POST /grade"
+            f"{self.model.model.method} grades rows and does not rank", hint="POST /grade"
         )
 
     def grader(self) -> Grader:
         if isinstance(self.model, Grader):
             return self.model
         raise UserError(
-            f"{self.model.model.method} ranks candidates and grades no rows", hint="POST /search"
+            f"{self.model.model.method} ranks candidates and does not grade", hint="POST /search"
         )
 
 
 class Slot:
-    """A name, the folder behind it, and the model that was last read from there."""
+    """A name, its folder, and the model that was last read from there."""
 
     def __init__(self, name: str, folder: Path, worker: Worker) -> None:
         self.name = name
         self.folder = folder
         self.worker = worker
         self.served: Served | None = None
-        self.stamp: Stamp | None = None  # of the manifest that was last tried
+        self.stamp: Stamp | None = None  # of the manifest that was read last
         self.failed_at: float | None = None  # when that could not be read
 
     def now(self) -> Served:
-        """The model that answers a request from here on."""
+        """The current model."""
         if self.served is None:
-            hint = "GET /ready tells when it can"
+            hint = "GET /ready says when it is"
             raise HttpError(503, f"{self.name} is not loaded yet", hint, {"retry-after": "1"})
         return self.served
 
 
 class Models:
-    """All models, by name; the first is also the one without a name."""
+    """All models, by name; the first is the default."""
 
     def __init__(
         self, folders: Mapping[str, Path], limits: Limits, log: Log, metrics: Metrics
@@ -106,7 +106,9 @@ class Models:
         for name, folder in folders.items():
             worker = Worker(name, limits.waiting, self._counting(name))
             self.slots[name] = Slot(name, folder, worker)
-        self.side = Worker("keys", limits.waiting)  # what is not a search, and may take longer
+        self.side = Worker(
+            "keys", limits.waiting
+        )  # requests other than searches, which may take longer
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -118,18 +120,18 @@ class Models:
         if name is None:
             return next(iter(self.slots.values()))
         if name not in self.slots:
-            raise HttpError(404, f"there is no model {name!r:.100}", "GET /models lists the names")
+            raise HttpError(404, f"unknown model {name!r:.100}", "GET /models lists the names")
         return self.slots[name]
 
     def load(self) -> None:
-        """Read all folders; a UserError where one cannot be read."""
+        """Read all folders; a UserError for one that cannot be read."""
         for slot in self.slots.values():
             self._read(slot, stamp_of(slot.folder))
         gc.collect()
-        gc.freeze()  # what is there stays: looking through it stops all requests for a while
+        gc.freeze()  # the models stay: scanning them would pause all requests
 
     def follow(self) -> None:
-        """From now on, look for changes."""
+        """Start to watch the folders for changes."""
         self._thread = threading.Thread(target=self._watch, name="follow folders", daemon=True)
         self._thread.start()
 
@@ -141,20 +143,20 @@ class Models:
             worker.close()
 
     def look(self) -> None:
-        """Read the folders that changed; those that cannot be read are told of and counted."""
+        """Read the folders that changed; a failure is logged and counted."""
         for slot in self.slots.values():
             stamp = stamp_of(slot.folder)
-            again = slot.failed_at is not None and time.monotonic() - slot.failed_at > AGAIN
+            again = slot.failed_at is not None and time.monotonic() - slot.failed_at > RETRY_SECONDS
             if stamp == slot.stamp and not again:
                 continue
             try:
                 self._read(slot, stamp)
                 self.metrics.swaps[slot.name, "done"] += 1
-            except Exception as error:  # whatever it is, the old model answers
-                told = stamp == slot.stamp and slot.failed_at is not None
+            except Exception as error:  # the old model stays
+                logged = stamp == slot.stamp and slot.failed_at is not None
                 slot.stamp, slot.failed_at = stamp, time.monotonic()
                 self.metrics.swaps[slot.name, "failed"] += 1
-                if not told:
+                if not logged:
                     hint = getattr(error, "hint", "")
                     self.log.write(
                         "cannot read the new model, the old one stays",
@@ -165,7 +167,7 @@ class Models:
                     )
 
     def _watch(self) -> None:
-        while not self._closing.wait(POLL):
+        while not self._closing.wait(POLL_SECONDS):
             self.look()
 
     def _read(self, slot: Slot, stamp: Stamp | None) -> None:
@@ -185,46 +187,46 @@ class Models:
 
 
 def named(arguments: Sequence[str]) -> dict[str, Path]:
-    """``FOLDER`` or ``NAME=FOLDER``; the name of a folder is the model's."""
-    found: dict[str, Path] = {}
+    """Models from ``FOLDER`` or ``NAME=FOLDER``; the default name is that of the folder."""
+    folders: dict[str, Path] = {}
     for argument in arguments:
         name, is_named, folder = argument.partition("=")
         if not is_named or (not NAME.fullmatch(name) and Path(argument).exists()):
             name, folder = Path(argument).absolute().name, argument
         if not NAME.fullmatch(name):
             raise UserError(
-                f"{name!r} cannot be the name of a model in an address",
-                hint=f"letters, digits and -_. can: NAME={folder}",
+                f"{name!r} cannot be the name of a model in a URL",
+                hint=f"use letters, digits and -_. only: NAME={folder}",
             )
-        if name in found:
+        if name in folders:
             raise UserError(
-                f"two models are named {name!r}", hint=f"name one of them: NAME={argument}"
+                f"two models have the name {name!r}", hint=f"rename one: NAME={argument}"
             )
-        found[name] = Path(folder)
-        storage.read(found[name], "model")  # what it lacks is told before anything long is done
-    return found
+        folders[name] = Path(folder)
+        storage.read(folders[name], "model")  # errors come before anything slow
+    return folders
 
 
 def stamp_of(folder: Path) -> Stamp | None:
-    """Differs when the folder was written; None where it is not there."""
+    """Changes when the folder is written; None without a folder."""
     try:
-        found = (folder / storage.MANIFEST).stat()
+        status = (folder / storage.MANIFEST).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def opened(name: str, folder: Path, limits: Limits) -> Served:
-    """A model that has answered once: what is read or made when first needed is there."""
+    """A model that has answered once, so that lazy parts are loaded, and its card."""
     model = load(folder)
     manifest = storage.read(folder, "model").manifest
-    asks = _asks(model)
+    accepts = _accepted_inputs(model)
     written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
         "data_kind": METHODS[model.model.method].data_kind,
-        "asks": asks,
+        "accepts": accepts,
         "config": dict(model.model.config),
         "sizes": _sizes(model),
         "metrics": _metrics(model.model.notes),
@@ -238,8 +240,9 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
         _warm(model)
         card["index"] = model.about
     else:
+        _ = model.opened
         card |= {"grades": model.names, "columns": _columns(model)}
-    return Served(model, asks, card, to_json(card, inf_nan_mode="null"))
+    return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
 
 
 def _warm(ranker: Ranker) -> None:
@@ -250,11 +253,11 @@ def _warm(ranker: Ranker) -> None:
                 raise document
     _ = ranker.candidates.texts
     if ranker.saved is not None and SIMILAR in ranker.saved:
-        _ = ranker.searcher.similar  # its file may be gone when somebody asks
+        _ = ranker.searcher.similar  # its file may be gone later
 
 
-def _asks(model: Ranker | Grader) -> tuple[str, ...]:
-    """What can be asked of it."""
+def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
+    """The inputs that it accepts."""
     if isinstance(model, Grader):
         return ("rows",) if model.columns is not None else ()
     method, vectors = METHODS[model.model.method], model.model.tensors.get("candidates")
@@ -276,7 +279,7 @@ def _sizes(model: Ranker | Grader) -> dict[str, int]:
 
 
 def _columns(grader: Grader) -> list[dict[str, Any]]:
-    """In the order of the model; ``levels`` are what a text may say."""
+    """The columns of a row; ``levels`` are the known texts."""
     if grader.columns is None:
         return []
     numbers = [{"name": name, "type": "number"} for name in grader.columns.numbers]
@@ -285,7 +288,7 @@ def _columns(grader: Grader) -> list[dict[str, Any]]:
 
 
 def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What a person wants to know of a fit: how long it took, and how good it was."""
+    """Notes of the fit to show, its steps and its seconds."""
     for name in NOTES:
         if name in notes:
             yield name, notes[name]
@@ -295,7 +298,7 @@ def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
-    """What was kept of how good it is: its score on validation."""
+    """The score on validation."""
     score = validation_score(notes)
     if score is None or "metric" not in notes:
         return {}
@@ -303,8 +306,9 @@ def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def line_of(card: Mapping[str, Any]) -> str:
-    """The card in a line, for people."""
+    """The card in one line, for people."""
     sizes = ", ".join(f"{n:,} {what}" for what, n in card["sizes"].items())
     index = (card["index"] or {}).get("kind")
     searched = f"; index: {index}" if index else ""
-    return f"{card['name']}: {card['method']}; {sizes}{searched}; asks: {', '.join(card['asks'])}"
+    accepts = ", ".join(card["accepts"])
+    return f"{card['name']}: {card['method']}; {sizes}{searched}; accepts {accepts}"

@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from rankfold.models.grader import DEFAULT_FPR
+from rankfold.models.search import By
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
-SEARCH_INPUTS = ("queries", "history", "text", "candidates")  # a request has exactly one of them
+SEARCH_INPUTS: tuple[By, ...] = ("queries", "history", "text", "candidates")  # exactly one
 KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow")
 MAX_KEY_LENGTH = 1024
 MAX_LIKE_LENGTH = 100
@@ -233,7 +234,7 @@ class CardResponse(BaseModel):
     name: str
     method: str
     data_kind: str
-    asks: list[str]
+    accepts: list[str]
     config: dict[str, Any]
     sizes: dict[str, int]
     metrics: dict[str, float | None]

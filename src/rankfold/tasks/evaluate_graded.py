@@ -1,4 +1,4 @@
-"""How well a model grades rows it has not seen, and how sure that is."""
+"""How well a model grades a held-out split, with intervals."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ GRADED_DEFAULTS = (
     "auc",
     "order",
 )
-BLOCK = 2**19  # counts of rows held at a time: they should fit in the cache of a processor
+BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty(Settings):
     """The intervals and calibration curves of ``evaluate_graded``."""
 
-    samples: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
+    bootstrap: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
     seed: int = setting(0, at_least=0, help="seed of the bootstrap")
     confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
     calibration: int = setting(0, at_least=0, help="bins of the calibration curves; 0: no curves")
 
     def __post_init__(self) -> None:
         check(self)
-        if self.samples == 1:
+        if self.bootstrap == 1:
             raise UserError(
-                "`samples` must be 0 or at least 2, got 1", hint="one sample has no interval"
+                "`bootstrap` must be 0 or at least 2, got 1", hint="one sample has no interval"
             )
 
 
@@ -60,30 +60,32 @@ DEFAULT_CERTAINTY = Certainty()
 
 @dataclass(frozen=True, slots=True)
 class Operating:
-    """What the model's own cuts for a false-positive rate do on the rows that were scored."""
+    """The rates of the model's own cuts on the scored rows."""
 
-    fpr: float  # that was asked for
-    false_positives: Sequence[float | None]  # the rate at each threshold, None without such rows
+    fpr: float  # the wanted rate
+    false_positives: Sequence[float | None]  # at each threshold; None without such rows
     true_positives: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class GradedEvaluation:
-    """Means over thresholds, their intervals, and the values they are the means of."""
+    """Means over thresholds, their intervals, and the value of each threshold."""
 
     split: str
     queries: int  # rows that were scored
-    without_grade: int  # rows left out because their grade is not known
-    trained_on: int | None  # rows that the model was fitted on: too high values; None: not known
-    grades: Sequence[str]  # names; threshold k has those up to the k-th below it
+    without_grade: int  # rows left out: their grade is unknown
+    trained_on: int | None  # rows that the model was fitted on: values are too high; None: unknown
+    grades: Sequence[str]  # names; grades up to the k-th are below threshold k
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float] | None]
-    """Empty without a bootstrap; None where fewer than two samples had two grades."""
-    thresholds: Mapping[str, Sequence[float | None]]  # None where a threshold has one side alone
+    """Empty without a bootstrap; None if fewer than two samples had two grades."""
+    thresholds: Mapping[
+        str, Sequence[float | None]
+    ]  # None if a threshold has rows on one side only
     operating: Sequence[Operating] = ()  # for each rate among the metrics
-    operating_on: str = ""  # which rows the cuts come from: validation or train
-    calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold, if asked for
-    cautions: Sequence[str] = ()  # what the rows lack for the model, in words
+    operating_on: str = ""  # the rows that the cuts come from: validation or train
+    calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold; empty by default
+    cautions: Sequence[str] = ()  # for people
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[str(parse_graded(metric))]
@@ -117,29 +119,28 @@ def evaluate_graded(
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str = GRADED_DEFAULTS,
-    how: Certainty = DEFAULT_CERTAINTY,
+    certainty: Certainty = DEFAULT_CERTAINTY,
     progress: Progress = silent,
     comm: Comm = SINGLE_PROCESS,
 ) -> GradedEvaluation:
-    """Score the rows of a split and hold the scores against their grades.
+    """Score the rows of a split and compare the scores with their grades.
 
-    Data other than the model's own is matched by the names of grades, columns and levels. An
-    interval is that of the percentiles of a bootstrap: as many rows as there are, drawn from them
-    with replacement, again and again; the model stays the same.
+    Data other than the model's own is matched by the names of grades, columns and levels. Intervals
+    are percentiles of a bootstrap: rows are drawn with replacement, as many as there are; the model
+    stays the same.
 
     Args:
         grader: a model.
         data: graded rows.
         split: validation or test.
         metrics: names, with a false-positive rate where they need one.
-        how: the bootstrap and the calibration.
-        progress: told after each block.
-        comm: the processes that score rows, each those that its data holds; all get the values of
-            all.
+        certainty: the bootstrap and the calibration.
+        progress: called after each block.
+        comm: the processes; each scores the rows of its data, and all return the values of all.
     """
     specs = [parse_graded(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
-        raise UserError("no metric was asked for", hint=f"say {', '.join(GRADED_DEFAULTS)}")
+        raise UserError("`metrics` is empty", hint=f"default: {','.join(GRADED_DEFAULTS)}")
     given = data.graded(split)
     check_content(data)
     rows = matched(grader, data, given)
@@ -151,7 +152,7 @@ def evaluate_graded(
     scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
     learnt, why = _trained_on(grader, data, split, rows, comm)
-    drawn = _bootstrap(scores, grades, n_grades, specs, how, progress)
+    drawn = _bootstrap(scores, grades, n_grades, specs, certainty, progress)
     named = dict(zip(map(str, specs), values, strict=True))
     return GradedEvaluation(
         split=split,
@@ -160,11 +161,11 @@ def evaluate_graded(
         trained_on=learnt,
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},
-        intervals={name: _interval(means, how.confidence) for name, means in drawn.items()},
+        intervals={name: _interval(means, certainty.confidence) for name, means in drawn.items()},
         thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
-        calibration=_curves(scores, grades, n_grades, how.calibration),
+        calibration=_curves(scores, grades, n_grades, certainty.calibration),
         cautions=_cautions(grader, data, split, comm) + why,
     )
 
@@ -183,7 +184,7 @@ def matched(grader: Grader, data: Dataset, rows: Graded) -> Graded:
         )
         raise UserError(
             f"the data has {theirs}, but the model was fitted on {ours}",
-            hint="was the model fitted on other data?",
+            hint="check that the model was fitted on this data",
         )
     _check_columns(data, data.columns, grader.columns)
     return _recolumned(rows, data.columns, grader.columns)
@@ -240,16 +241,15 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
 
 
 def _lost(data: Dataset, split: SplitName) -> Mapping[str, int]:
-    """By column, how many values of a split its own train lacks: they are kept as missing ones."""
-    found: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
-    return found
+    """By column, how many values of a split are not in train; the data keeps them as missing."""
+    lost: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
+    return lost
 
 
 def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
-    """Which columns have values that are new to the model, and how many; as ``predict`` tells.
+    """The columns with values that are new to the model, as ``predict`` reports them.
 
-    Values that the data's own train rows lack are missing in the data: the model cannot know them
-    either, by whatever levels it was fitted.
+    The data keeps values that its train rows lack as missing: the model cannot know them either.
     """
     ours, theirs, given = grader.columns, data.columns, data.graded(split)
     if ours is None or theirs is None:
@@ -270,27 +270,27 @@ def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> li
 def _trained_on(
     grader: Grader, data: Dataset, split: SplitName, rows: Graded, comm: Comm
 ) -> tuple[int | None, list[str]]:
-    """How many of the rows the model has learnt, and why that is not known; there should be none.
+    """How many of the rows the model was fitted on, and why that is unknown; there should be none.
 
-    Of the data that it was fitted on, the split tells. Rows of other data are told by all that the
-    model sees of them, and by their grade: so they are found in another split of the same table. A
-    row with a level that the train rows of that split lack has lost it there, and is not found; a
-    model of before has kept nothing to tell rows by.
+    For the data of the fit, the split decides. Rows of other data are compared by their hashes:
+    all that the model sees of them, and the grade. This finds them in another split of the same
+    table, except rows with a level that the train rows of that split lack. An older model has no
+    hashes.
     """
     notes, fitted = grader.model.notes, grader.model.tensors.get(FITTED)
     if data.fingerprint and notes.get("data") == data.fingerprint:
         learnt = len(rows) if notes.get("refit") and split == "validation" else 0
         return int(comm.sum(torch.tensor(learnt))), []
-    open_ = "it is not known whether the model was fitted on some of these rows: "
+    unknown = "whether the model was fitted on some of these rows is unknown: "
     if fitted is None:
-        return None, [f"{open_}it was written before models kept that; fit it again to know"]
+        return None, [f"{unknown}an older version wrote it; fit it again to find out"]
     n = int(comm.sum(torch.isin(hashes(rows), fitted).sum()))
     columns = grader.columns.levels if grader.columns is not None else {}
     lost = [column for column in _lost(data, split) if column in columns]
     if not lost:
         return n, []
-    why = f"{', '.join(lost)} may tell rows apart, and train lacks values that are here"
-    return None, [f"{open_}{f'{n:,} are equal to such, but ' if n else ''}{why}"]
+    why = f"train lacks values of {', '.join(lost)} that these rows have"
+    return None, [f"{unknown}{f'{n:,} rows are equal to fitted ones, but ' if n else ''}{why}"]
 
 
 # ---------------------------------------------------------------------------------- bootstrap
@@ -301,39 +301,39 @@ def _bootstrap(
     grades: Tensor,
     n_grades: int,
     specs: Sequence[GradedSpec],
-    how: Certainty,
+    certainty: Certainty,
     progress: Progress,
 ) -> dict[str, Tensor]:
-    """The mean of each metric over thresholds in every sample; [samples], none without any."""
-    if how.samples == 0:
+    """The mean of each metric over thresholds in every sample; [samples]."""
+    if certainty.bootstrap == 0:
         return {}
     ordered, places = scores.sort(descending=True)
     ends, grades = run_ends(ordered), grades[places]
     of_grade = (grades == torch.arange(n_grades)[:, None]).long()
     means: dict[str, list[Tensor]] = {str(spec): [] for spec in specs}
     done = 0
-    for counts in _resampled(len(grades), n_grades, how):
+    for counts in _resampled(len(grades), n_grades, certainty):
         passed = passing(counts * of_grade[:, None, :], ends)
         for spec, values in zip(specs, values_of(passed, specs), strict=True):
             means[str(spec)].append(values.nanmean(dim=0))
         done += len(counts)
-        progress("resampling", done / how.samples)
+        progress("resampling", done / certainty.bootstrap)
     return {name: torch.cat(parts) for name, parts in means.items()}
 
 
-def _resampled(n: int, n_grades: int, how: Certainty) -> Iterator[Tensor]:
-    """How often each of n rows is in each of some samples, block by block; [b, n]."""
-    rng = torch.Generator().manual_seed(how.seed)
-    step = max(1, BLOCK // (n * n_grades))
-    for start in range(0, how.samples, step):
-        size = min(step, how.samples - start)
+def _resampled(n: int, n_grades: int, certainty: Certainty) -> Iterator[Tensor]:
+    """How often each of n rows is in each sample, block by block; [b, n]."""
+    rng = torch.Generator().manual_seed(certainty.seed)
+    step = max(1, BLOCK_COUNTS // (n * n_grades))
+    for start in range(0, certainty.bootstrap, step):
+        size = min(step, certainty.bootstrap - start)
         drawn = torch.randint(n, (size, n), generator=rng)
         drawn += torch.arange(size)[:, None] * n
         yield torch.bincount(drawn.flatten(), minlength=size * n).view(size, n)
 
 
 def _interval(means: Tensor, confidence: float) -> tuple[float, float] | None:
-    """The percentiles that hold the middle share; samples of one grade alone have no value."""
+    """The percentiles around the middle share; samples with one grade have no value."""
     values = means[~means.isnan()].numpy()
     if len(values) < 2:
         return None
@@ -346,7 +346,7 @@ def _interval(means: Tensor, confidence: float) -> tuple[float, float] | None:
 
 
 def _rates(grader: Grader, specs: Sequence[GradedSpec]) -> list[float]:
-    """The rates that metrics are at, if the model has cuts for them."""
+    """The false-positive rates of the metrics, if the model has cuts."""
     if OPERATING[0] not in grader.model.tensors:
         return []
     return list(dict.fromkeys(spec.fpr for spec in specs if spec.fpr is not None))

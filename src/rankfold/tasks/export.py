@@ -1,7 +1,7 @@
-"""Vectors and index of a model as plain files, for a vector store of your own.
+"""Vectors and index of a model as plain files, for a vector store.
 
 A score is the inner product of a query's vector and a candidate's. Row i of every file of a side,
-and the id i in ``index.faiss``, is the i-th key of that side.
+and id i in ``index.faiss``, is the i-th key of that side.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def export(
     ranker: Ranker,
     out: str | Path,
     *,
-    form: str = "parquet",
+    format: str = "parquet",
     index: bool = True,
     progress: Progress = silent,
 ) -> dict[str, Any]:
@@ -50,17 +50,19 @@ def export(
 
     Args:
         ranker: a model whose scores are inner products.
-        out: a folder that does not exist; it appears when all is written.
-        form: a name in ``FORMS``: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``,
-            an array per side and a table of its keys.
+        out: a folder that does not exist yet; it appears when complete.
+        format: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``, an array per side
+            and a table of its keys.
         index: also write ``index.faiss``, over the candidates.
-        progress: told after each block.
+        progress: called after each block.
 
     Returns:
-        what ``about.json`` in the folder says.
+        The contents of ``about.json`` in the folder.
     """
-    if form not in FORMS:
-        raise UserError(f"there is no form {form!r}", hint=f"known: {', '.join(FORMS)}")
+    if format not in FORMATS:
+        raise UserError(
+            f"`format` must be one of {', '.join(FORMATS)}, got {format!r}", hint="default: parquet"
+        )
     sides = _sides(ranker)
     about: dict[str, Any] = {
         "method": ranker.model.method,
@@ -69,7 +71,7 @@ def export(
     }
     with _appearing(Path(out)) as folder:
         for side, vectors in sides.items():
-            files = FORMS[form](folder, PLURALS[side], vectors, progress)
+            files = FORMATS[format](folder, PLURALS[side], vectors, progress)
             about[PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
         if index:
             progress("writing index.faiss", 0.0)
@@ -88,8 +90,8 @@ def _sides(ranker: Ranker) -> dict[Side, Vectors]:
     tensors = ranker.model.tensors
     if has_own_search(ranker.model) or "candidates" not in tensors:
         raise UserError(
-            f"{ranker.model.method} has no vectors: it ranks by a search of its own",
-            hint="fit a method with vectors, say rg2; `rankfold predict` writes ranked lists",
+            f"{ranker.model.method} has no vectors: it brings its own search",
+            hint="fit a method with vectors, such as rg2; `rankfold predict` writes ranked lists",
         )
     width = tensors["candidates"].shape[1]
     return {
@@ -126,7 +128,7 @@ def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) ->
     return [file, keys]
 
 
-FORMS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
+FORMATS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
     "parquet": _write_table,
     "npy": _write_arrays,
 }
@@ -148,10 +150,10 @@ def _keys(keys: Vocabulary, rows: Tensor) -> pl.DataFrame:
 
 @contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes ``out`` at the end; nothing is left of a failure."""
+    """A folder to write into, which becomes ``out`` at the end; a failure leaves nothing."""
     home = out.absolute().parent
     if out.exists():
-        raise UserError(f"{out} exists already", hint="choose another --out")
+        raise UserError(f"{out} already exists", hint="choose another --out")
     if not home.is_dir():
         raise UserError(f"there is no folder {home}", hint="create it first")
     partial = home / f".{out.name}.exporting-{secrets.token_hex(4)}"

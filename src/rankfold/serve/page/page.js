@@ -13,7 +13,7 @@ import { get, LatestRequest, ServerError } from "./server.js";
 
 const INPUTS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
 const TITLES = { query: "Query", history: "History", text: "Text", candidate: "Similar to" };
-const accepts = (kind) => card.asks.includes(INPUTS[kind]);
+const accepts = (kind) => card.accepts.includes(INPUTS[kind]);
 const PROGRESS_DELAY = 150; // ms before the progress bar is shown
 const RELOAD_INTERVAL = 2000; // ms between two tries while the server loads its models
 const N_EXAMPLES = 8;
@@ -56,7 +56,7 @@ async function open(signal) {
 function setUpForms() {
   const kinds = KINDS.filter(accepts);
   find("search").hidden = !kinds.length;
-  find("grade").hidden = !card.asks.includes("rows");
+  find("grade").hidden = !card.accepts.includes("rows");
   find("kinds").hidden = kinds.length < 2;
   find("kinds").replaceChildren(
     find("kinds").firstElementChild,
@@ -124,12 +124,12 @@ async function showRanking(signal) {
     off: request.off,
     k: request.k,
     model: request.model,
-    asks: card.asks,
+    accepts: card.accepts,
     address: (parts) => format(makeRequest({ model: request.model, k: request.k, ...parts })) || "?",
     onAdd,
   });
   clear(ranking.element);
-  showHistory(request, fullHistory, card.asks.includes("history"));
+  showHistory(request, fullHistory, card.accepts.includes("history"));
   const n = result.hits.length;
   const found = n ? pluralize(n, "candidate") : "No candidates to rank";
   const moves = ranking.moves && `. Compared with the full history: ${ranking.moves}`;
@@ -143,7 +143,7 @@ async function showExamples(signal) {
   const kind = KINDS.find((each) => each !== "text" && accepts(each));
   if (!kind) {
     const images = "This model grades images. Use rankfold predict with a folder of images.";
-    const text = card.asks.length ? "Fill in the columns that you know." : images;
+    const text = card.accepts.length ? "Fill in the columns that you know." : images;
     find("examples").replaceChildren(make("p", { class: "note" }, text));
     return;
   }
@@ -195,7 +195,7 @@ function setBusy(isBusy, state = "loading") {
 function showError(error, retry) {
   clear();
   find("status").textContent = "";
-  showHistory(request, fullHistory, Boolean(card?.asks.includes("history")));
+  showHistory(request, fullHistory, Boolean(card?.accepts.includes("history")));
   const box = errorBox(error, retry);
   find("error").replaceChildren(box);
   if (error.status === 503 && !card) {

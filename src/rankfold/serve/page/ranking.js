@@ -10,7 +10,7 @@ const LONG_TEXT = 60; // letters; a longer text may not fit beside its key
 /**
  * The ranking as {element, moves: text}.
  *
- * options: before (ranks by the full history, or null), off, k, model, asks (the inputs that the
+ * options: before (ranks by the full history, or null), off, k, model, accepts (the inputs that the
  * model accepts), address(request parts) -> href, onAdd(key).
  */
 export function rankingElement(hits, options) {
@@ -28,7 +28,7 @@ export function rankingElement(hits, options) {
 }
 
 function hitElement(hit, rank, scale, moved, options) {
-  const accepts = (input) => options.asks.includes(input);
+  const accepts = (input) => options.accepts.includes(input);
   const hasDetails = accepts("candidates") || accepts("history") || isLong(hit.text);
   const name = make(
     hasDetails ? "button" : "span",
@@ -109,11 +109,11 @@ function detailsElement(hit, options) {
   const box = make("div", { class: "details" });
   if (isLong(hit.text)) box.append(make("p", { class: "full-text", dir: "auto" }, hit.text));
   const actions = [];
-  if (options.asks.includes("history")) {
+  if (options.accepts.includes("history")) {
     const add = () => options.onAdd(hit.key);
     actions.push(make("button", { type: "button", onclick: add }, "Add to the history"));
   }
-  if (options.asks.includes("candidates")) {
+  if (options.accepts.includes("candidates")) {
     const href = options.address({ kind: "candidate", key: hit.key });
     actions.push(make("a", { href }, "Search for similar candidates"));
     const place = make(

@@ -24,8 +24,8 @@ from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
 from rankfold.tasks.compare.memory import measure_peak
 from rankfold.tasks.compare.plan import ComparePlan, Entry
-from rankfold.tasks.evaluate import evaluate_ranking
 from rankfold.tasks.evaluate_graded import Certainty, evaluate_graded, matched
+from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.records import MODEL
@@ -208,9 +208,14 @@ def _test_ranker(
 def _test_grader(
     plan: ComparePlan, grader: Grader, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    certainty = Certainty(samples=0, calibration=CALIBRATION_BINS)
+    certainty = Certainty(bootstrap=0, calibration=CALIBRATION_BINS)
     result = evaluate_graded(
-        grader, plan.data, metrics=plan.metrics, how=certainty, progress=progress, split="test"
+        grader,
+        plan.data,
+        metrics=plan.metrics,
+        certainty=certainty,
+        progress=progress,
+        split="test",
     )
     rows = matched(grader, plan.data, plan.data.graded("test"))
     rows = rows.select((rows.grades >= 0).nonzero().flatten())

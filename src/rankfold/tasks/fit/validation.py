@@ -12,7 +12,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import row_offset
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.tasks.evaluate import Among, score
+from rankfold.tasks.evaluate_ranking import Among, score
 from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.types import Dataset, Graded, Interactions, Model

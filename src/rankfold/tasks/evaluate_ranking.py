@@ -1,0 +1,314 @@
+"""How well a model ranks a held-out split: every candidate is ranked, seen pairs are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rankfold.data.build.align import renumber, rows_of, same_keys
+from rankfold.data.build.tokens import same_tokens
+from rankfold.data.integrity import check_content
+from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.connection import connect
+from rankfold.errors import UserError
+from rankfold.index.exact import block_rows
+from rankfold.metrics import (
+    MetricSpec,
+    Propensity,
+    check_propensity,
+    inverse_propensity,
+    parse,
+    popularity_rank,
+)
+from rankfold.models.ranker import Ranker
+from rankfold.models.searcher import Searcher, find_index, ranks_by_text
+from rankfold.tasks.tally import (
+    GroupTally,
+    Stratum,
+    Tally,
+    TrainCounts,
+    groups_of,
+    means_of,
+    reads,
+    stratum_of,
+    sum_over_ranks,
+)
+from rankfold.types import Comm, Dataset, Interactions, Model, Progress, SplitName, Texts, silent
+
+DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Means over queries, and the values of each query.
+
+    The psp of a query is its psp-raw over the mean best psp-raw of all queries. The mean of these
+    values is the reported ratio of sums; a single value may exceed 1. The same holds for psn.
+    """
+
+    split: str
+    queries: int  # that were scored
+    without_positive: int  # queries left out: no pair in the split
+    unknown: int  # queries left out: the model does not know them
+    trained_on: int  # pairs of the split that the model was fitted on: values are too high
+    metrics: Mapping[str, float]
+    per_query: Mapping[str, NDArray[np.float32]]  # in the order of ``rows``
+    rows: NDArray[np.int64]  # the scored queries' rows in the data
+    propensity: Propensity | None = None  # None: no metric is propensity-scored
+    strata: Sequence[Stratum] = ()  # empty by default
+
+    def __getitem__(self, metric: str) -> float:
+        return self.metrics[metric]
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "split": self.split,
+            "queries": self.queries,
+            "without_positive": self.without_positive,
+            "unknown": self.unknown,
+            "trained_on": self.trained_on,
+            "metrics": dict(self.metrics),
+        }
+        if self.propensity is not None:
+            document["propensity"] = self.propensity._asdict()
+        if self.strata:
+            document["strata"] = [asdict(stratum) for stratum in self.strata]
+        return document
+
+
+def evaluate_ranking(
+    ranker: Ranker,
+    data: Dataset,
+    *,
+    split: SplitName,
+    metrics: Sequence[str] | str,
+    propensity: tuple[float, float],
+    strata: bool,
+    index: str,
+    memory_budget: int,
+    progress: Progress,
+) -> Evaluation:
+    """Rank all candidates for every query with a pair in ``split``; see ``evaluate``.
+
+    Each process ranks for its own queries; the values of all are then gathered.
+    """
+    comm = connect()
+    specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not specs:
+        raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
+    given = check_propensity(propensity)
+    check_content(data)
+    by_text = ranks_by_text(ranker.model)
+    if by_text:
+        _check_texts(ranker, data)
+    build = find_index(index, ranker.model)
+    matched = _match(ranker, data, split)
+    has_positive, known = matched.truth.counts() > 0, (matched.places >= 0) | by_text
+    rows = torch.nonzero(has_positive & known).flatten()
+    if sum_over_ranks(len(rows), comm) == 0:
+        raise UserError(
+            f"no query of the {split} split is known to the model",
+            hint="check that the model was fitted on this data",
+        )
+    counts = TrainCounts(data, comm)
+    weights = _weights(specs, counts, matched, given)
+    searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
+    if comm.size > 1:
+        searcher.popularity = comm.sum(matched.train.candidate_counts())
+    places = None if by_text else matched.places
+    tally = Tally(specs, matched.seen.n_candidates, _ranks(specs, searcher), weights, comm)
+    groups = groups_of(counts) if strata else []
+    parts = [GroupTally(specs, matched.spread(group.members), weights, comm) for group in groups]
+    tallies: list[Tally | GroupTally] = [tally, *parts]
+    for block, ids in _lists(searcher, matched.seen, rows, specs, places, progress):
+        truth = matched.truth.select(block)
+        for each in tallies:
+            each.add(ids, truth)
+    per_query = tally.per_query()
+    values = {**means_of(per_query), **tally.of_all()}
+    return Evaluation(
+        split=split,
+        queries=sum_over_ranks(len(rows), comm),
+        without_positive=sum_over_ranks(int((~has_positive).sum()), comm),
+        unknown=sum_over_ranks(int((has_positive & ~known).sum()), comm),
+        trained_on=sum_over_ranks(_trained_on(ranker, data, matched), comm),
+        metrics={str(spec): values[str(spec)] for spec in specs},
+        per_query=per_query,
+        rows=comm.gather(rows + data.first).numpy(),
+        propensity=None if weights is None else given,
+        strata=[stratum_of(*both) for both in zip(groups, parts, strict=True)],
+    )
+
+
+class Among(NamedTuple):
+    """The processes that share the queries, and the popularity over all of them."""
+
+    comm: Comm = SINGLE_PROCESS
+    popularity: Tensor | None = None  # counts of each candidate, [N]; None: there is one process
+
+
+ONE = Among()
+
+
+def score(
+    model: Model,
+    truth: Interactions,
+    seen: Interactions,
+    rows: Tensor,
+    specs: Sequence[MetricSpec],
+    *,
+    train: Interactions | None = None,
+    texts: Texts | None = None,
+    memory_budget: int = 2**30,
+    among: Among = ONE,
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
+    """The values of the metrics for each of ``rows`` of all processes, and of catalog metrics.
+
+    Args:
+        model: its candidates are the first columns of ``truth``.
+        truth: the positives, a row per query of the data.
+        seen: pairs that may not be returned, a row per query of the data.
+        rows: the queries to score, as rows of ``truth``.
+        specs: the metrics, except propensity-scored ones.
+        train: the pairs that popularity is counted in; None: ``seen``.
+        texts: of the queries, for a model that ranks by text.
+        memory_budget: bytes for blocks.
+        among: the processes that share the queries.
+    """
+    comm, popularity = among
+    searcher = Searcher(model, seen if train is None else train, memory_budget, texts)
+    if popularity is not None:
+        searcher.popularity = popularity
+    tally = Tally(specs, seen.n_candidates, _ranks(specs, searcher), comm=comm)
+    for block, ids in _lists(searcher, seen, rows, specs, None, silent):
+        tally.add(ids, truth.select(block))
+    return tally.per_query(), tally.of_all()
+
+
+def _lists(
+    searcher: Searcher,
+    seen: Interactions,
+    rows: Tensor,
+    specs: Sequence[MetricSpec],
+    places: Tensor | None,
+    progress: Progress,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of the rows, and their lists; [B], [B, K]."""
+    depth = min(max(spec.k for spec in specs), seen.n_candidates)
+    step = block_rows(depth, searcher.memory_budget)
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        own = block if places is None else places[block]
+        yield block, searcher.of_queries(own, depth, seen.select(block)).ids.cpu()
+        progress("evaluating", min(1.0, (start + step) / len(rows)))
+
+
+class Matched(NamedTuple):
+    """A split of the data in the columns of the model; unknown columns come last."""
+
+    truth: Interactions
+    seen: Interactions  # the model's columns only
+    train: Interactions  # the model's columns only
+    places: Tensor  # the model's row of each query of the data, -1: unknown
+    columns: Tensor  # the truth's column of each candidate of the data
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the data's candidates, by the truth's columns; 0 for the others."""
+        out = values.new_zeros(self.truth.n_candidates)
+        out[self.columns] = values
+        return out
+
+
+def _match(ranker: Ranker, data: Dataset, split: SplitName) -> Matched:
+    truth, seen, train = data.split(split), data.seen(split), data.split("train")
+    n = truth.n_queries
+    places, columns = torch.arange(n) + data.first, torch.arange(len(data.candidates))
+    if not same_keys(ranker.queries, data.queries):
+        places = ranker.queries.find(data.queries.keys.slice(data.first, n))
+    if not same_keys(ranker.candidates, data.candidates):
+        columns = rows_of(ranker.candidates, data.candidates)
+        n = len(ranker.candidates)
+        truth = renumber(truth, columns, n + len(columns))
+        seen, train = renumber(seen, columns, n), renumber(train, columns, n)
+    return Matched(truth, seen, train, places, columns)
+
+
+def _check_texts(ranker: Ranker, data: Dataset) -> None:
+    """A UserError if the data and the model have different tokens."""
+    if data.query_texts is None:
+        raise UserError(
+            f"{ranker.model.method} ranks by the texts of queries, but the data has none",
+            hint="prepare it with --format texts, --query-texts, or a --source that has texts",
+        )
+    ours = (ranker.n_tokens, _are_bags(ranker.texts))
+    theirs = (data.n_tokens, _are_bags(data.query_texts))
+    if ours != theirs or not same_tokens(ranker.tokenizer, data.tokenizer):
+        raise UserError(
+            f"the data and the model have different tokens: {data.n_tokens:,} and "
+            f"{ranker.n_tokens:,}",
+            hint="`prepare` learns the words: prepare the data to fit and to evaluate together, "
+            "with --train F --test F; `predict` takes any texts",
+        )
+
+
+def _are_bags(texts: Texts | None) -> bool:
+    return texts is not None and texts.weights is not None
+
+
+def _same_queries(ranker: Ranker, data: Dataset, matched: Matched) -> Tensor:
+    """The model's row of each query with a positive, -1 if the model does not know it.
+
+    Documents are often renumbered: two with the same key are the same if their texts are.
+    """
+    if ranker.texts is None or data.query_texts is None:
+        return matched.places
+    rows = ((matched.places >= 0) & (matched.truth.counts() > 0)).nonzero().flatten()
+    ours, theirs = ranker.texts.counts()[matched.places[rows]], data.query_texts.counts()[rows]
+    rows = rows[ours == theirs]
+    left, right = ranker.texts.select(matched.places[rows]), data.query_texts.select(rows)
+    owners = torch.repeat_interleave(rows, left.counts())
+    places = torch.full_like(matched.places, -1)
+    places[rows] = matched.places[rows]
+    places[owners[left.tokens != right.tokens]] = -1
+    return places
+
+
+def _ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor | None:
+    """Popularity ranks, if a metric reads them."""
+    needed = any(reads(spec) == "popularity" for spec in specs)
+    return popularity_rank(searcher.popularity) if needed else None
+
+
+def _weights(
+    specs: Sequence[MetricSpec], train: TrainCounts, matched: Matched, propensity: Propensity
+) -> Tensor | None:
+    """1/p by the truth's columns, from all training pairs, if a metric reads it."""
+    if not any(reads(spec) == "propensity" for spec in specs):
+        return None
+    return matched.spread(inverse_propensity(train.candidates(), train.queries(), propensity))
+
+
+def _trained_on(ranker: Ranker, data: Dataset, matched: Matched) -> int:
+    """How many pairs of the truth the model was fitted on; there should be none.
+
+    A fit without a refit learns only the training pairs of its data. A query that was folded in
+    later has learnt all that it has seen.
+    """
+    notes, n, truth = ranker.model.notes, len(ranker.candidates), matched.truth
+    folded_in = ranker.model.tensors.get("folded_in")
+    own = bool(data.fingerprint) and notes.get("data") == data.fingerprint
+    if own and not notes.get("refit") and folded_in is None:
+        return 0
+    queries = _same_queries(ranker, data, matched)[truth.query_of_pair().long()]
+    known = (queries >= 0) & (truth.candidates < n)
+    if own and not notes.get("refit") and folded_in is not None:
+        known &= folded_in[queries]
+    pairs = queries[known] * n + truth.candidates[known]
+    seen = ranker.seen.query_of_pair().long() * n + ranker.seen.candidates
+    return int(torch.isin(pairs, seen).sum())
