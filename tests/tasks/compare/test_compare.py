@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from rankfold.tasks.compare import runner
 from rankfold.tasks.compare.memory import measure_peak
 from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 from rankfold.tasks.compare.results import quarters
-from rankfold.types import Dataset, Method, Run, Step
+from rankfold.types import Dataset, Method, Opened, Run, Step
 
 EXAMPLES = Path(__file__).parents[2] / "report"
 TIMES = ("fit_seconds", "peak_bytes", "steps", "trials")
@@ -273,6 +273,10 @@ def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
     assert not list(runs.glob("*/model-*"))
 
 
+def method_of(config: type[Any], fit: Callable[[Dataset, Any, Run], Iterator[Step]]) -> Method:
+    return Method("", config, "interactions", fit, lambda _model: Opened())
+
+
 def fit_interrupted(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     for step in METHODS["popularity"].fit(data, config, run):
         assert step.final
@@ -284,12 +288,12 @@ def test_an_interrupt_of_the_last_step_stops_all_and_keeps_the_model(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, out = METHODS["popularity"].config, tmp_path / "out"
-    monkeypatch.setitem(METHODS, "halted", Method("", kind, "interactions", fit_interrupted))
+    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_interrupted))
     with pytest.raises(KeyboardInterrupt):
         rf.compare(data, "halted,ease", out=out, refit=False)
     assert (out / "runs/halted/model-0").exists()
     assert not (out / "runs/ease").exists()
-    monkeypatch.setitem(METHODS, "halted", Method("", kind, "interactions", fit_broken))
+    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_broken))
     again = rf.compare(data, "halted,ease", out=out, refit=False)
     assert [method["error"] for method in again["methods"]] == [None, None]  # not fitted again
 
@@ -424,8 +428,8 @@ def fit_broken(_data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
 def test_a_method_that_fails_is_a_row(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "refused", Method("", NoConfig, "interactions", fit_refused))
-    monkeypatch.setitem(METHODS, "broken", Method("", NoConfig, "interactions", fit_broken))
+    monkeypatch.setitem(METHODS, "refused", method_of(NoConfig, fit_refused))
+    monkeypatch.setitem(METHODS, "broken", method_of(NoConfig, fit_broken))
     results = rf.compare(data, "refused,broken,popularity", out=tmp_path / "out")
     refused, broken, popularity = results["methods"]
     assert refused["error"] == {"message": "it cannot be", "hint": "do not try"}

@@ -30,6 +30,7 @@ from rankfold.types import (
     Dataset,
     Method,
     Model,
+    Opened,
     Range,
     Run,
     Step,
@@ -71,7 +72,8 @@ def fit_level(data: Dataset, settings: Level, _run: Run) -> Iterator[Step]:
 def level() -> Iterator[None]:
     """A method with known best settings, and searches that learn from the third trial on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "level", Method("known", Level, "interactions", fit_level))
+        method = Method("known", Level, "interactions", fit_level, lambda _model: Opened())
+        patch.setitem(METHODS, "level", method)
         patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)
         yield
 
