@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
 from rankfold.cli.options import Data, Json, Quiet, defaults, option, options_in
-from rankfold.errors import UserError
+from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
 
@@ -116,7 +116,8 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         for method in done
     ]
     if rows:
-        title = f"{results['data']['name']}, {results['split']}, means over {_seeds(results)}"
+        seeds = pluralize(len(results["seeds"]), "seed")
+        title = f"{results['data']['name']}, {results['split']}, means over {seeds}"
         print_table(title, ["method", *metrics, "fit, s"], rows, say)
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
         say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")
@@ -126,11 +127,6 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
             error = method["error"]
             say.print(f"{method['name']} failed: {error['message']}", style="yellow")
             say.print(f"  hint: {error['hint']}")
-
-
-def _seeds(results: Mapping[str, Any]) -> str:
-    n = len(results["seeds"])
-    return "1 seed" if n == 1 else f"{n} seeds"
 
 
 def _cell(results: Mapping[str, Any], method: Mapping[str, Any], metric: str) -> str:

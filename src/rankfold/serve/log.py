@@ -35,7 +35,8 @@ class Log:
         if len(self._lines) >= _MAX_WAITING_LINES:
             self._dropped += 1
             return
-        self._lines.append({"time": _now(), "level": level, "event": event, **fields})
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._lines.append({"time": now, "level": level, "event": event, **fields})
 
     def write_exception(self, event: str, error: BaseException, **fields: Any) -> None:
         """An unexpected error, with its traceback."""
@@ -78,7 +79,3 @@ class LogHandler(logging.Handler):
             self.log.write_exception(record.getMessage().strip(), error)
         else:
             self.log.write(record.getMessage(), record.levelname.lower())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

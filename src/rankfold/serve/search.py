@@ -54,9 +54,11 @@ def check_size(request: SearchSpec, limits: Limits) -> None:
 @torch.inference_mode()
 def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpError]:
     """A JSON document for each request of one group, or its problem."""
-    alone = len(requests) == 1
+    alone, sides = len(requests) == 1, {"query": ranker.queries, "candidate": ranker.candidates}
     return [
-        _unknown(ranker, one, near=alone) if isinstance(one, UnknownKey) else _document(one)
+        unknown(sides[one.side], one.key, one.side, near=alone)
+        if isinstance(one, UnknownKey)
+        else _document(one)
         for one in search(ranker, requests, _depth_of(requests[0]))
     ]
 
@@ -87,11 +89,6 @@ def _entries(
 
 
 # ---------------------------------------------------------------------------------- keys
-
-
-def _unknown(ranker: Ranker, unknown_key: UnknownKey, *, near: bool) -> HttpError:
-    keys = ranker.queries if unknown_key.side == "query" else ranker.candidates
-    return unknown(keys, unknown_key.key, unknown_key.side, near=near)
 
 
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:

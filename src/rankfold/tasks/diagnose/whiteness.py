@@ -6,7 +6,6 @@ The Gaussian weights of negatives around the tolerated rate are derived from it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -132,17 +131,14 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
         "windows": windows,
         "increments": [rounded(value) for value in increments.tolist()],
     }
+    points = [(entry["step"], entry["p"]) for entry in windows]
     span = "" if config.stride == 1 else f" of {config.stride} steps"
     chart = Chart(
         f"Are the increments{span} of the mean rank white noise? (Box-Pierce test)",
         "training steps at the end of the window",
         "p value (low: not white noise)",
-        [Line(f"{config.window} increments, {config.lags} lags", _points(windows), "dots")],
+        [Line(f"{config.window} increments, {config.lags} lags", points, "dots")],
         [Level(f"p = {_SIGNIFICANCE:g}", _SIGNIFICANCE)],
         ends=(0.0, 1.0),
     )
     return DiagnosisResult(summary, details, {"whiteness": chart})
-
-
-def _points(windows: list[dict[str, Any]]) -> list[tuple[float, float]]:
-    return [(entry["step"], entry["p"]) for entry in windows]
