@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.towers import moments
 from rankfold.errors import UserError
-from rankfold.types import Columns, Comm, Graded, Own
+from rankfold.types import Columns, Comm, Graded, OwnRows
 
 IMAGE_BLOCK = 4096  # images measured at a time
 
@@ -27,7 +27,7 @@ class Inputs(NamedTuple):
     numbers: Tensor  # [B, 2 F]: with mean 0 and deviation 1, then 1 where one is missing
     categories: Tensor  # [B, C] int64, 0 for missing or unknown
     images: Tensor | None  # [B, channels, height, width], with mean 0 and deviation 1
-    own: Own | None = None  # which rows of a batch these are; None: all
+    own: OwnRows | None = None  # which rows of a batch these are; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
 
 
 def random_flips(
-    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: Own | None = None
+    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: OwnRows | None = None
 ) -> Tensor:
     """Each image mirrored along each of the axes with probability 1/2."""
     for axis in axes:
@@ -127,7 +127,7 @@ def random_flips(
 
 
 def dropout(
-    values: Tensor, share: float, rng: torch.Generator | None, own: Own | None = None
+    values: Tensor, share: float, rng: torch.Generator | None, own: OwnRows | None = None
 ) -> Tensor:
     """Set about a ``share`` of the values to 0 and divide the others by 1 - share.
 
@@ -140,9 +140,9 @@ def dropout(
     return values * kept / (1 - share)
 
 
-def _uniforms(shape: Sequence[int], rng: torch.Generator, own: Own | None) -> Tensor:
+def _uniforms(shape: Sequence[int], rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """Uniform numbers; own rows get what they get in a draw for the whole batch."""
     if own is None:
         return torch.rand(shape, generator=rng, device=rng.device)
-    every = torch.rand((own.of, *shape[1:]), generator=rng, device=rng.device)
+    every = torch.rand((own.total, *shape[1:]), generator=rng, device=rng.device)
     return every[own.places]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rankfold.types import Comm, Own
+from rankfold.types import Comm, OwnRows
 
 Allocate = Callable[[tuple[int, int], torch.dtype], Tensor]
 """``(shape, dtype) -> an empty tensor`` on disk."""
@@ -19,20 +19,22 @@ Allocate = Callable[[tuple[int, int], torch.dtype], Tensor]
 class TableShard:
     """The own rows of a table, and access to the rows of other processes.
 
-    ``met`` is set before each batch: its candidates, ascending, the same on all processes.
+    ``batch_candidates`` is set before each batch: ascending, the same on all processes.
     """
 
     def __init__(self, size: int, comm: Comm, memory_budget: int) -> None:
         self.size, self.comm, self.memory_budget = size, comm, memory_budget
         self.start, self.stop = comm.share(size)
-        self.met: Tensor | None = None
+        self.batch_candidates: Tensor | None = None
 
     def look_up(self, table: nn.Embedding, rows: Tensor) -> Tensor:
         """Vectors of some candidates of the batch; [...] -> [..., D]."""
-        if self.met is None:
+        if self.batch_candidates is None:
             vectors: Tensor = table(rows - self.start)
             return vectors
-        return self.bring(self.met, table)[torch.searchsorted(self.met, rows)]
+        return self.bring(self.batch_candidates, table)[
+            torch.searchsorted(self.batch_candidates, rows)
+        ]
 
     def bring(self, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
         """``of`` each of the rows [n], computed by their owners, on all processes; [n, D].
@@ -42,29 +44,29 @@ class TableShard:
         mine, own = self.here(rows)
         return self.to_all(of(mine), own)
 
-    def here(self, rows: Tensor) -> tuple[Tensor, Own | None]:
+    def here(self, rows: Tensor) -> tuple[Tensor, OwnRows | None]:
         """The own ones of some rows, counted from ``start``; None: all are own."""
         if self.comm.size == 1:
             return rows, None
         own = self.find(rows)
         return rows[own.places] - self.start, own
 
-    def to_all(self, vectors: Tensor, own: Own | None) -> Tensor:
+    def to_all(self, vectors: Tensor, own: OwnRows | None) -> Tensor:
         """The vectors of all rows, on all processes, from those of each process's own rows."""
         if own is None:
             return vectors
-        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        every: Tensor = GatherRows.apply(vectors, own.places, own.total, self.comm)  # type: ignore[no-untyped-call]
         return every
 
-    def find(self, rows: Tensor) -> Own:
+    def find(self, rows: Tensor) -> OwnRows:
         """Which of some rows are own."""
-        return Own(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
+        return OwnRows(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
 
     def whole(
         self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Allocate
     ) -> Tensor:
         """``of`` all candidates, on all processes; in a file if it exceeds the memory budget."""
-        self.met = None
+        self.batch_candidates = None
         longest = -(-self.size // self.comm.size)
         width = of(torch.arange(self.start, self.start, device=device)).shape[1]
         shape = (self.size, width)

@@ -43,11 +43,11 @@ class Towers(nn.Module):
         self.queries = Tower(seen[0], width, rng, features[0], sparse=sparse, held=held)
         self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse)
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.queries(rows)
         return vectors
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.candidates(rows)
         return vectors
 

@@ -14,10 +14,10 @@ from rankfold.types import Comm, Dataset, Interactions
 
 def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
     """The training pairs, with grades only if ``weights`` is "grade"."""
-    return weighed(data.split("train").to(device), weights)
+    return weighted_pairs(data.split("train").to(device), weights)
 
 
-def weighed(rows: Interactions, weights: str) -> Interactions:
+def weighted_pairs(rows: Interactions, weights: str) -> Interactions:
     """The pairs, with grades only if ``weights`` is "grade"."""
     if weights == "grade":
         check_grades(rows)

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rankfold.types import Own
+from rankfold.types import OwnRows
 
 
 class Draw(Protocol):
@@ -16,11 +16,13 @@ class Draw(Protocol):
     """
 
     def __call__(
-        self, weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+        self, weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
     ) -> Tensor: ...
 
 
-def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None) -> Tensor:
+def systematic(
+    weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
+) -> Tensor:
     """Picks at even distances from a random start: one uniform number u per row.
 
     With W_c the sum of all weights up to column c over their total, column c is picked
@@ -37,7 +39,7 @@ def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | Non
 
 
 def multinomial(
-    weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+    weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
 ) -> Tensor:
     """Independent picks: the inverse of the distribution function at uniform numbers.
 
@@ -69,14 +71,14 @@ def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:
     return ends, ends[:, -1:].clone()
 
 
-def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
+def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """Uniform numbers for each row, the same on whichever process; [B, columns]."""
-    size = len(rows) if own is None else own.of
+    size = len(rows) if own is None else own.total
     drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
     return drawn if own is None else drawn[own.places]
 
 
-def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
+def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """``draws`` ascending uniform numbers per row, from exponential gaps, without a sort.
 
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are

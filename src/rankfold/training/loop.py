@@ -27,7 +27,7 @@ from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 
-TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
+PAUSE_SECONDS = 1.0  # seconds of training after which a step inside an epoch is yielded
 LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
 
 
@@ -64,7 +64,7 @@ class Memory(Protocol):
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
-class Nothing:
+class EmptyMemory:
     """A ``Memory`` without state."""
 
     def state(self) -> dict[str, Tensor]:
@@ -86,11 +86,11 @@ class Task:
     batches: Batches
     losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, with a generator for draws; [B]
     export: Callable[[], Model | None]
-    memory: Memory = field(default_factory=Nothing)
+    memory: Memory = field(default_factory=EmptyMemory)
     weights: Callable[[Any], Tensor] | None = None  # of the losses in a batch's mean; None: equal
     count: float = 1.0  # the equal weight; less if several processes have the same losses
     sides: Sides = UNDIVIDED  # of the module's tables
-    met: Callable[[], Tensor | None] = (
+    batch_candidates: Callable[[], Tensor | None] = (
         any_candidate  # candidates in the last batch, on all processes
     )
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
@@ -136,7 +136,7 @@ class Loop:
         began = perf_counter()
         while self.place < count:
             batch = self.task.batches.take(order, self.place)
-            self.learn(batch, is_long=perf_counter() - began > TICK)
+            self.learn(batch, is_long=perf_counter() - began > PAUSE_SECONDS)
             self.place += 1
             if len(self.unchecked) == LOSS_CHECK_BATCHES or self.place == count:
                 self.check_losses()
@@ -170,7 +170,7 @@ class Loop:
         (total / weight).backward()
         module, sides, comm = self.task.module, self.task.sides, self.run.comm
         optimisers.coalesce(module)
-        sum_gradients(module, sides, self.task.met(), comm)
+        sum_gradients(module, sides, self.task.batch_candidates(), comm)
         if config.clip is not None:
             optimisers.clip(module, config.clip, sides, comm)
         optimisers.decay_rows(self.task.module, config.weight_decay)
@@ -200,7 +200,7 @@ class Loop:
 
     def is_long(self, seconds: float) -> bool:
         """Whether a step inside the epoch is due. The same on all processes."""
-        return seconds > TICK if self.run.comm.size == 1 else bool(self.votes > 0)
+        return seconds > PAUSE_SECONDS if self.run.comm.size == 1 else bool(self.votes > 0)
 
     def check_losses(self) -> None:
         """Add up the losses since the last check. A loss that is not finite ends the fit."""

@@ -33,20 +33,20 @@ class FullLoss(Protocol):
 class Encoder(Protocol):
     """A module that turns rows of both sides into vectors whose inner products are scores."""
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all queries, [M, D]."""
         ...
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
         ...
 
 
-class Own(NamedTuple):
+class OwnRows(NamedTuple):
     """The rows of a batch that this process holds. Random draws per row are made for all rows."""
 
     places: Tensor  # [b] int64, ascending
-    of: int  # B, the number of rows of all processes
+    total: int  # B, the number of rows of all processes
 
 
 class Batch(NamedTuple):
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
     queries: Tensor  # [B] int64; with several processes those of the own rows, [b]
     candidates: Tensor  # [B] int64
-    own: Own | None = None  # None: all rows
+    own: OwnRows | None = None  # None: all rows
 
     @property
     def chosen(self) -> Tensor:
@@ -72,9 +72,9 @@ class Pool(NamedTuple):
     log_q: Tensor  # like ids
     positive_log_q: Tensor  # [B], of the batch's positives
     holds_batch: bool = False  # the first B ids are the positives, which need no second encoding
-    own: Own | None = None  # the rows that tensors with a row per query hold; None: all rows
+    own: OwnRows | None = None  # the rows that tensors with a row per query hold; None: all rows
 
-    def cut(self, own: Own) -> Pool:
+    def cut(self, own: OwnRows) -> Pool:
         """The pool of these rows; ids that all queries share stay as they are."""
         ids, log_q = self.ids, self.log_q
         if ids.dim() == 2:

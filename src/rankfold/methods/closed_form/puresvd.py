@@ -13,7 +13,7 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.methods.closed_form.one_decomposition import solve
 from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
-from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.rg import row_sizes
 from rankfold.solvers.shards import Shards
@@ -41,7 +41,7 @@ def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
 
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    rows = weighed(rows.to(model.tensors["candidates"].device), model.config["weights"])
+    rows = weighted_pairs(rows.to(model.tensors["candidates"].device), model.config["weights"])
     return _fold(from_tensors(model.tensors), rows)
 
 

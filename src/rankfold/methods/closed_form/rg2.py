@@ -31,7 +31,7 @@ from rankfold.methods.closed_form.spectral import (
     from_tensors,
     to_tensors,
 )
-from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores, queries_at_once
@@ -123,7 +123,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 def fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     solution = from_tensors(model.tensors)
-    rows = weighed(rows.to(solution.candidates.device), model.config["weights"])
+    rows = weighted_pairs(rows.to(solution.candidates.device), model.config["weights"])
     return _fold(solution, rows, model.config["query_exponent"])
 
 

@@ -56,6 +56,7 @@ SPACE: Space = {
     "lr": Range(0.001, 0.1, log=True),
     "weight_decay": Range(1e-7, 1e-3, log=True),
 }
+UNIFORM_SPACE: Space = {**SPACE, "negatives": Range(3, 50, log=True, whole=True)}
 PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
     "lr": Choices((0.1, 0.01, 0.001)),
     "weight_decay": Choices((0.0, 1e-6, 1e-5, 1e-4)),
@@ -103,10 +104,10 @@ class Pools:
         others = [] if pool.holds_batch else [batch.candidates]
         self.last = torch.cat([*others, pool.ids.flatten()]).unique()
         if self.shard is not None:
-            self.shard.met = self.last
+            self.shard.batch_candidates = self.last
         return pool.cut(batch.own)
 
-    def met(self) -> Tensor | None:
+    def batch_candidates(self) -> Tensor | None:
         """The candidates of the last batch, ascending; [n], None where all rows are here."""
         return self.last
 
@@ -123,7 +124,7 @@ class Comparison:
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """The loss of each pair against its pool; [B]."""
         pool = self.pools.propose(batch, rng)
-        queries = self.encoder.of_queries(batch.queries)
+        queries = self.encoder.encode_queries(batch.queries)
         chosen, others = encode(self.encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()  # corrections and losses need the precision
@@ -163,12 +164,12 @@ def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
     """
     size = len(batch.queries)
     if pool.holds_batch:
-        vectors = encoder.of_candidates(pool.ids)
+        vectors = encoder.encode_candidates(pool.ids)
         return vectors[:size] if batch.own is None else vectors[batch.own.places], vectors
     if pool.ids.dim() == 1:
-        vectors = encoder.of_candidates(torch.cat([batch.chosen, pool.ids]))
+        vectors = encoder.encode_candidates(torch.cat([batch.chosen, pool.ids]))
         return vectors[:size], vectors[size:]
-    vectors = encoder.of_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
+    vectors = encoder.encode_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
     return vectors[:, 0], vectors[:, 1:]
 
 
@@ -219,7 +220,7 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
         export=lambda: model_of(name, config, encoder, data, rows),
         memory=sampler,
         sides=sides_of(encoder),
-        met=comparison.pools.met,
+        batch_candidates=comparison.pools.batch_candidates,
     )
     return train(task, config, run)
 

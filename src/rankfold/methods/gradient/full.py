@@ -48,7 +48,7 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
     encoder = trained_encoder(data, rows, config, run)
 
     def losses(batch: Rows, _rng: torch.Generator) -> Tensor:
-        both = encoder.of_queries(batch.queries), encoder.of_candidates(None)
+        both = encoder.encode_queries(batch.queries), encoder.encode_candidates(None)
         if config.precision == "bfloat16":
             both = both[0].bfloat16(), both[1].bfloat16()
         return loss(*both, batch.positives).float()

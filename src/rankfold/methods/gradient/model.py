@@ -143,8 +143,8 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     """The vectors of all candidates and of this process's queries."""
     shard = shard_of(encoder)
     sides = {
-        "queries": (encoder.of_queries, rows.n_queries),
-        "candidates": (encoder.of_candidates, rows.n_candidates),
+        "queries": (encoder.encode_queries, rows.n_queries),
+        "candidates": (encoder.encode_candidates, rows.n_candidates),
     }
     tables = {}
     for side, (of, size) in sides.items():
@@ -161,14 +161,14 @@ def open_model(model: Model) -> Opened:
 
     Their tower is built by ``extend``, not for a search.
     """
-    return Opened(features=partial(encode_candidates, model) if has_tower(model) else None)
+    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
 
 
 def has_tower(model: Model) -> bool:
     return any(name.startswith(TOWER) for name in model.tensors)
 
 
-def encode_candidates(model: Model, features: Features) -> Tensor:
+def encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that are new to the model, from their features; [n, D]."""
     vectors = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":

@@ -56,7 +56,7 @@ class AllVectors(nn.Module):
         self.encoder = encoder
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        return self.encoder.of_queries(None), self.encoder.of_candidates(None)
+        return self.encoder.encode_queries(None), self.encoder.encode_candidates(None)
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:

@@ -85,11 +85,11 @@ class UnitBall(nn.Module):
         divided, per_candidate = sides_of(self.encoder)
         return Sides((*divided, self.query_margins), (*per_candidate, self.candidate_margins))
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
-        return within(self.encoder.of_queries(rows))
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.encode_queries(rows))
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
-        return within(self.encoder.of_candidates(rows))
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.encode_candidates(rows))
 
     def margins(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """m_x and n_y; [B] each."""
@@ -106,7 +106,7 @@ class UnitBall(nn.Module):
         Departs from the paper: the last term belongs to the pair, so the margin of a row counts
         once per pair of the row, not once.
         """
-        p, (m, n) = self.of_queries(batch.queries), self.margins(batch)
+        p, (m, n) = self.encode_queries(batch.queries), self.margins(batch)
         q, others = encode(self, batch, pool)
         near = -squares(p - q)
         of_query = against("hinge", near + 1 - m, -squares(p[:, None] - others), valid)
@@ -148,7 +148,7 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
         losses=losses,
         export=lambda: exported(config, ball, data, rows),
         sides=ball.sides,
-        met=pools.met,
+        batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
 

@@ -12,7 +12,7 @@ from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
 from rankfold.training.loop import seeded
-from rankfold.types import Comm, Graded, Own
+from rankfold.types import Comm, Graded, OwnRows
 
 FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
 
@@ -41,7 +41,7 @@ class GradingModule(nn.Module):
         self.head = head
 
     def vectors(
-        self, rows: Graded, rng: torch.Generator | None = None, own: Own | None = None
+        self, rows: Graded, rng: torch.Generator | None = None, own: OwnRows | None = None
     ) -> Tensor:
         """[B, D]; with a generator in training, without one to score.
 
@@ -89,5 +89,5 @@ class ShardedRows:
             return module.vectors(self.own.select(rows), rng)
         own = self.share.find(rows)
         vectors = module.vectors(self.own.select(rows[own.places] - self.share.first), rng, own)
-        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        every: Tensor = GatherRows.apply(vectors, own.places, own.total, self.comm)  # type: ignore[no-untyped-call]
         return every

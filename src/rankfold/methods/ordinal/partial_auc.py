@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rankfold.config import setting
 from rankfold.losses.low_fpr import above
-from rankfold.methods.ordinal.scores import mean_score, single
+from rankfold.methods.ordinal.scores import mean_score
 from rankfold.methods.ordinal.training import (
     SPACE,
     BatchLoss,
@@ -94,7 +94,7 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
 
 METHOD = method(
     "pauc",
-    Recipe(single, partial_auc_loss, mean_score),
+    Recipe(lambda _n_grades: 1, partial_auc_loss, mean_score),
     PartialAucConfig,
     "partial AUC over the hardest negatives (SOPA-s)",
     "zhu2022",

@@ -25,7 +25,7 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
-from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
+from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 MIN_STEPS = 16  # batches of an epoch, where rows allow it
@@ -90,7 +90,7 @@ class BatchLoss(NamedTuple):
     """The losses of a batch, one per row or per threshold, and the state they need."""
 
     losses: Callable[[GradedBatch], Tensor]
-    memory: Memory
+    memory: Memory = EmptyMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,6 @@ class Recipe:
     loss: Callable[[FitContext], BatchLoss]
     score: Callable[[Tensor, int], Tensor]  # outputs [B, O], number of grades -> [B]
     head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
-
-
-def stateless(
-    losses: Callable[[Tensor, Tensor, Any], Tensor],
-) -> Callable[[FitContext], BatchLoss]:
-    """A batch loss without state, from ``losses(outputs [B, O], grades [B], config)``."""
-
-    def make(context: FitContext) -> BatchLoss:
-        config = context.config
-        return BatchLoss(lambda batch: losses(batch.outputs, batch.grades, config), Nothing())
-
-    return make
 
 
 def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iterator[Step]:

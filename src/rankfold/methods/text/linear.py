@@ -22,7 +22,7 @@ from rankfold.kernels.topk import top_k
 from rankfold.methods.text import neighbours as nearby
 from rankfold.methods.text.neighbours import TextIndex
 from rankfold.samplers.known_positives import hits
-from rankfold.training.loop import TICK, seed_of
+from rankfold.training.loop import PAUSE_SECONDS, seed_of
 from rankfold.types import (
     Dataset,
     Interactions,
@@ -295,7 +295,7 @@ class Learner:
             useful = (near.scores > 0) & ~blank[:, None]
             self.near_misses[rows] = near.ids.where(useful, -1).int()
             self.done = first + stop
-            if perf_counter() - began > TICK and stop < left:
+            if perf_counter() - began > PAUSE_SECONDS and stop < left:
                 yield
                 began = perf_counter()
 

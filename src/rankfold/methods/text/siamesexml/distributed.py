@@ -16,7 +16,7 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.encoders.bags import thin
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.training.batches import QueryBatches, Rows
-from rankfold.types import Comm, Interactions, Own, Texts, TopK, from_pairs
+from rankfold.types import Comm, Interactions, OwnRows, Texts, TopK, from_pairs
 
 GATHERED_PAIRS = 2**22  # pairs of all processes that are gathered at a time
 
@@ -35,11 +35,11 @@ def distinct_of_all(ids: Tensor, comm: Comm) -> Tensor:
     return distinct if comm.size == 1 else comm.gather(distinct).unique()
 
 
-def gather_batch(values: Tensor, own: Own | None, comm: Comm) -> Tensor:
+def gather_batch(values: Tensor, own: OwnRows | None, comm: Comm) -> Tensor:
     """The values of a whole batch [..., B] from those of its own rows [..., b]."""
     if own is None:
         return values
-    every = values.new_zeros(*values.shape[:-1], own.of)
+    every = values.new_zeros(*values.shape[:-1], own.total)
     every[..., own.places] = values
     return comm.sum(every)
 
@@ -62,11 +62,11 @@ def thinned_documents(
     return thinned
 
 
-def own_tokens(lengths: Tensor, own: Own) -> Own:
+def own_tokens(lengths: Tensor, own: OwnRows) -> OwnRows:
     """Which tokens of a batch of texts with these ``lengths`` [B] belong to its own texts."""
     offsets = torch.cat([lengths.new_zeros(1), lengths]).cumsum(0)
     every = Texts(offsets, torch.arange(int(offsets[-1]), device=offsets.device))
-    return Own(every.select(own.places).tokens, len(every.tokens))
+    return OwnRows(every.select(own.places).tokens, len(every.tokens))
 
 
 def thinned_vectors(

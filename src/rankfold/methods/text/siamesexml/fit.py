@@ -293,15 +293,10 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
     )
 
 
-SIAMESE = {
-    "siamesexml": method(
-        "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
-    ),
-    "siamesexml-paper": method(
-        "siamesexml-paper",
-        PaperConfig,
-        "the same by the paper's modules and losses",
-        MODULES_SPACE,
-    ),
-    "siamesexml-3": method("siamesexml-3", EnsembleConfig, "three of them, their scores averaged"),
-}
+SIAMESEXML = method(
+    "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
+)
+SIAMESEXML_PAPER = method(
+    "siamesexml-paper", PaperConfig, "the same by the paper's modules and losses", MODULES_SPACE
+)
+SIAMESEXML_3 = method("siamesexml-3", EnsembleConfig, "three of them, their scores averaged")

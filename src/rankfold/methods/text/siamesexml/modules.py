@@ -41,9 +41,9 @@ from rankfold.methods.text.siamesexml.mining import (
 from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
 from rankfold.training.batches import Batches, QueryBatches, Rows
-from rankfold.training.loop import Memory, Nothing, Task, Training
+from rankfold.training.loop import EmptyMemory, Memory, Task, Training
 from rankfold.training.replicas import UNDIVIDED, Sides
-from rankfold.types import Index, Interactions, Own, Texts
+from rankfold.types import Index, Interactions, OwnRows, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
@@ -267,7 +267,7 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
 
 
 def draw_one(
-    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: Own | None = None
+    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: OwnRows | None = None
 ) -> Tensor:
     """One of the candidates of each of ``rows`` [B], drawn uniformly; no row is empty; [B].
 
@@ -275,7 +275,7 @@ def draw_one(
     """
     starts = pairs.offsets[rows]
     counts = pairs.offsets[rows + 1] - starts
-    size = len(rows) if own is None else own.of
+    size = len(rows) if own is None else own.total
     drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
     drawn = drawn if own is None else drawn[own.places]
     return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
@@ -381,4 +381,4 @@ def make_task(
     """A task that exports nothing: a model is built after the last stage."""
     built_in = isinstance(getattr(module, "encoder", None), BagEncoder)
     options["draws_elsewhere"] = not built_in
-    return Task(module, batches, losses, lambda: None, memory or Nothing(), **options)
+    return Task(module, batches, losses, lambda: None, memory or EmptyMemory(), **options)
