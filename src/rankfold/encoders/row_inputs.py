@@ -18,7 +18,7 @@ from rankfold.encoders.towers import moments
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, OwnRows
 
-IMAGE_BLOCK = 4096  # images measured at a time
+_IMAGE_BLOCK = 4096  # images measured at a time
 
 
 class Inputs(NamedTuple):
@@ -106,7 +106,7 @@ class Scaling(nn.Module):
 def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each channel."""
     sums = torch.zeros(2, images.shape[-1], dtype=torch.float64, device=images.device)
-    for block in images.split(IMAGE_BLOCK):
+    for block in images.split(_IMAGE_BLOCK):
         values = block.flatten(0, 2).double()
         sums += torch.stack([values.sum(dim=0), (values**2).sum(dim=0)])
     sums = comm.sum(sums)

@@ -11,7 +11,7 @@ from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.tables import INITIAL_STD, look_up, table
 from rankfold.types import Comm, Features
 
-HIDDEN_FACTOR = 2  # hidden width / width
+_HIDDEN_FACTOR = 2  # hidden width / width
 
 
 class RowRange(NamedTuple):
@@ -76,11 +76,11 @@ class Tower(nn.Module):
         size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
-        self.known = None if features is None else FeatureVectors(features, width, rng, comm)
+        self.known = None if features is None else _FeatureVectors(features, width, rng, comm)
         self.layers = nn.Sequential(
-            small_linear(width, HIDDEN_FACTOR * width, rng),
+            small_linear(width, _HIDDEN_FACTOR * width, rng),
             nn.ReLU(),
-            small_linear(HIDDEN_FACTOR * width, width, rng),
+            small_linear(_HIDDEN_FACTOR * width, width, rng),
         )
 
     def forward(self, rows: Tensor | None) -> Tensor:
@@ -97,7 +97,7 @@ class Tower(nn.Module):
         return vectors
 
 
-class FeatureVectors(nn.Module):
+class _FeatureVectors(nn.Module):
     """The vectors that features add to rows.
 
     Numbers are scaled by their mean and deviation over the rows of all processes; a missing number

@@ -20,7 +20,7 @@ def training_rows(data: Dataset, weights: str, device: torch.device) -> Interact
 def weighted_pairs(rows: Interactions, weights: str) -> Interactions:
     """The pairs, with grades only if ``weights`` is "grade"."""
     if weights == "grade":
-        check_grades(rows)
+        _check_grades(rows)
         return rows
     return replace(rows, grades=None)
 
@@ -35,7 +35,7 @@ def drawn_counts(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
     return sums * (int(counts.sum()) / sums.sum())
 
 
-def check_grades(rows: Interactions) -> None:
+def _check_grades(rows: Interactions) -> None:
     """Raise a UserError if a grade cannot be a weight."""
     if rows.grades is None:
         return

@@ -23,7 +23,7 @@ def wrmf(
     sums = alpha * row_sizes(rows), alpha * column_sizes(rows, comm)
     graded = rows.grades is not None and alpha > 0  # without alpha grades have no effect
     return Objective(
-        rows if graded else ungraded(rows),
+        rows if graded else _ungraded(rows),
         query_weight=_full(sums[0], 1.0),
         candidate_weight=_full(sums[1], 1.0),
         background=_full(sums[0], 0.0),
@@ -79,7 +79,7 @@ def puresvd(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Objective:
     )
 
 
-def ungraded(rows: Interactions) -> Interactions:
+def _ungraded(rows: Interactions) -> Interactions:
     return Interactions(rows.offsets, rows.candidates, None, rows.n_candidates)
 
 

@@ -28,7 +28,7 @@ from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 
 PAUSE_SECONDS = 1.0  # seconds of training after which a step inside an epoch is yielded
-LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
+_LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +74,6 @@ class EmptyMemory:
         assert not state
 
 
-def any_candidate() -> None:
-    """Every candidate may have a gradient."""
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """A module, its batches and its losses."""
@@ -90,9 +86,7 @@ class Task:
     weights: Callable[[Any], Tensor] | None = None  # of the losses in a batch's mean; None: equal
     count: float = 1.0  # the equal weight; less if several processes have the same losses
     sides: Sides = UNDIVIDED  # of the module's tables
-    batch_candidates: Callable[[], Tensor | None] = (
-        any_candidate  # candidates in the last batch, on all processes
-    )
+    batch_candidates: Callable[[], Tensor | None] = lambda: None  # of all processes; None: all
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
     draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
@@ -138,7 +132,7 @@ class Loop:
             batch = self.task.batches.take(order, self.place)
             self.learn(batch, is_long=perf_counter() - began > PAUSE_SECONDS)
             self.place += 1
-            if len(self.unchecked) == LOSS_CHECK_BATCHES or self.place == count:
+            if len(self.unchecked) == _LOSS_CHECK_BATCHES or self.place == count:
                 self.check_losses()
             if self.is_long(perf_counter() - began) and self.place < count:
                 self.check_losses()

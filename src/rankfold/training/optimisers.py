@@ -16,7 +16,7 @@ from rankfold.training.row_adam import RowAdam
 from rankfold.types import Comm
 
 MAX_DENSE_NUMBERS = 2**27  # numbers in the tables beyond which ``auto`` has sparse gradients
-MOMENTUM = 0.9
+_MOMENTUM = 0.9
 
 
 class Optimiser(NamedTuple):
@@ -36,7 +36,7 @@ def adamw(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
 
 
 def sgd(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
-    return SGD(parameters, lr=lr, weight_decay=decay, momentum=MOMENTUM)
+    return SGD(parameters, lr=lr, weight_decay=decay, momentum=_MOMENTUM)
 
 
 OPTIMISERS: dict[str, Optimiser] = {

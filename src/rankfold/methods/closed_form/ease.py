@@ -60,7 +60,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def open_model(model: Model) -> Opened:
+def _open_model(model: Model) -> Opened:
     return Opened(search_histories=partial(search, model.tensors["weights"]))
 
 
@@ -94,7 +94,7 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("histories",),
     own_search=True,
     paper="steck2019",

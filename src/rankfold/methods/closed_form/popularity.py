@@ -27,7 +27,7 @@ def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def open_model(_model: Model) -> Opened:
+def _open_model(_model: Model) -> Opened:
     """The same vector for every history."""
     return Opened(histories=lambda rows: torch.ones(rows.n_queries, 1))
 
@@ -37,7 +37,7 @@ METHOD = Method(
     config=PopularityConfig,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("histories",),
     distributed=True,
 )

@@ -39,14 +39,14 @@ def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
     yield from solve("puresvd", objective, 0.0, _fold, config, run)
 
 
-def fold_in(model: Model, rows: Interactions) -> Tensor:
+def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     rows = weighted_pairs(rows.to(model.tensors["candidates"].device), model.config["weights"])
     return _fold(from_tensors(model.tensors), rows)
 
 
-def open_model(model: Model) -> Opened:
-    return Opened(histories=partial(fold_in, model))
+def _open_model(model: Model) -> Opened:
+    return Opened(histories=partial(_fold_in, model))
 
 
 METHOD = Method(
@@ -54,7 +54,7 @@ METHOD = Method(
     config=PureSvdConfig,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("histories",),
     paper="cremonesi2010",
     distributed=True,

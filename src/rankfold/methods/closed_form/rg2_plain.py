@@ -28,7 +28,7 @@ from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainConfig(AlsConfig):
+class _PlainConfig(AlsConfig):
     """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
@@ -40,7 +40,7 @@ class PlainConfig(AlsConfig):
     )
 
 
-def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
+def fit(data: Dataset, config: _PlainConfig, run: Run) -> Iterator[Step]:
     """The minimiser of RG2."""
     if config.solver == "als":
         yield from alternate("rg2-plain", _problem, data, config, run)
@@ -52,29 +52,29 @@ def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
 
 
-def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> LeastSquares:
+def _problem(rows: Interactions, config: _PlainConfig, comm: Comm) -> LeastSquares:
     return exact(rg2(rows, config.reg, comm=comm))
 
 
-def fold_in(model: Model, rows: Interactions) -> Tensor:
+def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     candidates = model.tensors["candidates"]
     rows = weighted_pairs(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
         return _fold(from_tensors(model.tensors), rows)
-    return folded(_problem, PlainConfig(**model.config), candidates, rows)
+    return folded(_problem, _PlainConfig(**model.config), candidates, rows)
 
 
-def open_model(model: Model) -> Opened:
-    return Opened(histories=partial(fold_in, model))
+def _open_model(model: Model) -> Opened:
+    return Opened(histories=partial(_fold_in, model))
 
 
 METHOD = Method(
     summary="softmax ranking loss to second order, as in the paper: its global optimum",
-    config=PlainConfig,
+    config=_PlainConfig,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("histories",),
     paper="rg2",
     distributed=True,

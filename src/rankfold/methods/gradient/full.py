@@ -36,7 +36,7 @@ class FullConfig(EncoderConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyFullConfig(FullConfig):
+class _AnyFullConfig(FullConfig):
     """Settings of ``full``."""
 
     loss: str = setting("softmax", choices=FULL_LOSSES, help="the loss to minimise")
@@ -104,4 +104,4 @@ SPARSEMAX = method(
     paper="martins2016",
     paper_space=PAPER_SPACE,
 )
-FULL = method("full", None, AnyFullConfig, "any loss over all candidates")
+FULL = method("full", None, _AnyFullConfig, "any loss over all candidates")

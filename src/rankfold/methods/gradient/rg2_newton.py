@@ -26,11 +26,11 @@ from rankfold.solvers.newton_cg import (
 )
 from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 
-STATE = ("params", "gradient", "direction", "loss", "damping")
+_STATE = ("params", "gradient", "direction", "loss", "damping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Settings):
+class _Config(Settings):
     """Settings of ``rg2-newton``."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
@@ -48,7 +48,7 @@ class Config(Settings):
     )
 
 
-class AllVectors(nn.Module):
+class _AllVectors(nn.Module):
     """An encoder as a function of its parameters: the vectors of all rows."""
 
     def __init__(self, encoder: Tables | Towers) -> None:
@@ -59,23 +59,23 @@ class AllVectors(nn.Module):
         return self.encoder.encode_queries(None), self.encoder.encode_candidates(None)
 
 
-def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
+def fit(data: Dataset, config: _Config, run: Run) -> Iterator[Step]:
     """A step per Newton step. At the minimum, a last step that moves nothing.
 
     Tables use the Hessian, which reaches the minimum sooner. Networks use its positive
     semi-definite part (Gauss-Newton).
     """
     rows = training_rows(data, "none", run.device)
-    module = AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
+    module = _AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
     state, number, loss = None, 0, 0.0
     if run.resume is not None:
-        state = {name: run.resume[name].to(run.device) for name in STATE}
+        state = {name: run.resume[name].to(run.device) for name in _STATE}
         number, loss = int(run.resume["number"]), float(state["loss"])
         module.load_state_dict(
             unflatten(state["params"], dict(module.named_parameters())), strict=False
         )
     began = perf_counter()
-    for iterate in descent(module, rows, config, config.steps - number, state):
+    for iterate in _descent(module, rows, config, config.steps - number, state):
         number, loss, state = number + 1, iterate.loss, iterate.state
         module.load_state_dict(iterate.params, strict=False)
         model = model_of("rg2-newton", config, module.encoder, data, rows)
@@ -87,8 +87,8 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         yield Step(number + 1, loss, perf_counter() - began, model, dict, final=True)
 
 
-def descent(
-    module: AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
+def _descent(
+    module: _AllVectors, rows: Interactions, config: _Config, steps: int, state: State | None
 ) -> Iterator[Iterate]:
     """Newton steps from the module's current parameters."""
 
@@ -110,7 +110,7 @@ def descent(
 
 METHOD = Method(
     summary="rg2 on vectors from any encoder, by Newton's method with conjugate gradients",
-    config=Config,
+    config=_Config,
     data_kind="interactions",
     fit=fit,
     open=open_model,

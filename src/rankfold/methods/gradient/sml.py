@@ -108,9 +108,9 @@ class UnitBall(nn.Module):
         """
         p, (m, n) = self.encode_queries(batch.queries), self.margins(batch)
         q, others = encode(self, batch, pool)
-        near = -squares(p - q)
-        of_query = against("hinge", near + 1 - m, -squares(p[:, None] - others), valid)
-        of_candidate = against("hinge", near + 1 - n, -squares(q[:, None] - others), valid)
+        near = -_squares(p - q)
+        of_query = against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
+        of_candidate = against("hinge", near + 1 - n, -_squares(q[:, None] - others), valid)
         bonus = config.margin_weight * (m + n)
         return of_query + config.candidate_weight * of_candidate - bonus
 
@@ -121,7 +121,7 @@ def within(vectors: Tensor) -> Tensor:
     return vectors / lengths.clamp(min=1)
 
 
-def squares(vectors: Tensor) -> Tensor:
+def _squares(vectors: Tensor) -> Tensor:
     """Squared lengths; [..., D] -> [...]."""
     return (vectors**2).sum(dim=-1)
 
@@ -146,27 +146,27 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
         module=ball,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
-        export=lambda: exported(config, ball, data, rows),
+        export=lambda: _exported(config, ball, data, rows),
         sides=ball.sides,
         batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
 
 
-def exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
+def _exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
     """The model whose inner products order candidates as distances in the ball do."""
     model = model_of("sml", config, ball.encoder, data, rows)
     return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
 
 
-def open_model(model: Model) -> Opened:
-    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
+def _open_model(model: Model) -> Opened:
+    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
 
 
-def encode_new(model: Model, features: Features) -> Tensor:
+def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
     inside = within(tower_vectors(model, features))
-    return torch.cat([inside, -squares(inside)[:, None]], dim=1)
+    return torch.cat([inside, -_squares(inside)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     ones = torch.ones_like(queries[:, :1])
     return {
         "queries": torch.cat([2 * queries, ones], dim=1),
-        "candidates": torch.cat([candidates, -squares(candidates)[:, None]], dim=1),
+        "candidates": torch.cat([candidates, -_squares(candidates)[:, None]], dim=1),
     }
 
 
@@ -183,7 +183,7 @@ METHOD = Method(
     SmlConfig,
     "interactions",
     fit,
-    open=open_model,
+    open=_open_model,
     answers=("features",),
     paper="li2020",
     distributed=True,

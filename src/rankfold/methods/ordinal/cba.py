@@ -27,8 +27,8 @@ from rankfold.methods.ordinal.training import (
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.types import Range
 
-MIN_NEGATIVES = 150  # within the default sigma, if there are so many
-MAX_SIGMA = 0.35  # of the default; about the paper's sigma
+_MIN_NEGATIVES = 150  # within the default sigma, if there are so many
+_MAX_SIGMA = 0.35  # of the default; about the paper's sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
     threshold with an empty side in the batch costs 0.
     """
     config: CbaConfig = context.config
-    cache, sigma = fill_cache(context), config.sigma or default_sigma(context)
+    cache, sigma = fill_cache(context), config.sigma or _default_sigma(context)
 
     def losses(batch: GradedBatch) -> Tensor:
         cache.push(batch.vectors, batch.rows)
@@ -79,14 +79,14 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
     return BatchLoss(losses, cache)
 
 
-def default_sigma(context: FitContext) -> float:
+def _default_sigma(context: FitContext) -> float:
     """Twice the rate, or wider, so that enough negatives of each threshold count.
 
     With a Gaussian over a handful of rows, the model would memorise these rows.
     """
     config: CbaConfig = context.config
     negatives = int((context.rows.grades == context.rows.grades.min()).sum())
-    return max(2 * config.fpr, min(MAX_SIGMA, MIN_NEGATIVES / negatives))
+    return max(2 * config.fpr, min(_MAX_SIGMA, _MIN_NEGATIVES / negatives))
 
 
 def score_weights(context: FitContext) -> Tensor:

@@ -24,7 +24,7 @@ def pairs_of(n_grades: int) -> list[tuple[int, int]]:
     return list(combinations(range(n_grades), 2))
 
 
-def dag_loss(context: FitContext) -> BatchLoss:
+def _dag_loss(context: FitContext) -> BatchLoss:
     """A logistic loss for each pair of grades, over the rows that have one of them."""
     pairs = torch.tensor(pairs_of(context.n_grades), device=context.rows.grades.device)
 
@@ -56,7 +56,7 @@ def dag_score(outputs: Tensor, n_grades: int) -> Tensor:
 
 METHOD = method(
     "ddag",
-    Recipe(lambda n_grades: len(pairs_of(n_grades)), dag_loss, dag_score),
+    Recipe(lambda n_grades: len(pairs_of(n_grades)), _dag_loss, dag_score),
     GradedConfig,
     "a classifier per pair of grades, in a decision DAG",
     "platt1999",

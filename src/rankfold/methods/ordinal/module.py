@@ -14,7 +14,7 @@ from rankfold.training.batches import share_of
 from rankfold.training.loop import seeded
 from rankfold.types import Comm, Graded, OwnRows
 
-FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
+_FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
 
 
 class GradingModule(nn.Module):
@@ -37,7 +37,7 @@ class GradingModule(nn.Module):
         with seeded(rng.initial_seed(), torch.device("cpu")):  # for draws from torch's generator
             self.encoder = make(shape, width, dropout, rng)
         self.name, self.width = encoder, width
-        self.axes = FLIP_AXES[flips]
+        self.axes = _FLIP_AXES[flips]
         self.head = head
 
     def vectors(

@@ -37,7 +37,7 @@ class PartialAucConfig(GradedConfig):
     )
 
 
-class MovingEstimates:
+class _MovingEstimates:
     """For each threshold and positive row, the log of a moving mean over negatives."""
 
     def __init__(self, thresholds: int, n_rows: int, device: torch.device) -> None:
@@ -73,7 +73,7 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
     """
     config: PartialAucConfig = context.config
     grades = context.rows.grades
-    estimates = MovingEstimates(context.n_grades - 1, len(grades), grades.device)
+    estimates = _MovingEstimates(context.n_grades - 1, len(grades), grades.device)
 
     def losses(batch: GradedBatch) -> Tensor:
         scores = batch.outputs[:, 0]

@@ -28,10 +28,10 @@ from rankfold.training.batches import RowBatches
 from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
-MIN_STEPS = 16  # batches of an epoch, where rows allow it
-SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # rows, where batch_size is open
+_MIN_STEPS = 16  # batches of an epoch, where rows allow it
+_SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
-ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
+_ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
 BLOCK_BYTES = 2**28  # of the first layer's outputs for images
 
 
@@ -107,7 +107,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     """Train the encoder and the head on graded rows."""
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
-    check_grades(rows.grades, n_grades)
+    _check_grades(rows.grades, n_grades)
     shape = RowShape.of(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
@@ -149,16 +149,16 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
-    """Batches of ``batch_size``; by default a power of 2 with at least ``MIN_STEPS`` per epoch.
+    """Batches of ``batch_size``; by default a power of 2 with at least ``_MIN_STEPS`` per epoch.
 
     With few rows, large batches make too few steps. With many rows, small batches waste time.
     """
-    default = 2 ** (max(1, n_rows // MIN_STEPS).bit_length() - 1)
-    default = max(SMALLEST_BATCH, min(LARGEST_BATCH, default))
+    default = 2 ** (max(1, n_rows // _MIN_STEPS).bit_length() - 1)
+    default = max(_SMALLEST_BATCH, min(_LARGEST_BATCH, default))
     return RowBatches(n_rows, config.batch_size or default)
 
 
-def check_grades(grades: Tensor, n_grades: int) -> None:
+def _check_grades(grades: Tensor, n_grades: int) -> None:
     """Raise a UserError if all rows have the same grade."""
     if n_grades < 2 or len(grades.unique()) < 2:
         raise UserError(
@@ -178,11 +178,11 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
-    return Opened(rows=partial(score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
+    return Opened(rows=partial(_score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
 
 
 @torch.no_grad()
-def score_rows(
+def _score_rows(
     module: GradingModule, shape: RowShape, score: Callable[[Tensor], Tensor], rows: Graded
 ) -> Tensor:
     """One score per row; a higher score predicts a higher grade; [n]."""
@@ -191,7 +191,7 @@ def score_rows(
         return torch.zeros(0, dtype=torch.float64)
     device, scores = next(module.parameters()).device, []
     for some in torch.arange(len(rows)).split(block_rows(shape)):
-        padded = torch.cat([some, some[-1:].expand(-len(some) % ROW_MULTIPLE)])
+        padded = torch.cat([some, some[-1:].expand(-len(some) % _ROW_MULTIPLE)])
         outputs = module.head(module.vectors(rows.select(padded).to(device)))
         scores.append(score(outputs)[: len(some)])
     return torch.cat(scores).cpu()

@@ -37,9 +37,9 @@ from rankfold.types import (
     TopK,
 )
 
-ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-DEFAULT_ALPHA = 0.5  # without validation
-ADAGRAD_EPSILON = 1e-10
+_ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+_DEFAULT_ALPHA = 0.5  # without validation
+_ADAGRAD_EPSILON = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +107,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     while learner.epoch < config.epochs:
         loss = learner.learn_epoch()
         alpha = choice.best(learner.weights) if choice is not None else config.alpha
-        settings = replace(config, alpha=DEFAULT_ALPHA if alpha is None else alpha)
+        settings = replace(config, alpha=_DEFAULT_ALPHA if alpha is None else alpha)
         model = Model("text-linear", asdict(settings), learner.tensors())
         seconds, final = perf_counter() - began, learner.epoch == config.epochs
         yield Step(learner.epoch, loss, seconds, model, learner.state, final, learner.share)
         began = perf_counter()
 
 
-def open_model(model: Model) -> Opened:
+def _open_model(model: Model) -> Opened:
     index = nearby.from_tensors(model.tensors)
     keys, values, bias = (model.tensors[name] for name in ("weight_keys", "weights", "bias"))
     weights = SparseWeights(keys, values, bias, len(index.idf))
@@ -146,7 +146,7 @@ def search(
     for start, stop in nearby.query_blocks(len(bags), index):
         block = bags.select(torch.arange(start, stop, device=index.idf.device))
         hidden = None if exclude is None else exclude.part(start, stop)
-        first = shortlisted(index, block, config, depth, hidden)
+        first = _shortlisted(index, block, config, depth, hidden)
         chances = probabilities(weights, block, first.best, config.shortlist)
         results.append(mixed(first, chances, config.alpha, k))
     return nearby.stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
@@ -157,7 +157,7 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("texts",),
     own_search=True,
     space={
@@ -171,7 +171,7 @@ METHOD = Method(
 # ---------------------------------------------------------------------------------- scores
 
 
-def shortlisted(
+def _shortlisted(
     index: TextIndex, bags: Texts, config: Config, depth: int, exclude: Interactions | None
 ) -> Shortlist:
     """The first ``depth`` candidates of a block of queries."""
@@ -186,7 +186,7 @@ def probabilities(weights: SparseWeights, bags: Texts, first: TopK, shortlist: i
     listed = (first.scores > 0) & (first.ids >= 0)
     listed[:, shortlist:] = False
     rows, candidates = listed.nonzero()[:, 0], first.ids[listed]
-    scores = linear(weights, candidates, shared_words(weights, bags, rows, candidates))
+    scores = linear(weights, candidates, _shared_words(weights, bags, rows, candidates))
     return torch.zeros_like(first.scores).masked_scatter_(listed, scores.sigmoid())
 
 
@@ -207,7 +207,7 @@ def linear(weights: SparseWeights, candidates: Tensor, shared: SharedWords) -> T
     return weights.bias[candidates].index_add(0, shared.pairs, terms)
 
 
-def shared_words(
+def _shared_words(
     weights: SparseWeights, bags: Texts, rows: Tensor, candidates: Tensor
 ) -> SharedWords:
     """The words of bags ``rows`` [P] that have a weight of ``candidates`` [P]."""
@@ -236,18 +236,18 @@ class AlphaChoice:
         for start, stop in nearby.query_blocks(len(bags), index, run.memory_budget):
             queries = self.judge.queries[start:stop]
             block = bags.select(torch.arange(start, stop, device=run.device))
-            first = shortlisted(index, block, config, depth, self.judge.hidden(queries))
+            first = _shortlisted(index, block, config, depth, self.judge.hidden(queries))
             self.blocks.append((queries, block, first))
 
     def best(self, weights: SparseWeights) -> float:
         """The alpha with the largest mean metric; ties: the smallest."""
-        totals = torch.zeros(len(ALPHAS), dtype=torch.float64)
+        totals = torch.zeros(len(_ALPHAS), dtype=torch.float64)
         for queries, bags, first in self.blocks:
             chances = probabilities(weights, bags, first.best, self.shortlist)
-            for place, alpha in enumerate(ALPHAS):
+            for place, alpha in enumerate(_ALPHAS):
                 ids = mixed(first, chances, alpha, self.judge.depth).ids
                 totals[place] += self.judge.values(queries, ids).double().sum()
-        return ALPHAS[int(totals.argmax())]
+        return _ALPHAS[int(totals.argmax())]
 
 
 # ---------------------------------------------------------------------------------- learning
@@ -291,7 +291,7 @@ class Learner:
         for start, stop in nearby.query_blocks(left, self.index, self.run.memory_budget):
             rows = self.queries[first + start : first + stop]
             depth, own = self.near_misses.shape[1], self.hidden.select(rows)
-            near, blank = shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
+            near, blank = _shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
             useful = (near.scores > 0) & ~blank[:, None]
             self.near_misses[rows] = near.ids.where(useful, -1).int()
             self.done = first + stop
@@ -333,7 +333,7 @@ class Learner:
 
             loss = sum_pairs ( log(1 + exp s) - t s ) + reg / 2 sum_{w in W} w^2
         """
-        shared = shared_words(self.weights, self.bags, queries, candidates)
+        shared = _shared_words(self.weights, self.bags, queries, candidates)
         scores = linear(self.weights, candidates, shared)
         errors = scores.sigmoid() - targets  # the gradient by s
         places, inverse = shared.places.unique(return_inverse=True)
@@ -349,7 +349,7 @@ class Learner:
     def step(self, values: Tensor, squares: Tensor, places: Tensor, gradient: Tensor) -> None:
         """AdaGrad at some places: w -= lr g / sqrt(sum of all g^2 so far)."""
         squares[places] += gradient.square()
-        values[places] -= self.config.lr * gradient / (squares[places].sqrt() + ADAGRAD_EPSILON)
+        values[places] -= self.config.lr * gradient / (squares[places].sqrt() + _ADAGRAD_EPSILON)
 
     def pause(self, seconds: float) -> Step:
         """A step before the end of the first epoch, from which a run can be resumed."""

@@ -8,10 +8,10 @@ from typing import Literal, TypeVar
 from rankfold.config import Settings, setting
 from rankfold.encoders.bag_encoder import TEXT_ENCODERS
 
-SMALLEST_BATCH, LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
+SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
 BASE_LR = 0.005  # learning rate of the smallest batch
-MIN_PAIR_COUNT, MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
-MANY_DOCUMENTS = 250_000
+_MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
+_MANY_DOCUMENTS = 250_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +139,10 @@ def fill_defaults(config: C, n_documents: int) -> C:
     A batch is 1/256 of the documents, from 256 to 1,024; the rate grows with the square root of
     the batch. Rare pairs of tokens help with many documents and harm with few.
     """
-    size = config.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
+    size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
     rate = config.lr or BASE_LR * (size / SMALLEST_BATCH) ** 0.5
     pairs_from = config.pairs_from
     if pairs_from is None:
-        many = n_documents >= MANY_DOCUMENTS
-        pairs_from = MIN_PAIR_COUNT_OF_MANY if many else MIN_PAIR_COUNT
+        many = n_documents >= _MANY_DOCUMENTS
+        pairs_from = _MIN_PAIR_COUNT_OF_MANY if many else _MIN_PAIR_COUNT
     return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from)

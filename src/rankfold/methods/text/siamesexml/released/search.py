@@ -22,7 +22,7 @@ from rankfold.methods.text.siamesexml.released.shortlists import (
 )
 from rankfold.types import Interactions, Model, Opened, Texts, TopK
 
-SHARPNESS = 5.0  # of a classifier's score
+_SHARPNESS = 5.0  # of a classifier's score
 
 
 class Member(NamedTuple):
@@ -77,7 +77,7 @@ def shortlist(
     for member, vectors in zip(members, features, strict=True):
         documents = residual(vectors, member.mixing, member.bias)
         cosines = torch.einsum("bd,bsd->bs", documents, member.classifiers[ids.clamp(min=0)])
-        scores += (SHARPNESS * (cosines - 1)).exp() / len(members)
+        scores += (_SHARPNESS * (cosines - 1)).exp() / len(members)
     return ScoredShortlist(ids, nearest.scores.gather(1, order), scores)
 
 
