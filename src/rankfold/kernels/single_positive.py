@@ -22,14 +22,14 @@ SinglePositiveLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``(positive [B], scores [B, C], times [B, C]) -> [B]``; columns with ``times`` 0 do not count."""
 
 
-def softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+def _softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
     """-s + log( exp s + sum_j times_j exp s_j )."""
     others: Tensor = _LogSumExp.apply(scores, times)  # type: ignore[no-untyped-call]
     return softplus(others - positive)
 
 
 class _LogSumExp(torch.autograd.Function):
-    """log sum_j times_j exp s_j, EMPTY_LOG_SUM if all times are 0; [B].
+    """log sum_j times_j exp s_j, _EMPTY_LOG_SUM if all times are 0; [B].
 
     The backward pass reuses the exponentials. The largest score is subtracted first, whether it
     counts or not; rows whose sum then underflows subtract the largest score that counts. On a GPU,
@@ -61,41 +61,16 @@ class _LogSumExp(torch.autograd.Function):
         return terms * (upstream[:, None] / total), None
 
 
-def _bpr(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean over others of log(1 + exp(s_j - s))."""
-    return _mean(softplus(scores - positive[:, None]), times)
-
-
-def _bce(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """log(1 + exp(-s)) + sum over others of log(1 + exp s_j)."""
-    return softplus(-positive) + (times * softplus(scores)).sum(dim=1)
-
-
-def _uib(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """log(1 + exp(-s)) + mean over others of log(1 + exp s_j)."""
-    return softplus(-positive) + _mean(softplus(scores), times)
-
-
-def _hinge(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean over others of [1 - s + s_j]_+."""
-    return _mean((1 - positive[:, None] + scores).clamp(min=0), times)
-
-
-def expected(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean of the others' scores minus s."""
-    return _mean(scores, times) - positive
-
-
-SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
-    "softmax": softmax,
-    "bpr": _bpr,
-    "bce": _bce,
-    "uib": _uib,
-    "hinge": _hinge,
-    "expected": expected,
-}
-
-
 def _mean(values: Tensor, times: Tensor) -> Tensor:
     """The mean over columns, weighted by ``times``; 0 if all are 0; [B]."""
     return (values * times).sum(dim=1) / times.sum(dim=1).clamp(min=1)
+
+
+SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
+    "softmax": _softmax,
+    "bpr": lambda s, others, n: _mean(softplus(others - s[:, None]), n),
+    "bce": lambda s, others, n: softplus(-s) + (n * softplus(others)).sum(dim=1),
+    "uib": lambda s, others, n: softplus(-s) + _mean(softplus(others), n),
+    "hinge": lambda s, others, n: _mean((1 - s[:, None] + others).clamp(min=0), n),
+    "expected": lambda s, others, n: _mean(others, n) - s,
+}

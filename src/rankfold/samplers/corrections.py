@@ -38,22 +38,12 @@ def _all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor
     return positive - pool.positive_log_q, scores - pool.log_q
 
 
-def released(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """No correction of picks, as in the code of the authors of [chen2022]."""
-    return scores
-
-
 def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
     """The m = ``draws`` picks have s - log(m w), as in the appendix of [chen2022].
 
     Columns of weight 0 are never picked, and not read.
     """
     return scores - (draws * weights).clamp(min=torch.finfo(weights.dtype).tiny).log()
-
-
-def sir(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """No correction; the picks are averaged by the expected loss, not by a softmax."""
-    return scores
 
 
 CORRECTIONS: dict[str, Correction] = {
@@ -63,7 +53,7 @@ CORRECTIONS: dict[str, Correction] = {
 }
 
 RESAMPLED: dict[str, ResampledCorrection] = {
-    "released": released,
+    "released": lambda scores, _weights, _draws: scores,  # the code of the authors of [chen2022]
     "appendix": appendix,
-    "sir": sir,
+    "sir": lambda scores, _weights, _draws: scores,  # averaged by the expected loss, not a softmax
 }

@@ -38,23 +38,13 @@ class Training(Settings):
     width: int = setting(64, at_least=1, help="length of the vectors")
     epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
     lr: float = setting(0.01, above=0, help="learning rate")
-    optimiser: str = setting(
-        "auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam for very large tables"
-    )
+    optimiser: str = setting("auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam if large")
     weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
-    schedule: str = setting(
-        "constant", choices=SCHEDULES, help="how the learning rate changes over the epochs"
-    )
-    warmup: float = setting(
-        0.0, at_least=0, help="epochs over which the learning rate rises linearly"
-    )
+    schedule: str = setting("constant", choices=SCHEDULES, help="how the learning rate changes")
+    warmup: float = setting(0.0, at_least=0, help="epochs over which the rate rises linearly")
     clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
-    precision: Literal["float32", "bfloat16"] = setting(
-        "float32", help="number format of a training step; bfloat16 needs CUDA"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: positives are drawn in proportion to their grades"
-    )
+    precision: Literal["float32", "bfloat16"] = setting("float32", help="bfloat16 needs CUDA")
+    weights: Literal["none", "grade"] = setting("none", help="grade: draw positives by grade")
 
 
 class Memory(Protocol):

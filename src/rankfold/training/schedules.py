@@ -9,10 +9,7 @@ Schedule = Callable[[float, float], float]
 """``(epochs done, all epochs) -> factor of the learning rate``."""
 
 _STEP_EPOCHS, _STEP_FACTOR = 5, 0.95  # [bir]'s
-_MILESTONES, _MILESTONE_FACTOR = (
-    (30 / 50, 45 / 50, 49 / 50),
-    0.75,
-)  # of [siamesexml]'s released code
+_MILESTONES, _MILESTONE_FACTOR = (30 / 50, 45 / 50, 49 / 50), 0.75  # [siamesexml]'s release
 
 
 def constant(_done: float, _epochs: float) -> float:

@@ -53,16 +53,10 @@ class AlsConfig(Settings):
 
     width: int = setting(64, at_least=1, help="length of the vectors")
     sweeps: int = setting(16, at_least=1, help="largest number of sweeps; validation stops earlier")
-    inner: Literal["cg", "cholesky"] = setting(
-        "cg", help="how a row is solved: conjugate gradients, or exactly"
-    )
+    inner: Literal["cg", "cholesky"] = setting("cg", help="conjugate gradients, or exact solves")
     steps: int = setting(2, at_least=1, help="steps of conjugate gradients in a sweep")
-    start: Start = setting(
-        "random", help="first candidate vectors: random, or from the spectral solution of rg2"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: the grade of a pair is its confidence"
-    )
+    start: Start = setting("random", help="first candidates: random, or from spectral rg2")
+    weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
 
 class LeastSquares(NamedTuple):

@@ -14,9 +14,7 @@ class _WrmfConfig(AlsConfig):
 
     reg: float = setting(1.0, at_least=0, help="regularisation (lambda)")
     alpha: float = setting(40.0, at_least=0, help="confidence of a pair is 1 + alpha")
-    nu: float = setting(
-        0.0, at_least=0, help="power of a row's weight in the regularisation; 0: plain"
-    )
+    nu: float = setting(0.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +23,7 @@ class _IalsConfig(AlsConfig):
 
     reg: float = setting(0.003, at_least=0, help="regularisation (lambda)")
     background: float = setting(0.03, at_least=0, help="weight of a pair that was not chosen (a0)")
-    nu: float = setting(
-        1.0, at_least=0, help="power of a row's weight in the regularisation; 0: plain"
-    )
+    nu: float = setting(1.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
 
 WRMF = method(

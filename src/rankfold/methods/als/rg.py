@@ -48,12 +48,8 @@ class _WeightedConfig(AlsConfig):
     )
     nu: float = setting(1.0, at_least=0, help="power of the frequency regulariser")
     start: Start = "spectral"
-    variant: Literal["exact", "released"] = setting(
-        "exact", help="released: as in the authors' code"
-    )
-    beta: float = setting(
-        0.1, at_least=0, at_most=1, help="weight of the Gram matrix with variant=released"
-    )
+    variant: Literal["exact", "released"] = setting("exact", help="released: the authors' code")
+    beta: float = setting(0.1, at_least=0, at_most=1, help="released: weight of the Gram matrix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,15 +73,9 @@ class Config(Settings):
     discount: float | None = setting(
         None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
     )
-    tolerance: float = setting(
-        TOLERANCE, above=0, below=1, help="residual at which a decomposition ends"
-    )
-    path_queries: int = setting(
-        400, at_least=1, help="validation queries that score the whole path"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: the grade of a pair is its confidence"
-    )
+    tolerance: float = setting(TOLERANCE, above=0, below=1, help="largest residual at the end")
+    path_queries: int = setting(400, at_least=1, help="validation queries that score the path")
+    weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
 
 class _Solved(NamedTuple):
@@ -137,16 +131,12 @@ def _describe(model: Model) -> str | None:
     return f"chosen by {model.notes['chosen_by']}{points}: {point}"
 
 
-def _open_model(model: Model) -> Opened:
-    return Opened(histories=partial(_fold_in, model))
-
-
 METHOD = Method(
     summary="softmax ranking loss to second order: the path of its global optima, best kept",
     config=Config,
     data_kind="interactions",
     fit=fit,
-    open=_open_model,
+    open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="rg2",
     self_tuning=True,

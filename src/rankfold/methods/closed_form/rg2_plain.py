@@ -19,8 +19,7 @@ from rankfold.methods.als.alternating import (
     exact,
     folded,
 )
-from rankfold.methods.closed_form.one_decomposition import solve
-from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
+from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
@@ -28,19 +27,15 @@ from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PlainConfig(AlsConfig):
+class PlainConfig(AlsConfig):
     """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
-    solver: Literal["spectral", "als"] = setting(
-        "spectral", help="one decomposition, or alternating least squares"
-    )
-    tolerance: float = setting(
-        0.01, above=0, below=1, help="residual at which the decomposition ends"
-    )
+    solver: Literal["spectral", "als"] = setting("spectral", help="one decomposition, or sweeps")
+    tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
 
 
-def fit(data: Dataset, config: _PlainConfig, run: Run) -> Iterator[Step]:
+def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     """The minimiser of RG2."""
     if config.solver == "als":
         yield from alternate("rg2-plain", _problem, data, config, run)
@@ -52,7 +47,7 @@ def fit(data: Dataset, config: _PlainConfig, run: Run) -> Iterator[Step]:
     yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
 
 
-def _problem(rows: Interactions, config: _PlainConfig, comm: Comm) -> LeastSquares:
+def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> LeastSquares:
     return exact(rg2(rows, config.reg, comm=comm))
 
 
@@ -62,19 +57,15 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     rows = weighted_pairs(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
         return _fold(from_tensors(model.tensors), rows)
-    return folded(_problem, _PlainConfig(**model.config), candidates, rows)
-
-
-def _open_model(model: Model) -> Opened:
-    return Opened(histories=partial(_fold_in, model))
+    return folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
 METHOD = Method(
     summary="softmax ranking loss to second order, as in the paper: its global optimum",
-    config=_PlainConfig,
+    config=PlainConfig,
     data_kind="interactions",
     fit=fit,
-    open=_open_model,
+    open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="rg2",
     distributed=True,

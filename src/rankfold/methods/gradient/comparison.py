@@ -23,8 +23,8 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
+    gradient_method,
     model_of,
-    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -67,9 +67,7 @@ PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
 class ComparisonConfig(EncoderConfig):
     """Settings of every method that compares a chosen candidate with sampled ones."""
 
-    mask: Mask = setting(
-        "own", help="negatives to leave out: the pair's own candidate, or all the query chose"
-    )
+    mask: Mask = setting("own", help="negatives to skip: the pair's candidate, or all chosen ones")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,13 +254,4 @@ def method(
         parts = combination if isinstance(combination, Combination) else combination(settings)
         return fit(name, parts, data, settings, run)
 
-    return Method(
-        summary,
-        config,
-        "interactions",
-        start,
-        open=open_model,
-        answers=("features",),
-        distributed=True,
-        **{"space": SPACE, **declared},
-    )
+    return gradient_method(summary, config, start, **{"space": SPACE, **declared})

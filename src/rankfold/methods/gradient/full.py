@@ -14,8 +14,8 @@ from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
 from rankfold.methods.gradient.model import (
     EncoderConfig,
+    gradient_method,
     model_of,
-    open_model,
     sides_of,
     trained_encoder,
 )
@@ -75,17 +75,7 @@ def method(
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, FULL_LOSSES[loss or settings.loss], data, settings, run)
 
-    return Method(
-        summary,
-        config,
-        "interactions",
-        start,
-        open=open_model,
-        answers=("features",),
-        distributed=True,
-        space=SPACE,
-        **declared,
-    )
+    return gradient_method(summary, config, start, space=SPACE, **declared)
 
 
 SOFTMAX = method(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -20,7 +21,17 @@ from rankfold.kernels.sparse import in_file
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
-from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Opened, Run
+from rankfold.types import (
+    Dataset,
+    Encoder,
+    Features,
+    Interactions,
+    Method,
+    Model,
+    Opened,
+    Run,
+    Step,
+)
 
 _ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
@@ -32,12 +43,8 @@ class EncoderConfig(Training):
     """Settings of vectors and scores."""
 
     batch_size: int = setting(2048, at_least=1, help="pairs in a batch")
-    encoder: EncoderKind = setting(
-        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
-    )
-    similarity: Literal["dot", "cosine"] = setting(
-        "dot", help="score of two vectors: their inner product or their cosine"
-    )
+    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    similarity: Literal["dot", "cosine"] = setting("dot", help="inner product or cosine of vectors")
     temperature: float = setting(1.0, above=0, help="scores are divided by it")
 
 
@@ -164,6 +171,17 @@ def open_model(model: Model) -> Opened:
     Their tower is built by ``extend``, not for a search.
     """
     return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
+
+
+def gradient_method(
+    summary: str,
+    config: type[Any],
+    fit: Callable[[Dataset, Any, Run], Iterator[Step]],
+    **declared: Any,
+) -> Method:
+    """A method whose model is that of ``model_of``; ``declared``: further fields of ``Method``."""
+    shared = {"open": open_model, "answers": ("features",), "distributed": True}
+    return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
 def has_tower(model: Model) -> bool:

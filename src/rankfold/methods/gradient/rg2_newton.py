@@ -30,22 +30,14 @@ _STATE = ("params", "gradient", "direction", "loss", "damping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Config(Settings):
+class Config(Settings):
     """Settings of ``rg2-newton``."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
-    encoder: EncoderKind = setting(
-        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
-    )
-    reg: float = setting(
-        0.3, at_least=0, help="regularisation of all parameters, divided by the number of rows"
-    )
-    steps: int = setting(
-        30, at_least=1, help="largest number of Newton steps; validation stops earlier"
-    )
-    products: int = setting(
-        50, at_least=1, help="largest number of products with the curvature in a step"
-    )
+    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    reg: float = setting(0.3, at_least=0, help="regularisation of all parameters, per row")
+    steps: int = setting(30, at_least=1, help="most Newton steps; validation stops earlier")
+    products: int = setting(50, at_least=1, help="most products with the curvature in a step")
 
 
 class _AllVectors(nn.Module):
@@ -59,7 +51,7 @@ class _AllVectors(nn.Module):
         return self.encoder.encode_queries(None), self.encoder.encode_candidates(None)
 
 
-def fit(data: Dataset, config: _Config, run: Run) -> Iterator[Step]:
+def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """A step per Newton step. At the minimum, a last step that moves nothing.
 
     Tables use the Hessian, which reaches the minimum sooner. Networks use its positive
@@ -88,7 +80,7 @@ def fit(data: Dataset, config: _Config, run: Run) -> Iterator[Step]:
 
 
 def _descent(
-    module: _AllVectors, rows: Interactions, config: _Config, steps: int, state: State | None
+    module: _AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
 ) -> Iterator[Iterate]:
     """Newton steps from the module's current parameters."""
 
@@ -110,7 +102,7 @@ def _descent(
 
 METHOD = Method(
     summary="rg2 on vectors from any encoder, by Newton's method with conjugate gradients",
-    config=_Config,
+    config=Config,
     data_kind="interactions",
     fit=fit,
     open=open_model,

@@ -41,9 +41,7 @@ class InBatchConfig(ComparisonConfig):
 class _CorrectedConfig(InBatchConfig):
     """Settings of ``ssl-pop`` and ``mns``: corrected for how often a candidate is in a batch."""
 
-    popularity: PopularityMode = setting(
-        "count", help="popularity grows with the count, its logarithm, or its power 0.75"
-    )
+    popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +49,9 @@ class _ResampledConfig(_CorrectedConfig):
     """Settings of ``bir``: negatives picked from the batch by their scores."""
 
     mask: Mask = "none"  # as released
-    correction: str = setting(
-        "released", choices=RESAMPLED, help="correction of the scores of the picks"
-    )
+    correction: str = setting("released", choices=RESAMPLED, help="correction of the picks' scores")
     draw: str = setting(
-        "systematic",
-        choices=DRAWS,
-        help="systematic: at even distances; multinomial: independent, as published",
+        "systematic", choices=DRAWS, help="even distances, or independent as published"
     )
 
 
@@ -65,9 +59,7 @@ class _ResampledConfig(_CorrectedConfig):
 class CachedConfig(_ResampledConfig):
     """Settings of ``xir``: half of the picks come from a cache of earlier picks."""
 
-    cache_share: float = setting(
-        0.2, at_least=0, at_most=1, help="share of the loss on picks from the cache (lambda)"
-    )
+    cache_share: float = setting(0.2, at_least=0, at_most=1, help="share of cached picks (lambda)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +68,12 @@ class _AnyConfig(ComparisonConfig):
 
     loss: str = setting("softmax", choices=LOSSES, help="the loss to minimise")
     sampler: str = setting("in-batch", choices=SAMPLERS, help="where negatives come from")
-    proposed: str = setting(
-        "all", choices=CORRECTIONS, help="correction of the scores; bir and xir use `correction`"
-    )
-    correction: str = setting(
-        "released", choices=RESAMPLED, help="bir and xir: correction of the scores of the picks"
-    )
+    proposed: str = setting("all", choices=CORRECTIONS, help="score correction, except bir and xir")
+    correction: str = setting("released", choices=RESAMPLED, help="bir, xir: correction of scores")
     draw: str = setting("systematic", choices=DRAWS, help="bir and xir: how negatives are picked")
-    negatives: int = setting(
-        100, at_least=1, help="uniform, shared and popularity: random candidates"
-    )
-    popularity: PopularityMode = setting(
-        "count", help="popularity grows with the count, its logarithm, or its power 0.75"
-    )
-    cache_share: float = setting(
-        0.2, at_least=0, at_most=1, help="xir: share of the loss on picks from the cache"
-    )
+    negatives: int = setting(100, at_least=1, help="uniform, shared, popularity: random candidates")
+    popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
+    cache_share: float = setting(0.2, at_least=0, at_most=1, help="xir: share of cached picks")
 
 
 BPR = method(

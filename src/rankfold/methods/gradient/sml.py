@@ -21,6 +21,7 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
+    gradient_method,
     has_tower,
     model_of,
     sides_of,
@@ -38,7 +39,6 @@ from rankfold.types import (
     Dataset,
     Features,
     Interactions,
-    Method,
     Model,
     Opened,
     Pool,
@@ -54,9 +54,7 @@ class SmlConfig(UniformConfig):
 
     lr: float = 0.003
     weight_decay: float = 0.0
-    candidate_weight: float = setting(
-        0.1, at_least=0, help="weight of the margin around the chosen candidate (w1)"
-    )
+    candidate_weight: float = setting(0.1, at_least=0, help="weight of the candidate's margin (w1)")
     margin_weight: float = setting(0.1, at_least=0, help="reward for large margins (w2)")
 
     def __post_init__(self) -> None:
@@ -178,15 +176,12 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     }
 
 
-METHOD = Method(
+METHOD = gradient_method(
     "near what was chosen, far from random candidates, by margins that are learnt",
     SmlConfig,
-    "interactions",
     fit,
     open=_open_model,
-    answers=("features",),
     paper="li2020",
-    distributed=True,
     space={
         "lr": Range(0.0003, 0.03, log=True),
         "negatives": Range(3, 50, log=True, whole=True),

@@ -19,8 +19,8 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
+    gradient_method,
     model_of,
-    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -30,7 +30,7 @@ from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import Batch, Dataset, Method, Run, Step
+from rankfold.types import Batch, Dataset, Run, Step
 
 
 def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
@@ -67,15 +67,11 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
     return train(task, config, run)
 
 
-METHOD = Method(
+METHOD = gradient_method(
     "each choice above the query's own boundary, random candidates below it",
     UniformConfig,
-    "interactions",
     fit,
-    open=open_model,
-    answers=("features",),
     paper="zhuo2022",
-    distributed=True,
     space=UNIFORM_SPACE,
     paper_space=PAPER_SPACE,
 )

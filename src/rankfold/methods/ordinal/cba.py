@@ -38,9 +38,7 @@ class CbaConfig(GradedConfig):
     dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
-        None,
-        above=0,
-        help="width of the Gaussian around fpr, as a share of the negatives; none: by their number",
+        None, above=0, help="width of the Gaussian, as a share of negatives; none: by their number"
     )
     cache: int = setting(512, at_least=1, help="vectors cached per grade, at most")
     ranks: Literal["direct", "likeness"] = setting(
@@ -49,9 +47,7 @@ class CbaConfig(GradedConfig):
     cache_weights: Literal["shares", "equal"] = setting(
         "shares", help="weigh cached grades by their share of the rows, or equally as the paper"
     )
-    classes: float = setting(
-        1.0, at_least=0, help="weight of a cross-entropy over grades, on extra outputs"
-    )
+    classes: float = setting(1.0, at_least=0, help="weight of a cross-entropy, on extra outputs")
 
 
 def rank_weighted_loss(context: FitContext) -> BatchLoss:

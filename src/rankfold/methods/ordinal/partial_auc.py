@@ -29,11 +29,9 @@ from rankfold.types import Range
 class PartialAucConfig(GradedConfig):
     """Hard negatives count more."""
 
-    temperature: float = setting(
-        1.0, above=0, help="lambda of SOPA-s: the lower, the fewer negatives count"
-    )
+    temperature: float = setting(1.0, above=0, help="SOPA-s lambda; lower: fewer negatives count")
     memory: float = setting(
-        0.9, above=0, below=1, help="gamma of SOPA-s: share of a row's new estimate"
+        0.9, above=0, below=1, help="SOPA-s gamma: share of a row's new estimate"
     )
 
 

@@ -41,9 +41,7 @@ class GradedConfig(Training):
 
     width: int = 64
     epochs: int = 30
-    batch_size: int | None = setting(
-        None, at_least=1, help="rows per batch; none: 32 to 256, by the number of rows"
-    )
+    batch_size: int | None = setting(None, at_least=1, help="rows per batch; none: 32 to 256")
     lr: float = 0.002
     optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="optimiser of all weights")
 
@@ -55,12 +53,8 @@ class GradedConfig(Training):
         "auto",
         help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +",
     )
-    dropout: float = setting(
-        0.1, at_least=0, below=1, help="share of the values between layers that a step drops"
-    )
-    flips: Literal["none", "one", "both"] = setting(
-        "none", help="axes along which images are mirrored at random"
-    )
+    dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
+    flips: Literal["none", "one", "both"] = setting("none", help="image axes mirrored at random")
 
     def __post_init__(self) -> None:
         check(self)

@@ -46,22 +46,16 @@ _ADAGRAD_EPSILON = 1e-10
 class Config(nearby.Config):
     """The settings of the shortlist, as in text-neighbours, and of the classifiers."""
 
-    shortlist: int = setting(
-        100, at_least=1, help="candidates per query that the classifiers score"
-    )
+    shortlist: int = setting(100, at_least=1, help="candidates per query that classifiers score")
     alpha: float | None = setting(
         None,
         at_least=0,
         below=1,
-        help="weight of the classifiers in the score; none: chosen on validation, else .5",
+        help="weight of the classifiers; none: chosen on validation, else .5",
     )
     negatives: int = setting(20, at_least=1, help="near misses per query and epoch to learn from")
-    random_negatives: int = setting(
-        5, at_least=0, help="random candidates per query and epoch to learn from"
-    )
-    reg: float = setting(
-        1e-4, at_least=0, help="half this times the squared weights of a batch; usually below .01"
-    )
+    random_negatives: int = setting(5, at_least=0, help="random candidates per query and epoch")
+    reg: float = setting(1e-4, at_least=0, help="penalty on squared weights; usually below .01")
     lr: float = setting(0.5, above=0, help="learning rate of AdaGrad, usually .1 to 1")
     epochs: int = setting(10, at_least=1, help="passes over the training queries, at most")
     batch_size: int = setting(256, at_least=1, help="queries per batch")
