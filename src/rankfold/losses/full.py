@@ -26,14 +26,7 @@ def _full_loss(
     candidates: Tensor,
     positives: Interactions,
 ) -> Tensor:
-    """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any.
-
-    Args:
-        value: V of ``queries`` and ``candidates``; [B].
-        queries: [B, D].
-        candidates: [N, D].
-        positives: [B, N]; their grades are weights.
-    """
+    """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any."""
     chosen = positives.counts() > 0
     means = _mean_positive_score(queries, candidates, positives)
     return torch.where(chosen, value(queries, candidates) - means, 0.0)

@@ -108,16 +108,7 @@ def _of_candidates(
 def _of_pairs(
     o: Objective, rows: Interactions, queries: Tensor, vectors: Tensor, b: Tensor, whole: Tensor
 ) -> float:
-    """The terms of the pairs with a group of candidates.
-
-    Args:
-        o: the objective.
-        rows: these pairs, [M, n].
-        queries: P, [M, D].
-        vectors: of these candidates, [n, D].
-        b: their weights, [n].
-        whole: the sum of the vectors of all candidates, [D].
-    """
+    """The terms of the pairs with n candidates; ``whole`` [D] is the sum of all candidates."""
     total = 0.0
     for start, stop in blocks(rows, _ROW_BLOCK, _PAIR_BLOCK):
         part, p = rows.part(start, stop), queries[start:stop].double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -201,26 +201,18 @@ def likeness_ranks(vectors: Tensor, entries: CachedNegatives, head: Tensor) -> T
     ordered, order = sort_ascending(-scores_of(entries.vectors, head))
     before, owners = counts_before(ordered, order), entries.owners.index_select(0, order)
     ranks = []
-    for weights in _threshold_blocks(entries):
+    for weights in entries.weights.split(entries.vectors.shape[1]):  # tables as large as vectors
         own = weights_before(before, owners, weights)
         counted = (weights > 0).to(own.dtype).index_select(1, entries.owners)
         ranks.append(_means_by_likeness(vectors, entries.vectors, own, counted))
     return torch.cat(ranks)
 
 
-def _threshold_blocks(entries: CachedNegatives) -> Sequence[Tensor]:
-    """The weights in blocks of thresholds whose tables are no larger than the vectors."""
-    blocks: Sequence[Tensor] = entries.weights.split(entries.vectors.shape[1])
-    return blocks
-
-
 def weights_before(places: Tensor, owners: Tensor, weights: Tensor) -> Tensor:
     """The weight of all entries before each place; [T, B].
 
-    Args:
-        places: how many entries are before, [B].
-        owners: the grades of the entries, in their order; [C].
-        weights: of an entry of each grade, [T, G].
+    ``places`` [B] count the entries before, ``owners`` [C] are the grades of the entries in their
+    order, ``weights`` [T, G] those of an entry of each grade.
     """
     sums = weights.index_select(1, owners).cumsum(dim=1)
     return pad(sums, (1, 0)).index_select(1, places)
@@ -268,11 +260,7 @@ def _means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted
     within e^-40 .. e^40, so no maximum is subtracted. Blocks of entries stay in the cache until
     they are summed.
 
-    Args:
-        vectors: x, [B, D].
-        entries: c, [C, D].
-        values: [T, C].
-        counted: 1 or 0, [T, C].
+    ``counted`` [T, C] is 1 or 0.
     """
     entries = _unit(entries)
     queries = _unit(vectors, _SHARPNESS / math.log(2)).T

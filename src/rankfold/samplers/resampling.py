@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rankfold.types import OwnRows
+from rankfold.types import Interactions, OwnRows
 
 
 class Draw(Protocol):
@@ -63,6 +63,21 @@ def draw(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
     ends = weights.cumsum(dim=0)
     places = torch.rand(draws, generator=rng, dtype=ends.dtype, device=ends.device) * ends[-1]
     return torch.searchsorted(ends, places, right=True).clamp_(max=len(ends) - 1)
+
+
+def draw_one(
+    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: OwnRows | None = None
+) -> Tensor:
+    """One of the candidates of each of ``rows`` [B], drawn uniformly; no row is empty; [B].
+
+    If the rows are part of a batch, the draws are for the whole batch.
+    """
+    starts = pairs.offsets[rows]
+    counts = pairs.offsets[rows + 1] - starts
+    size = len(rows) if own is None else own.total
+    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
+    drawn = drawn if own is None else drawn[own.places]
+    return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
 
 
 def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:

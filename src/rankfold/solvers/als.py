@@ -36,7 +36,6 @@ from rankfold.solvers.pairs import (
 from rankfold.solvers.shards import Shards
 from rankfold.solvers.systems import (
     TINY,
-    Rows,
     Solve,
     System,
     by_division,
@@ -144,11 +143,15 @@ def _rotated_step(
     line = comm.sum(half.line_other @ rotated_others)
 
     def solved(own: slice, block: Pairs) -> Tensor:
+        weights, reg = half.gram_own[own, None], half.reg[own, None]
+        diagonal = materialised(
+            lambda some: torch.addcmul(reg[some], weights[some], values), len(reg), values
+        )
         system = System(
             pairs=block,
             others=rotated_others,
             square=square,
-            diagonal=_diagonal(half.gram_own[own], values, half.reg[own]),
+            diagonal=diagonal,
             line_own=half.line_own[own],
             line=line,
             extra=half.extra,
@@ -175,12 +178,6 @@ def _rotated_step(
         for own_and_block in places:
             place(own_and_block)
     return solution, rotated_others, basis
-
-
-def _diagonal(own: Tensor, values: Tensor, reg: Tensor) -> Rows:
-    return materialised(
-        lambda some: torch.addcmul(reg[some, None], own[some, None], values), len(own), values
-    )
 
 
 def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:

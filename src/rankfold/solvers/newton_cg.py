@@ -177,13 +177,8 @@ def newton_step(problem: RankingLoss, state: State, curvature: Curvature, limits
         value = loss_at(problem, params + length * direction)
     moved = params + length * direction
     after, gradient = loss_and_gradient(problem, moved)
-    factor = (
-        1 / _DAMPING_FACTOR
-        if ratio > _GOOD_RATIO
-        else 1.0
-        if ratio >= _POOR_RATIO
-        else _DAMPING_FACTOR
-    )
+    factor = 1.0 if ratio >= _POOR_RATIO else _DAMPING_FACTOR
+    factor = 1 / _DAMPING_FACTOR if ratio > _GOOD_RATIO else factor
     scalars = {"loss": after, "damping": state["damping"] * factor}
     return {"params": moved, "gradient": gradient, "direction": direction, **scalars}
 

@@ -264,7 +264,7 @@ def orthonormal(
     Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
     columns is orthogonalised again, because dividing by small numbers magnifies the rounding.
     """
-    inner = _inner if target is None else target.inner
+    inner = (lambda left, right: left.T @ right) if target is None else target.inner
     comm = SINGLE_PROCESS if target is None else target.comm
     while True:
         columns = columns - space @ inner(space, columns)
@@ -279,7 +279,3 @@ def orthonormal(
         if len(values) == 0 or values[0] > 1e-2:
             return columns
         floor = 0.5
-
-
-def _inner(left: Tensor, right: Tensor) -> Tensor:
-    return left.T @ right

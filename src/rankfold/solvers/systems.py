@@ -132,8 +132,9 @@ def by_conjugate_gradients(steps: int) -> Solve:
         else:  # unbounded components stay at 0
             x = start
             for some in runs(x):
-                if not _all_positive(scale(some)):
-                    x[some].masked_fill_(scale(some) == 0, 0.0)
+                factors = scale(some)
+                if factors.numel() == 0 or float(factors.amin()) <= 0:  # hardly ever
+                    x[some].masked_fill_(factors == 0, 0.0)
             residual = system.residual(x)
         return conjugate_gradients(
             system.product,
@@ -211,11 +212,6 @@ def inverse(diagonal: Tensor) -> Tensor:
     if diagonal.numel() > 0 and bool(diagonal.amin() > least.amax()):
         return 1 / diagonal
     return torch.where(diagonal > least, 1 / diagonal, 0.0)
-
-
-def _all_positive(table: Tensor) -> bool:
-    """Whether every entry is above 0, as nearly always: saves a search for those that are not."""
-    return table.numel() > 0 and float(table.amin()) > 0
 
 
 def materialised(rows: Rows, n: int, like: Tensor) -> Rows:

@@ -97,19 +97,16 @@ def train_stages(
             resume = None  # the checkpoint belongs to the first stage that is resumed
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
             shared = _divided_keys(done, divided)
+            several = f"member {member + 1} of {config.members}, " if config.members > 1 else ""
+            title = several + stage.name
             for step in train(task(module, stage), training(stage, config), stage_run):
                 step = step._replace(divided=[*step.divided, *shared])
                 then = _next_work(stages[place + 1 :], config) if step.final else ""
                 step = _shift_step(step, before, stage.epochs, config.members * epochs, where)
-                yield step._replace(stage=_stage_title(stage, member, config.members) + then)
+                yield step._replace(stage=title + then)
         done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
-
-
-def _stage_title(stage: Stage, member: int, members: int) -> str:
-    """``encoder``, or with several members ``member 2 of 3, encoder``."""
-    return stage.name if members == 1 else f"member {member + 1} of {members}, {stage.name}"
 
 
 def _next_work(stages: list[Stage], config: ModulesConfig) -> str:

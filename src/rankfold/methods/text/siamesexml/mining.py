@@ -136,12 +136,8 @@ def _nearest_documents(
 ) -> Tensor:
     """The best document of all processes for each own candidate, or -1; [n].
 
-    Args:
-        index: of own documents; None: there are none.
-        places: the rows of the documents in the index.
-        vectors: of own candidates, [n, D].
-        hidden: pairs that may not be found: all candidates by the documents of the index.
-        corpus: the data.
+    The index is of own documents, at the rows ``places``; None: there are none. ``hidden`` pairs
+    [N, documents of the index] may not be returned.
     """
     comm, first, nearest = corpus.comm, corpus.label_shard.start, [places[:0]]
     if comm.size == 1:

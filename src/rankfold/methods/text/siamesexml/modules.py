@@ -40,10 +40,11 @@ from rankfold.methods.text.siamesexml.mining import (
 )
 from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
+from rankfold.samplers.resampling import draw_one
 from rankfold.training.batches import Batches, QueryBatches, Rows
 from rankfold.training.loop import EmptyMemory, Memory, Task, Training
 from rankfold.training.replicas import UNDIVIDED, Sides
-from rankfold.types import Index, Interactions, OwnRows, Texts
+from rankfold.types import Index, Interactions, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
@@ -264,21 +265,6 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
     best = scores.topk(min(count, scores.shape[1]), dim=1)
     marks = torch.zeros_like(scores, dtype=torch.bool)
     return marks.scatter_(1, best.indices, best.values.isfinite())
-
-
-def draw_one(
-    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: OwnRows | None = None
-) -> Tensor:
-    """One of the candidates of each of ``rows`` [B], drawn uniformly; no row is empty; [B].
-
-    If the rows are part of a batch, the draws are for the whole batch.
-    """
-    starts = pairs.offsets[rows]
-    counts = pairs.offsets[rows + 1] - starts
-    size = len(rows) if own is None else own.total
-    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
-    drawn = drawn if own is None else drawn[own.places]
-    return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
 
 
 # ---------------------------------------------------------------------------------- III and IV

@@ -17,7 +17,6 @@ from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.methods.text.siamesexml.modules import (
     Stage,
     batch_size,
-    draw_one,
     encoder_loss,
     hardest_of,
     make_task,
@@ -30,7 +29,7 @@ from rankfold.methods.text.siamesexml.released.shortlists import (
     space_of,
 )
 from rankfold.samplers.known_positives import hits
-from rankfold.samplers.resampling import draw
+from rankfold.samplers.resampling import draw, draw_one
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training
 from rankfold.types import Index, Interactions, Texts

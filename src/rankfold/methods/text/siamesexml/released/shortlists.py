@@ -18,7 +18,7 @@ from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, Encoder, encode_all
 from rankfold.methods.text.siamesexml.mining import centroids
-from rankfold.methods.text.siamesexml.modules import draw_one
+from rankfold.samplers.resampling import draw_one
 from rankfold.types import Index, Interactions, TopK, from_pairs
 
 WALK_STEPS, _RESTART, WALK_CANDIDATES = 400, 0.8, 10  # of a random walk; candidates kept of it
@@ -171,13 +171,8 @@ def _best_of_both(
 ) -> Tensor:
     """The best by ``near_scores`` among both, without a document's own candidates; [B, size].
 
-    Args:
-        vectors: of documents, [B, D].
-        listed: the nearest candidates, [B, size].
-        nearest: the nearest documents, rows of ``chosen``.
-        candidates: vectors of all candidates, [N, D].
-        chosen: candidates of the training documents.
-        own: candidates of the B documents.
+    For documents with these ``vectors`` [B, D], ``listed`` [B, size] are the nearest candidates,
+    and ``nearest`` the nearest documents, rows of ``chosen``.
     """
     n, rows = len(candidates), torch.arange(len(vectors), device=vectors.device)[:, None]
     theirs = chosen.select(nearest.ids.clamp(min=0).flatten())
