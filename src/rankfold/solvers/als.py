@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.objectives.quadratic import (
-    Half,
-    Objective,
-    candidate_half,
-    in_dtype,
-    query_half,
-)
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
 from rankfold.solvers.pairs import (
     PairBlock,
     Pairs,

@@ -26,13 +26,7 @@ from rankfold.methods.closed_form.spectral import (
     factors,
 )
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
-from rankfold.objectives.quadratic import (
-    Half,
-    Objective,
-    candidate_half,
-    query_half,
-    value,
-)
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import half_step, sweep

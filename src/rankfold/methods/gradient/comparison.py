@@ -52,10 +52,7 @@ from rankfold.types import (
 )
 
 Mask = Literal["none", "own", "all"]
-SPACE: Space = {
-    "lr": Range(0.001, 0.1, log=True),
-    "weight_decay": Range(1e-7, 1e-3, log=True),
-}
+SPACE: Space = {"lr": Range(0.001, 0.1, log=True), "weight_decay": Range(1e-7, 1e-3, log=True)}
 UNIFORM_SPACE: Space = {**SPACE, "negatives": Range(3, 50, log=True, whole=True)}
 PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
     "lr": Choices((0.1, 0.01, 0.001)),

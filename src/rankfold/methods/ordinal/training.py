@@ -50,8 +50,7 @@ class GradedConfig(Training):
     warmup: float = 1.0
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
-        "auto",
-        help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +",
+        "auto", help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +"
     )
     dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
     flips: Literal["none", "one", "both"] = setting("none", help="image axes mirrored at random")
@@ -216,12 +215,7 @@ SPACE: Space = {
 
 
 def method(
-    name: str,
-    recipe: Recipe,
-    config: type[Any],
-    summary: str,
-    paper: str,
-    space: Space = SPACE,
+    name: str, recipe: Recipe, config: type[Any], summary: str, paper: str, space: Space = SPACE
 ) -> Method:
     """A method from its recipe."""
 

@@ -154,11 +154,7 @@ METHOD = Method(
     open=_open_model,
     answers=("texts",),
     own_search=True,
-    space={
-        **nearby.SPACE,
-        "lr": Range(0.1, 1.5, log=True),
-        "reg": Range(1e-6, 0.01, log=True),
-    },
+    space={**nearby.SPACE, "lr": Range(0.1, 1.5, log=True), "reg": Range(1e-6, 0.01, log=True)},
 )
 
 

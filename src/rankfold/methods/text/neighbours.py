@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bags import (
-    common_pairs,
-    inverse_document_frequency,
-    weigh,
-    with_pairs,
-)
+from rankfold.encoders.bags import common_pairs, inverse_document_frequency, weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
 from rankfold.types import (

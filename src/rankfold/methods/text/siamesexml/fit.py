@@ -33,13 +33,7 @@ from rankfold.methods.text.siamesexml.mix import (
     open_model,
     saved_encoders,
 )
-from rankfold.methods.text.siamesexml.modules import (
-    Siamese,
-    Stage,
-    stages_of,
-    task_of,
-    training,
-)
+from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 

@@ -33,11 +33,7 @@ from rankfold.methods.text.siamesexml.distributed import (
     thinned_documents,
     thinned_vectors,
 )
-from rankfold.methods.text.siamesexml.mining import (
-    MinedNegatives,
-    mine_documents,
-    mine_shortlists,
-)
+from rankfold.methods.text.siamesexml.mining import MinedNegatives, mine_documents, mine_shortlists
 from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
 from rankfold.samplers.resampling import draw_one

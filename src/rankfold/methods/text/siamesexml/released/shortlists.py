@@ -140,10 +140,7 @@ def query_blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
 
 @torch.no_grad()
 def mine_shortlists(
-    space: NearSpace,
-    corpus: Corpus,
-    config: ReleasedConfig,
-    build_index: Callable[[Tensor], Index],
+    space: NearSpace, corpus: Corpus, config: ReleasedConfig, build_index: Callable[[Tensor], Index]
 ) -> Tensor:
     """The best by ``near_scores`` for training documents that have candidates, without these.
 
