@@ -66,7 +66,7 @@ def test_a_new_row_has_no_free_vector() -> None:
     made = towers().candidates
     known = features()
     same = Features(known.numbers[3:], known.categories[3:], known.columns)
-    torch.testing.assert_close(made.of_new(same), made(torch.tensor([3])))
+    torch.testing.assert_close(made.encode_new(same), made(torch.tensor([3])))
     made(None).sum().backward()
     assert made.own.weight.grad is not None
     assert torch.equal(made.own.weight.grad[3], torch.zeros(6))

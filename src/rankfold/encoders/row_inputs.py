@@ -39,7 +39,7 @@ class RowShape:
     image: tuple[int, int, int] | None  # height, width, channels
 
     @staticmethod
-    def of(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
+    def from_rows(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
         levels = () if columns is None else tuple(map(len, columns.levels.values()))
         if len(levels) != rows.categories.shape[1]:  # without names: count the ids
             highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
@@ -50,7 +50,7 @@ class RowShape:
 
     def check(self, rows: Graded) -> None:
         """Raise a UserError for rows of another shape."""
-        other = RowShape.of(rows, None)
+        other = RowShape.from_rows(rows, None)
         same = other.image == self.image and other.numbers == self.numbers
         if not same or len(other.levels) != len(self.levels):
             raise UserError(

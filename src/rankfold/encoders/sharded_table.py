@@ -32,17 +32,16 @@ class TableShard:
         if self.batch_candidates is None:
             vectors: Tensor = table(rows - self.start)
             return vectors
-        return self.bring(self.batch_candidates, table)[
-            torch.searchsorted(self.batch_candidates, rows)
-        ]
+        places = torch.searchsorted(self.batch_candidates, rows)
+        return self.bring(self.batch_candidates, table)[places]
 
-    def bring(self, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """``of`` each of the rows [n], computed by their owners, on all processes; [n, D].
+    def bring(self, rows: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """The vectors of rows [n], encoded by their owners, on all processes; [n, D].
 
-        All processes pass the same rows. ``of`` gets the own ones, counted from ``start``.
+        All processes pass the same rows. ``encode`` gets the own ones, counted from ``start``.
         """
         mine, own = self.here(rows)
-        return self.to_all(of(mine), own)
+        return self.to_all(encode(mine), own)
 
     def here(self, rows: Tensor) -> tuple[Tensor, OwnRows | None]:
         """The own ones of some rows, counted from ``start``; None: all are own."""
@@ -63,12 +62,12 @@ class TableShard:
         return OwnRows(((rows >= self.start) & (rows < self.stop)).nonzero()[:, 0], len(rows))
 
     def whole(
-        self, of: Callable[[Tensor], Tensor], device: torch.device, in_file: Allocate
+        self, encode: Callable[[Tensor], Tensor], device: torch.device, in_file: Allocate
     ) -> Tensor:
-        """``of`` all candidates, on all processes; in a file if it exceeds the memory budget."""
+        """The vectors of all candidates, on all processes; in a file if they exceed the budget."""
         self.batch_candidates = None
         longest = -(-self.size // self.comm.size)
-        width = of(torch.arange(self.start, self.start, device=device)).shape[1]
+        width = encode(torch.arange(self.start, self.start, device=device)).shape[1]
         shape = (self.size, width)
         large = 4 * self.size * width > self.memory_budget
         table = in_file(shape, torch.float32) if large else torch.empty(shape)
@@ -76,7 +75,7 @@ class TableShard:
         ends = [self.size * rank // self.comm.size for rank in range(self.comm.size + 1)]
         for first in range(0, longest, step):
             rows = torch.arange(self.start, self.stop, device=device)[first : first + step]
-            parts = self.comm.gather(of(rows).float()).cpu()
+            parts = self.comm.gather(encode(rows).float()).cpu()
             for start, stop in pairwise(ends):
                 size = min(max(0, stop - start - first), step)
                 table[start + first : start + first + size] = parts[:size]

@@ -87,10 +87,10 @@ class Tower(nn.Module):
         own = look_up(self.own, rows) * (self.seen if rows is None else self.seen[rows])
         return self._finish(own if self.known is None else own + self.known(rows))
 
-    def of_new(self, features: Features) -> Tensor:
+    def encode_new(self, features: Features) -> Tensor:
         """Vectors of rows that training never saw."""
         assert self.known is not None
-        return self._finish(self.known.of(features.numbers, features.categories))
+        return self._finish(self.known.encode(features.numbers, features.categories))
 
     def _finish(self, sums: Tensor) -> Tensor:
         vectors: Tensor = sums + self.layers(sums)
@@ -126,10 +126,10 @@ class _FeatureVectors(nn.Module):
 
     def forward(self, rows: Tensor | None) -> Tensor:
         if rows is None:
-            return self.of(self.numbers, self.categories)
-        return self.of(self.numbers[rows], self.categories[rows])
+            return self.encode(self.numbers, self.categories)
+        return self.encode(self.numbers[rows], self.categories[rows])
 
-    def of(self, numbers: Tensor, categories: Tensor) -> Tensor:
+    def encode(self, numbers: Tensor, categories: Tensor) -> Tensor:
         """[..., F], [..., C] -> [..., D]."""
         scaled = ((numbers - self.mean) * self.scale).nan_to_num(0.0)
         unknown = self.levels.num_embeddings - 1

@@ -66,7 +66,7 @@ class Target:
         """The number of all queries and candidates."""
         return int(sum_over_ranks(len(self.pull), self.comm)), self._rows.n_candidates
 
-    def of_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
+    def multiply_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
         """T' V for some queries of this process; [B, K]."""
         if self.shards is not None:
             return self._sharded(vectors)[queries]

@@ -205,7 +205,7 @@ class PathSearch:
         sizes = [len(stage.queries) for stage in self.stages]
         queries = torch.cat([stage.queries for stage in self.stages]).to(spectrum.vectors.device)
         target = Target(objective, self.run.memory_budget, self.shards)
-        return list(target.of_queries(spectrum.vectors, queries).split(sizes))
+        return list(target.multiply_queries(spectrum.vectors, queries).split(sizes))
 
     def points(self, place: int) -> list[Point]:
         """The path of a decomposition, at a middle discount."""

@@ -156,12 +156,12 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
         "candidates": (encoder.encode_candidates, rows.n_candidates),
     }
     tables = {}
-    for side, (of, size) in sides.items():
+    for side, (encode, size) in sides.items():
         if side == "candidates" and shard is not None:
-            tables[side] = shard.whole(of, rows.offsets.device, in_file)
+            tables[side] = shard.whole(encode, rows.offsets.device, in_file)
             continue
         parts = torch.arange(size, device=rows.offsets.device).split(_ROW_BLOCK)
-        tables[side] = torch.cat([of(some).float() for some in parts])
+        tables[side] = torch.cat([encode(some).float() for some in parts])
     return tables
 
 
@@ -203,4 +203,4 @@ def tower_vectors(model: Model, features: Features) -> Tensor:
     kept = {k.removeprefix(_TOWER): t for k, t in model.tensors.items() if k.startswith(_TOWER)}
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
-    return tower.of_new(features)
+    return tower.encode_new(features)

@@ -100,7 +100,7 @@ def fill_cache(context: FitContext) -> RankCache:
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
     cache = RankCache(rows.grades, shares, config.cache, config.width)
     for numbers in first_rows(context):
-        for block in numbers.split(block_rows(RowShape.of(rows.own, None))):
+        for block in numbers.split(block_rows(RowShape.from_rows(rows.own, None))):
             cache.push(rows.vectors(context.module, block), block)
     return cache
 

@@ -101,7 +101,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
     _check_grades(rows.grades, n_grades)
-    shape = RowShape.of(own, data.columns, comm)
+    shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
