@@ -191,8 +191,7 @@ def _read_file(
         raise UserError(f"{path} is a folder", hint=f"name its files: '{path}/*.parquet'")
     if options.format is None and is_text(path) and keel.looks_like_keel(path):
         raise UserError(
-            f"{path.name} is a KEEL file of graded rows, not of pairs",
-            hint="add --format features",
+            f"{path.name} is a KEEL file of graded rows, not of pairs", hint="add --format features"
         )
     detect = options.format is None and options.header and not options.named_columns
     if options.format == "adjacency" or (detect and _is_adjacency(path)):

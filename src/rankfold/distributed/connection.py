@@ -10,13 +10,7 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses
-from rankfold.distributed.heartbeat import (
-    GRACE_SECONDS,
-    RESUME_HINT,
-    Heartbeat,
-    RunEnded,
-    Shutdown,
-)
+from rankfold.distributed.heartbeat import GRACE_SECONDS, RESUME_HINT, Heartbeat, RunEnded, Shutdown
 from rankfold.errors import UserError
 from rankfold.types import Comm
 

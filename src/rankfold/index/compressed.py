@@ -68,11 +68,7 @@ class Compressed:
     kind = "compressed"
 
     def __init__(
-        self,
-        candidates: Tensor,
-        memory_budget: int,
-        codes: Codes | None,
-        efforts: Sequence[Effort],
+        self, candidates: Tensor, memory_budget: int, codes: Codes | None, efforts: Sequence[Effort]
     ) -> None:
         self.exact = Exact(candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget

@@ -36,11 +36,7 @@ from rankfold.types import Index, Interactions, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
-DEEP_FETCH_DEPTHS = (
-    *FETCH_DEPTHS,
-    2048,
-    4096,
-)  # for searches with many hidden candidates
+DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
 MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
 SAMPLE_QUERIES = 256  # queries to measure recall with
 FETCHED_BYTES = 192  # allocated per fetched result besides its vector, at most

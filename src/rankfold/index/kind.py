@@ -32,13 +32,7 @@ class Build(Protocol):
     """Builds an index whose search reaches the recall ``target`` on queries like ``queries``."""
 
     def __call__(
-        self,
-        candidates: Tensor,
-        memory_budget: int,
-        *,
-        queries: Tensor,
-        target: float,
-        seed: int,
+        self, candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
     ) -> SavableIndex: ...
 
 

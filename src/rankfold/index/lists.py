@@ -228,11 +228,7 @@ def _nearest_of_all(vectors: Tensor, centres: Tensor, memory_budget: int) -> tup
 
 
 def _nearest_of_few(
-    vectors: Tensor,
-    centres: Tensor,
-    middles: Tensor,
-    members: Sequence[Tensor],
-    memory_budget: int,
+    vectors: Tensor, centres: Tensor, middles: Tensor, members: Sequence[Tensor], memory_budget: int
 ) -> Tensor:
     """The nearest centre among the members of the nearest ``GROUPS_PER_VECTOR`` groups; [n]."""
     offsets = -0.5 * middles.square().sum(dim=1)

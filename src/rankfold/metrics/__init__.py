@@ -81,9 +81,7 @@ METRICS: dict[str, Metric] = {
     "psn-raw": Metric(psn, ordered=True, reads="propensity"),
 }
 
-CATALOG_METRICS: dict[str, CatalogMetric] = {
-    "coverage": CatalogMetric(coverage),
-}
+CATALOG_METRICS: dict[str, CatalogMetric] = {"coverage": CatalogMetric(coverage)}
 
 _NAMES = (*METRICS, *CATALOG_METRICS)
 _SYNONYMS = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}

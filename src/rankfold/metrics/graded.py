@@ -25,10 +25,7 @@ RATE_METRICS: dict[str, Callable[[Curve, float], Tensor]] = {
     "pauc-raw": pauc_raw,
 }
 
-PAIR_METRICS: dict[str, Callable[[Pairs], Tensor]] = {
-    "auc": auc,
-    "order": order,
-}
+PAIR_METRICS: dict[str, Callable[[Pairs], Tensor]] = {"auc": auc, "order": order}
 
 GRADED_METRICS = (*RATE_METRICS, *PAIR_METRICS)
 
@@ -57,8 +54,7 @@ def parse_graded(text: str) -> GradedSpec:
         return GradedSpec(name, None)
     if not at:
         raise UserError(
-            f"metric {name!r} needs a false-positive rate",
-            hint=f"write {name}@fpr=.01",
+            f"metric {name!r} needs a false-positive rate", hint=f"write {name}@fpr=.01"
         )
     return GradedSpec(name, _rate(name, rate))
 

@@ -174,8 +174,7 @@ def _read(
     if item.is_dir():
         xc = f"rankfold prepare --format xc {quote(str(item))} --out DATA"
         raise UserError(
-            f"{item} is a folder",
-            hint=f"name its files; for a folder of the XC repository: {xc}",
+            f"{item} is a folder", hint=f"name its files; for a folder of the XC repository: {xc}"
         )
     if base_suffix(item) in record_reader.JSON_LINES:
         return _read_json(item, columns, reading)

@@ -11,13 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from rankfold.data.read import record_reader, values
-from rankfold.data.read.columns import (
-    PairColumns,
-    check_header,
-    choose_columns,
-    guess,
-    listing,
-)
+from rankfold.data.read.columns import PairColumns, check_header, choose_columns, guess, listing
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
 from rankfold.data.read.scan import (
     column_names,
