@@ -21,11 +21,10 @@ from rankfold.data.read.documents import DocumentColumns, Documents, read_docume
 from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
-from rankfold.data.read.keyed_tables import check_source, open_table
+from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
 from rankfold.data.read.reading import BadRows, Reading
 from rankfold.data.read.scan import is_text
 from rankfold.data.read.tables import read_frame, read_table, stack
-from rankfold.data.read.text_tables import TextTable, open_texts
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.errors import UserError

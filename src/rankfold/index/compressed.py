@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
 from rankfold.index.inverted import check_groups, expect, faiss_scan, point_reader, rescore
 from rankfold.index.lists import (
     Lists,
@@ -33,7 +33,7 @@ from rankfold.index.lists import (
     owners,
 )
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.types import Interactions, TopK
+from rankfold.types import TopK
 
 COLUMNS_PER_BYTE = 4  # columns coded by a byte
 TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
@@ -62,7 +62,7 @@ class Codes(NamedTuple):
     read_points: Scan  # of the groups
 
 
-class Compressed:
+class Compressed(Approximate):
     """The best candidates by their codes, rescored with their vectors."""
 
     kind = "compressed"
@@ -75,18 +75,6 @@ class Compressed:
         self.codes, self.efforts = codes, {effort.probing.depth: effort for effort in efforts}
         self.depths = list(self.efforts)
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32."""
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
-
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of the rescored candidates; [B, depth], -1 pads."""
         assert self.codes is not None
@@ -95,7 +83,6 @@ class Compressed:
         return rescore(self.candidates, vectors, ids, depth)
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         assert self.codes is not None
         rescored, promised = self.efforts[depth].rescored, len(self.codes.lists.spreads)
         each = rescored * (RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised

@@ -1,20 +1,24 @@
 """Filters of results: excluded pairs, and lists of allowed candidates.
 
-Filters never cost recall. ``search_filtered`` ensures that for an approximate index: it fetches
-deeper until k results are left, and scores a short list of allowed candidates exactly.
+Filters never cost recall. ``Approximate.search`` fetches deeper until k results are left, and
+scores a short list of allowed candidates exactly.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rankfold.kernels.topk import top_k
-from rankfold.types import Index, Interactions, TopK, from_pairs
+from rankfold.types import Interactions, TopK, from_pairs
+
+if TYPE_CHECKING:
+    from rankfold.index.exact import Exact
 
 MAX_SCORED_ALLOWED = (
     10_000  # allowed candidates: up to this many, scoring all is faster than filtering
@@ -22,30 +26,39 @@ MAX_SCORED_ALLOWED = (
 FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
 
-class Fetcher(Protocol):
-    """What ``search_filtered`` needs from an index."""
+class Approximate(ABC):
+    """An index that fetches the best candidates, but may miss some; search filters them."""
 
-    @property
-    def exact(self) -> Index:
-        """Exact search, for queries that need more than the largest depth."""
-        ...
+    exact: Exact  # for queries that need more than the largest depth
+    candidates: Tensor  # [N, D]
+    depths: list[int]  # numbers of results that can be fetched at the index's recall, ascending
 
-    @property
-    def depths(self) -> Sequence[int]:
-        """Numbers of results that can be fetched at the index's recall, ascending."""
-        ...
-
+    @abstractmethod
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of all candidates; [B, depth], best first, -1 pads."""
-        ...
 
+    @abstractmethod
     def block(self, depth: int) -> int:
-        """How many queries to fetch at a time."""
-        ...
+        """How many queries to fetch at a time: those that fit in the memory budget."""
+
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """As ``Exact.search``, but some of the best may be missing. Scores are float32.
+
+        Any of several candidates that tie for the last result may be returned.
+        """
+        vectors, n = vectors.detach().float(), len(self.candidates)
+        self.exact.check(vectors, exclude, allow)
+        return _search_filtered(self, vectors, min(k, n), exclude, allow, n)
 
 
-def search_filtered(
-    index: Fetcher,
+def _search_filtered(
+    index: Approximate,
     vectors: Tensor,
     k: int,
     exclude: Interactions | None,
@@ -96,7 +109,7 @@ def search_filtered(
 EXACT = 2**62  # stands for exact search: deeper than any fetch
 
 
-def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
+def _search_all(index: Approximate, vectors: Tensor, k: int) -> TopK:
     """The same without filters: the common case, and a short one."""
     depth = next((depth for depth in index.depths if depth >= k), EXACT)
     if depth == EXACT:

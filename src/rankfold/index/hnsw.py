@@ -12,9 +12,9 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.types import Interactions, TopK
+from rankfold.types import TopK
 
 LINKS = 16  # per candidate
 EF_CONSTRUCTION = 80  # candidates visited to link one
@@ -32,7 +32,7 @@ class Effort(NamedTuple):
     recall: float  # on the tuning queries
 
 
-class Hnsw:
+class Hnsw(Approximate):
     """The best candidates that a graph search visits; faiss holds a copy of the vectors."""
 
     kind = "hnsw"
@@ -45,24 +45,11 @@ class Hnsw:
         self.graph, self.efforts = graph, list(efforts)
         self.depths = [effort.depth for effort in efforts]
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32."""
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
-
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best candidates visited at the effort of this depth; [B, depth], -1 pads."""
         return walk(self.graph, vectors, depth, self.efforts[self.depths.index(depth)].ef_search)
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         return max(1, self.memory_budget // (FETCHED_BYTES * depth))
 
     def files(self, name: str) -> dict[str, storage.Content]:

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from rankfold import storage
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
 from rankfold.index.lists import (
     Lists,
     Probing,
@@ -32,7 +32,7 @@ from rankfold.index.lists import (
     scan,
     scan_bytes,
 )
-from rankfold.types import Index, Interactions, TopK
+from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
@@ -95,7 +95,7 @@ class Built(NamedTuple):
     probings: list[Probing]  # by ascending depth
 
 
-class Inverted:
+class Inverted(Approximate):
     """Finds a share ``recall`` of the best candidates on average.
 
     The index depends only on the candidates, the seed and the number of threads. On a CPU it holds
@@ -131,32 +131,13 @@ class Inverted:
         self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget
         self.built = built or self._build(queries, target, seed, depths)
+        self.depths = [probing.depth for probing in self.built.probings if _is_faster(probing)]
         self._scan, self._scan_points = self._readers()
 
     @property
     def recall(self) -> float:
         """The smallest measured recall over all depths; 1 if search is exact."""
         return min((p.recall for p in self.built.probings if _is_faster(p)), default=1.0)
-
-    @property
-    def depths(self) -> list[int]:
-        """Numbers of results that can be fetched by reading lists."""
-        return [probing.depth for probing in self.built.probings if _is_faster(probing)]
-
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32.
-
-        Any of several candidates that tie for the last result may be returned.
-        """
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
 
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of the most promising lists; [B, depth], -1 pads."""
@@ -166,7 +147,6 @@ class Inverted:
         return TopK(*self._scan(vectors, taken, depth))
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         probing = next(p for p in self.built.probings if p.depth == depth)
         lists, groups, _ = self.built
         width = self.candidates.shape[1]
@@ -204,24 +184,6 @@ class Inverted:
         """The share of the candidates that is read, by number of results; for reading."""
         read = {str(p.depth): round(p.share, 5) for p in self.built.probings if _is_faster(p)}
         return {"lists": len(self.built.lists.spreads), "read": read}
-
-    def to_bytes(self) -> bytes:
-        """``tensors`` as a safetensors file; faiss cannot read it."""
-        from safetensors.torch import save
-
-        return bytes(save({name: t.cpu().contiguous() for name, t in self.tensors().items()}))
-
-    @staticmethod
-    def from_bytes(data: bytes, candidates: Tensor, memory_budget: int = 2**30) -> Inverted:
-        """As ``from_tensors``; a ValueError also if the bytes are damaged."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        try:
-            tensors = load(data)
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"the index is damaged: {error}") from error
-        return Inverted.from_tensors(tensors, candidates, memory_budget)
 
     def _build(
         self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]

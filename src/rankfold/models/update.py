@@ -20,11 +20,10 @@ from rankfold.data.build.align import (
     rows_of,
 )
 from rankfold.data.build.features import align
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
-from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, open_table, open_texts
 from rankfold.data.read.reading import BadRows
-from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
@@ -285,7 +284,7 @@ def _extended(
     return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
 
 
-def _check_new(table: Keyed, candidates: Vocabulary) -> None:
+def _check_new(table: KeyedTable | TextTable, candidates: Vocabulary) -> None:
     known = table.keys.filter(pl.Series((candidates.find(table.keys) >= 0).numpy()))
     if len(known):
         others = f" and {len(known) - 1:,} more" if len(known) > 1 else ""

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.checksums import check_file
 from rankfold.storage.content import ReusedFile
-from rankfold.storage.manifest import MANIFEST, MISSING, damaged, read_errors, read_manifest
+from rankfold.storage.manifest import (
+    MANIFEST,
+    MISSING,
+    check_file,
+    damaged,
+    read_errors,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     import polars as pl

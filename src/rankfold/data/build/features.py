@@ -8,7 +8,6 @@ one text is text. Columns of other types (lists, dates, bytes) and empty columns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rankfold.data.build.align import merge
 from rankfold.data.read.columns import listing
-from rankfold.data.read.keyed_tables import Keyed, KeyedTable, check_common, open_table
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable, check_common
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError, pluralize
@@ -28,23 +27,7 @@ DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant
 DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 
-def read(
-    table: Any, key_column: str | None, keys: Vocabulary, like: Columns | None = None
-) -> Features:
-    """The features of ``keys``, row by row; missing for a key that the table does not have.
-
-    Args:
-        table: a file (CSV, TSV, JSON lines, Parquet, Arrow) or a polars, pandas or Arrow table.
-        key_column: the column of keys; None: the first that is not among ``like``.
-        keys: the keys of the rows; other keys of the table are ignored.
-        like: the columns to use, by name and kind; unknown values become -1. None: all columns.
-    """
-    opened = open_table(table, key_column, like=like)
-    check_common(opened, keys)
-    return align(opened, keys, like)
-
-
-def with_table_keys(keys: pl.Series, *tables: Keyed | None) -> Vocabulary:
+def with_table_keys(keys: pl.Series, *tables: KeyedTable | TextTable | None) -> Vocabulary:
     """The keys and all further keys of the tables."""
     known = joined = Vocabulary(len(keys), lambda: keys)
     for table in tables:
@@ -70,7 +53,10 @@ def doubtful(table: KeyedTable, features: Features) -> list[dict[str, str]]:
 
 
 def align(table: KeyedTable, keys: Vocabulary, like: Columns | None = None) -> Features:
-    """The features of each key; missing for a key that the table does not have."""
+    """The features of each key; missing for a key that the table does not have.
+
+    ``like`` are the columns to use, by name and kind; unknown values become -1. None: all columns.
+    """
     rows = keys.find(table.keys)
     known = torch.nonzero(rows >= 0).flatten()
     rows, values = rows[known], table.values[known.numpy()]

@@ -18,8 +18,7 @@ import torch
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange_texts
 from rankfold.data.build.pairs import Pairs, renumber
-from rankfold.data.read.keyed_tables import KeyedTable
-from rankfold.data.read.text_tables import TextTable
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 

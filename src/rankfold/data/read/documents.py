@@ -21,9 +21,7 @@ import polars as pl
 from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import NONE, check_column, find_usual, listing
 from rankfold.data.read.files import base_suffix
-from rankfold.data.read.reading import LINE, Reading
-from rankfold.data.read.tables import collect, read_columns, row_lines
-from rankfold.data.read.text_tables import (
+from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
     TextTable,
     as_words,
@@ -31,6 +29,8 @@ from rankfold.data.read.text_tables import (
     line_numbers,
     numbered_lines,
 )
+from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.tables import collect, read_columns, row_lines
 from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of
 from rankfold.errors import UserError
 

@@ -17,9 +17,9 @@ import polars as pl
 from rankfold.data.read import record_reader
 from rankfold.data.read.columns import NONE, check_column, find_usual, listing
 from rankfold.data.read.files import base_suffix
+from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.data.read.tables import row_lines, spool_columns
-from rankfold.data.read.text_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.values import canonical, keys_of
 from rankfold.errors import UserError
 

@@ -5,8 +5,9 @@ Pairs become a temporary Parquet file of the needed columns, with a reason besid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -23,6 +24,7 @@ from rankfold.data.read.scan import (
 )
 from rankfold.errors import UserError
 
+T = TypeVar("T")
 SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
 NAMES_HINT = "add a line with the column names"
 _MALFORMED = {"grade": "not a number", "time": "neither a number nor a date"}
@@ -32,16 +34,9 @@ def read_table(
     path: Path, columns: PairColumns, reading: Reading, *, header: bool = True
 ) -> pl.LazyFrame:
     """Rows ``query, candidate[, grade][, time]`` of a file; bad rows are recorded and dropped."""
-    if is_text(path):
-        return _read_text(path, columns, reading, header=header)
-    with readable(path.name):
-        rows = _sink(scan_binary(path, reading), columns, path.name, reading)
-    return _usable(rows, path.name, reading)
 
-
-def _read_text(path: Path, columns: PairColumns, reading: Reading, *, header: bool) -> pl.LazyFrame:
     def choose(names: Sequence[str]) -> list[str]:
-        if header and columns.query is columns.candidate is None:
+        if header and is_text(path) and columns.query is columns.candidate is None:
             hint = "use --no-header if it is a row, or --query-column and --candidate-column"
             check_header(names, path.name, hint)
         return [name for name in choose_columns(names, columns, path.name) if name is not None]
@@ -49,7 +44,7 @@ def _read_text(path: Path, columns: PairColumns, reading: Reading, *, header: bo
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         return _sink(raw, columns, path.name, reading)
 
-    return _usable(scan_text(path, choose, sink, reading, header=header), path.name, reading)
+    return _usable(_scan(path, choose, sink, reading, header=header), path.name, reading)
 
 
 def read_frame(
@@ -95,28 +90,23 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
         return [name]
 
     def collect(raw: pl.LazyFrame) -> pl.Series:
-        (name,) = choose(column_names(raw))
+        (name,) = column_names(raw)
         where = f"column {name!r} of {path.name}"
         key = values.key(pl.col(name), raw.collect_schema()[name], where)
         return raw.select(key.alias("query")).drop_nulls().collect().to_series()
 
-    if is_text(path):
-        return scan_text(path, choose, collect, reading, header=True)
-    with readable(path.name):
-        return collect(scan_binary(path, reading))
+    return _scan(path, choose, collect, reading)
 
 
 def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
     """All columns of one file, lines in ``LINE``; those of a text file as text."""
 
     def choose(names: Sequence[str]) -> Sequence[str]:
-        check_header(names, path.name, NAMES_HINT)
+        if is_text(path):
+            check_header(names, path.name, NAMES_HINT)
         return names
 
-    if is_text(path):
-        return scan_text(path, choose, lambda raw: raw.collect(), reading, header=True)
-    with readable(path.name):
-        return scan_binary(path, reading).collect()
+    return _scan(path, choose, lambda raw: raw.collect(), reading)
 
 
 def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> pl.LazyFrame:
@@ -131,11 +121,23 @@ def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> p
         raw.sink_parquet(copy, row_group_size=SPOOL_GROUP)
         return pl.scan_parquet(copy, glob=False)
 
+    return _scan(path, choose, sink, reading)
+
+
+def _scan(
+    path: Path,
+    choose: record_reader.Choose,
+    use: Callable[[pl.LazyFrame], T],
+    reading: Reading,
+    *,
+    header: bool = True,
+) -> T:
+    """Pass the chosen columns of a file of any format to ``use``."""
     if is_text(path):
-        return scan_text(path, choose, sink, reading, header=True)
+        return scan_text(path, choose, use, reading, header=header)
     with readable(path.name):
         raw = scan_binary(path, reading)
-        return sink(raw.select(LINE, *choose(column_names(raw))))
+        return use(raw.select(LINE, *choose(column_names(raw))))
 
 
 def row_lines(path: Path) -> list[int]:
