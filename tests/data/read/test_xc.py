@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
