@@ -31,7 +31,7 @@ from rankfold.types import (
 
 PARTS = ("train", "validation", "test", "excluded")
 TOKENIZER = "tokenizer"
-SIDES = {"query": "queries", "candidate": "candidates"}
+_SIDES = {"query": "queries", "candidate": "candidates"}
 
 
 def save(data: Dataset, path: Path, shards: int = 1) -> None:
@@ -40,7 +40,7 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
     for name in PARTS:
         if (part := getattr(data, name)) is not None:
             files |= _in_shards(name, part, shards)
-    for name in SIDES.values():
+    for name in _SIDES.values():
         files[name] = to_table(getattr(data, name))
     meta: dict[str, Any] = {
         "data_kind": data.kind,
@@ -48,7 +48,7 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
         "fingerprint": data.fingerprint,
         "summary": dict(data.summary),
     }
-    for side in SIDES:
+    for side in _SIDES:
         features: Features | None = getattr(data, f"{side}_features")
         if features is not None:
             files[f"{side}_features"] = to_tensors(features)
@@ -106,13 +106,13 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     n_queries, n_candidates = meta["sizes"]
     graded = meta["data_kind"] == "graded"
     columns = Columns.from_json(meta["columns"]) if "columns" in meta else None
-    held = HeldQueries(
+    held = _HeldQueries(
         n_queries, (0, n_queries) if graded else comm.share(n_queries), _shards(meta)
     )
     parts: dict[str, Any] = {}
     for name in PARTS:
         if graded and name in folder:
-            rows = from_graded(folder.tensors(name), columns)
+            rows = _from_graded(folder.tensors(name), columns)
             parts[name] = rows.part(*comm.share(len(rows)))
         elif held.file(name) in folder:
             parts[name] = _pairs(folder, name, n_candidates, held)
@@ -155,7 +155,7 @@ def part(data: Dataset, comm: Comm) -> Dataset:
     return replace(data, **held, first=start)
 
 
-class HeldQueries(NamedTuple):
+class _HeldQueries(NamedTuple):
     """The queries of this process, and the number of files of all queries."""
 
     n: int  # all queries
@@ -186,7 +186,9 @@ def _shards(meta: Mapping[str, Any]) -> int:
     return shards
 
 
-def _pairs(folder: storage.Folder, name: str, n_candidates: int, held: HeldQueries) -> Interactions:
+def _pairs(
+    folder: storage.Folder, name: str, n_candidates: int, held: _HeldQueries
+) -> Interactions:
     parts = []
     for file, size, start, stop in held.files(name):
         content = from_tensors(folder.tensors(file), n_candidates)
@@ -210,7 +212,7 @@ def _join_offsets(offsets: Sequence[Tensor]) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _query_texts(folder: storage.Folder, held: HeldQueries) -> Texts | None:
+def _query_texts(folder: storage.Folder, held: _HeldQueries) -> Texts | None:
     if held.file("query_texts") not in folder:
         return None
     parts = []
@@ -287,7 +289,7 @@ def from_tensors(tensors: Mapping[str, Tensor], n_candidates: int) -> Interactio
     )
 
 
-def from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -> Graded:
+def _from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -> Graded:
     """Graded rows; a ValueError if their shapes do not match each other or the columns."""
     rows = Graded(
         tensors["numbers"], tensors["categories"], tensors.get("images"), tensors["grades"]

@@ -31,7 +31,7 @@ from rankfold.errors import UserError
 from rankfold.types import SPLITS, Dataset
 
 Rows = pl.LazyFrame | Documents | GradedRows | Dataset
-LINES_SAMPLED = 10  # to detect adjacency files
+_LINES_SAMPLED = 10  # to detect adjacency files
 
 
 def read_inputs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Rows:
@@ -207,7 +207,7 @@ def _wants_time(options: Preparation) -> bool:
 def _is_adjacency(path: Path) -> bool:
     if base_suffix(path) not in (".txt", ""):
         return False
-    return looks_like_adjacency([text for _, text in islice(lines(path), LINES_SAMPLED)])
+    return looks_like_adjacency([text for _, text in islice(lines(path), _LINES_SAMPLED)])
 
 
 # ---------------------------------------------------------------------------------- side tables

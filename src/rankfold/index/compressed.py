@@ -35,14 +35,14 @@ from rankfold.index.lists import (
 from rankfold.index.measure import first, lower_bound, recalls
 from rankfold.types import TopK
 
-COLUMNS_PER_BYTE = 4  # columns coded by a byte
-TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
+_COLUMNS_PER_BYTE = 4  # columns coded by a byte
+_TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
 MIN_CANDIDATES = 1024  # with fewer, codes cannot be learnt
 FETCH_DEPTHS = (16, 64, 256, 1024, 4096)  # results; for more, search is exact
 RESCORE_FACTORS = (1, 2, 4, 8, 16, 32)  # times the depth; the smallest that suffices
-MAX_RESCORED = 2**14  # candidates per query
+_MAX_RESCORED = 2**14  # candidates per query
 BLOCK = 2**16  # candidates coded at a time
-RESCORED_BYTES = 64  # allocated per rescored candidate besides its vector, at most
+_RESCORED_BYTES = 64  # allocated per rescored candidate besides its vector, at most
 
 
 class Effort(NamedTuple):
@@ -79,13 +79,13 @@ class Compressed(Approximate):
         """The best of the rescored candidates; [B, depth], -1 pads."""
         assert self.codes is not None
         effort = self.efforts[depth]
-        ids = by_codes(self.codes, vectors, effort.probing, effort.rescored)
+        ids = _by_codes(self.codes, vectors, effort.probing, effort.rescored)
         return rescore(self.candidates, vectors, ids, depth)
 
     def block(self, depth: int) -> int:
         assert self.codes is not None
         rescored, promised = self.efforts[depth].rescored, len(self.codes.lists.spreads)
-        each = rescored * (RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised
+        each = rescored * (_RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised
         return max(1, self.memory_budget // each)
 
     def files(self, name: str) -> dict[str, storage.Content]:
@@ -99,7 +99,7 @@ class Compressed(Approximate):
             "spreads": lists.spreads,
             "offsets": lists.offsets,
             "groups": owners(groups).to(torch.int32),
-            "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), EFFORT_FIELDS),
+            "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), _EFFORT_FIELDS),
         }
         return {
             name: storage.ForeignFile("faiss", partial(write_to, coded)),
@@ -115,7 +115,7 @@ class Compressed(Approximate):
         return {"lists": n_lists, "code_bytes": n_bytes, "scored_again": rescored}
 
 
-EFFORT_FIELDS = len(Probing._fields) + 2
+_EFFORT_FIELDS = len(Probing._fields) + 2
 
 
 def build_compressed(
@@ -184,9 +184,9 @@ def choose_efforts(
     for probing in (p for p in probings if p.lists > 0):
         depth = probing.depth
         for rescored in (
-            depth * times for times in RESCORE_FACTORS if depth * times <= MAX_RESCORED
+            depth * times for times in RESCORE_FACTORS if depth * times <= _MAX_RESCORED
         ):
-            ids = by_codes(codes, queries, probing, rescored)
+            ids = _by_codes(codes, queries, probing, rescored)
             recall = recalls(rescore(candidates, queries, ids, depth), first(truth, depth))
             best = max(best, float(recall.mean()))
             if lower_bound(recall) >= target:
@@ -197,7 +197,7 @@ def choose_efforts(
     return efforts
 
 
-def by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
+def _by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
     """The best n by their codes in the most promising lists; ids [B, n], -1 pads."""
     lists, groups, coded, read_points = codes
     taken = choose_lists(lists, groups, queries, probing, read_points)
@@ -211,12 +211,12 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
     centres = library.IndexFlatIP(width)
     centres.add(_pad(lists.centres).numpy())
     coded = library.IndexIVFPQ(
-        centres, width, n_lists, width // COLUMNS_PER_BYTE, 8, library.METRIC_INNER_PRODUCT
+        centres, width, n_lists, width // _COLUMNS_PER_BYTE, 8, library.METRIC_INNER_PRODUCT
     )
     centres.this.disown()  # owned by the coded index from now on
     coded.own_fields = True
     rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(candidates), generator=rng)[:TRAINING_CANDIDATES]
+    chosen = torch.randperm(len(candidates), generator=rng)[:_TRAINING_CANDIDATES]
     coded.pq.cp.min_points_per_centroid = 1  # no warning for few candidates
     library.omp_set_num_threads(torch.get_num_threads())
     sample = _pad(candidates[chosen].float() - lists.centres[list_of[chosen]])
@@ -230,13 +230,13 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
 
 
 def _pad(vectors: Tensor) -> Tensor:
-    """Padded with columns of zeros to a multiple of ``COLUMNS_PER_BYTE``."""
-    more = -vectors.shape[1] % COLUMNS_PER_BYTE
+    """Padded with columns of zeros to a multiple of ``_COLUMNS_PER_BYTE``."""
+    more = -vectors.shape[1] % _COLUMNS_PER_BYTE
     return pad(vectors, (0, more)) if more else vectors.contiguous()
 
 
 def _padded(width: int) -> int:
-    return width + -width % COLUMNS_PER_BYTE
+    return width + -width % _COLUMNS_PER_BYTE
 
 
 def _effort(row: Sequence[float], n_lists: int, n_groups: int) -> Effort:
@@ -244,6 +244,6 @@ def _effort(row: Sequence[float], n_lists: int, n_groups: int) -> Effort:
     depth, lists, slack, recall, share, groups, rescored, reached = row
     probing = Probing(int(depth), int(lists), slack, recall, share, int(groups))
     fits = 0 < probing.lists <= n_lists and 0 < probing.groups <= n_groups
-    if not fits or not 0 < probing.depth <= rescored <= MAX_RESCORED:
+    if not fits or not 0 < probing.depth <= rescored <= _MAX_RESCORED:
         raise ValueError(f"its index has an invalid effort {row}")
     return Effort(probing, int(rescored), reached)

@@ -24,11 +24,11 @@ from rankfold.kernels.topk import (
 from rankfold.types import Interactions, TopK
 
 QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
-MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
-CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
-ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
-CACHE_BYTES = 2**24  # for ranking on a CPU: more would not fit in the cache
-MIN_ALLOWED_BLOCK = 1024  # allowed candidates at a time, whatever the budget
+_MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
+_CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
+_ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
+_CACHE_BYTES = 2**24  # for ranking on a CPU: more would not fit in the cache
+_MIN_ALLOWED_BLOCK = 1024  # allowed candidates at a time, whatever the budget
 PAIR_BYTES = 64  # allocated for each excluded pair of a block, at most
 
 
@@ -131,7 +131,7 @@ class Exact:
         found = TopK(found.ids, found.scores.to(self._score_type(vectors)))
         each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
         for part in allow.to(vectors.device).split(
-            max(self.memory_budget // each, MIN_ALLOWED_BLOCK)
+            max(self.memory_budget // each, _MIN_ALLOWED_BLOCK)
         ):
             inner = Exact(self.candidates[part], self.memory_budget)
             hidden = None if exclude is None else pairs_among(exclude, part)
@@ -147,7 +147,7 @@ class Exact:
             return False
         each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
         rows = self.memory_budget // each
-        if rows < min(len(vectors), MIN_FUSED_QUERIES):
+        if rows < min(len(vectors), _MIN_FUSED_QUERIES):
             return False
         for start in range(0, len(vectors), rows):
             stop = min(start + rows, len(vectors))
@@ -191,7 +191,7 @@ class Exact:
             k,
             dtype.itemsize,
             self.memory_budget,
-            ranking_bytes=CACHE_BYTES if on_cpu else self.memory_budget,
+            ranking_bytes=_CACHE_BYTES if on_cpu else self.memory_budget,
             converted_width=vectors.shape[1] if converted else 0,
         )
 
@@ -230,7 +230,7 @@ def make_plan(
     item_bytes: int,
     memory_budget: int,
     *,
-    ranking_bytes: int = CACHE_BYTES,
+    ranking_bytes: int = _CACHE_BYTES,
     converted_width: int = 0,
 ) -> Plan:
     """Half of the budget for scores, a quarter to rank them, a quarter for excluded pairs.
@@ -247,7 +247,7 @@ def make_plan(
     """
     entries = memory_budget // 2 // item_bytes
     most = max(memory_budget // 8 // BYTES_PER_VALUE, k)  # a row may have to be ranked as a whole
-    tile = _rounded_up(min(shape[1], CANDIDATE_BLOCK, most), LARGEST_BLOCK)
+    tile = _rounded_up(min(shape[1], _CANDIDATE_BLOCK, most), LARGEST_BLOCK)
     queries = entries // (tile + converted_width) - converted_width
     queries = max(1, min(queries, shape[0], QUERY_BLOCK))
     tile = min(entries // (queries + converted_width) - converted_width, most)
@@ -259,7 +259,7 @@ def make_plan(
 
 def _row_length(n_candidates: int, k: int) -> int:
     """Columns of the score buffer: whole blocks of ``top_k``, and rows that start aligned."""
-    return _rounded_up(n_candidates, max(block_size(n_candidates, k), ALIGNMENT))
+    return _rounded_up(n_candidates, max(block_size(n_candidates, k), _ALIGNMENT))
 
 
 def _rounded_up(n: int, step: int) -> int:

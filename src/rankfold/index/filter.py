@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_SCORED_ALLOWED = (
     10_000  # allowed candidates: up to this many, scoring all is faster than filtering
 )
-FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
+_FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
 
 class Approximate(ABC):
@@ -88,14 +88,14 @@ def _search_filtered(
         some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
         if depth == EXACT:
             hidden = None if exclude is None else _rows_of(exclude, some)
-            write_rows(found, some, index.exact.search(vectors[some], k, hidden, allow))
+            _write_rows(found, some, index.exact.search(vectors[some], k, hidden, allow))
             continue
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
             hidden = None if exclude is None else _rows_of(exclude, rows)
             fetched = index.fetch(vectors[rows], depth)
-            visible = ~is_hidden(fetched.ids, hidden, allow, n)
-            write_rows(found, rows, best_visible(fetched, visible, k))
+            visible = ~_is_hidden(fetched.ids, hidden, allow, n)
+            _write_rows(found, rows, _best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
                 if inside < k:
@@ -119,18 +119,18 @@ def _search_all(index: Approximate, vectors: Tensor, k: int) -> TopK:
         parts = [_search_all(index, part, k) for part in vectors.split(step)]
         return TopK(torch.cat([p.ids for p in parts]), torch.cat([p.scores for p in parts]))
     fetched = index.fetch(vectors, depth)
-    found = best_visible(fetched, None, k)
+    found = _best_visible(fetched, None, k)
     lacking = found.ids[:, -1] < 0
     if bool(lacking.any()):
         rows = lacking.nonzero()[:, 0]
-        write_rows(found, rows, index.exact.search(vectors[rows], k))
+        _write_rows(found, rows, index.exact.search(vectors[rows], k))
     return found
 
 
 def _first_depth(k: int, hidden: int, share: float) -> int:
     """How many results to fetch first for a query with ``hidden`` excluded candidates."""
     wanted = round((k + hidden) / share)
-    return k if wanted == k else max(k, min(2 * wanted, max(FIRST_FETCH, 2 * k)))
+    return k if wanted == k else max(k, min(2 * wanted, max(_FIRST_FETCH, 2 * k)))
 
 
 def _likely_depth(depth: int, left: int, k: int) -> int:
@@ -147,7 +147,7 @@ def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, lis
     return found
 
 
-def best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
+def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     """The best k visible results of a fetch, best first; ``visible`` None: all are.
 
     Equal scores are ordered by id. They are rare, so it is first checked whether there are any.
@@ -155,7 +155,7 @@ def best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     ids, scores = fetched
     if bool((scores[:, 1:] == scores[:, :-1]).any()):
         seen = ids >= 0 if visible is None else visible
-        return best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
+        return _best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
     if visible is None:
         return TopK(ids[:, :k], scores[:, :k])
     places = (~visible).sort(dim=1, stable=True).indices[:, :k]
@@ -181,7 +181,7 @@ def pairs_among(pairs: Interactions, allow: Tensor) -> Interactions:
     return from_pairs(rows[kept], places[kept], None, (pairs.n_queries, len(allow)))
 
 
-def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
+def _is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
     """Which of the ids [B, K] are pads, excluded for their query, or not allowed."""
     hidden = ids < 0
     if exclude is not None and exclude.n_pairs > 0:
@@ -193,7 +193,7 @@ def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n
     return hidden
 
 
-def best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
+def _best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
     """The k largest scores of [B, K'], equal ones by ascending id; padded to k."""
     if ids.shape[1] < k:
         more = no_results(len(ids), k - ids.shape[1], ids.device)
@@ -209,7 +209,7 @@ def no_results(n: int, k: int, device: torch.device) -> TopK:
     return TopK(ids, torch.full((n, k), -torch.inf, device=device))
 
 
-def write_rows(found: TopK, rows: Tensor, part: TopK) -> None:
+def _write_rows(found: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
     found.ids[rows], found.scores[rows] = part.ids, part.scores.to(found.scores)
 

@@ -17,7 +17,7 @@ from rankfold.index.measure import first, lower_bound, recalls
 from rankfold.types import TopK
 
 LINKS = 16  # per candidate
-EF_CONSTRUCTION = 80  # candidates visited to link one
+_EF_CONSTRUCTION = 80  # candidates visited to link one
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MAX_EF_SEARCH = 4096  # candidates visited by a search, at most
 BLOCK = 2**16  # candidates added at a time
@@ -74,7 +74,7 @@ def build_hnsw(
         return Hnsw(candidates, memory_budget, None, [])
     Exact(candidates)  # refuses NaN
     graph = faiss().IndexHNSWFlat(width, LINKS, faiss().METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = EF_CONSTRUCTION
+    graph.hnsw.efConstruction = _EF_CONSTRUCTION
     faiss().omp_set_num_threads(torch.get_num_threads())
     for block in candidates.detach().split(BLOCK):
         graph.add(block.float().cpu().numpy())

@@ -36,14 +36,14 @@ from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
-DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
-MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
+_DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
+_MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
 SAMPLE_QUERIES = 256  # queries to measure recall with
 FETCHED_BYTES = 192  # allocated per fetched result besides its vector, at most
-HALF_EXPONENT = 15  # 2^15 is the largest power of 2 in half precision
+_HALF_EXPONENT = 15  # 2^15 is the largest power of 2 in half precision
 LANES = 16  # columns: faiss decodes halves in groups of 16 if 16 divides the width, else one by one
-EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
-DEFAULT_TARGET = 0.95
+_EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
+_DEFAULT_TARGET = 0.95
 
 
 def build_index(
@@ -51,7 +51,7 @@ def build_index(
     memory_budget: int = 2**30,
     *,
     queries: Tensor | None = None,
-    target: float = DEFAULT_TARGET,
+    target: float = _DEFAULT_TARGET,
     seed: int = 0,
 ) -> Index:
     """The fastest index of ``candidates`` with a recall of ``target``; see ``lists_are_faster``."""
@@ -71,7 +71,12 @@ def build_inverted(
     """An inverted file of all candidates."""
     given = queries if len(queries) > 0 else None
     return Inverted(
-        candidates, memory_budget, queries=given, target=target, seed=seed, depths=DEEP_FETCH_DEPTHS
+        candidates,
+        memory_budget,
+        queries=given,
+        target=target,
+        seed=seed,
+        depths=_DEEP_FETCH_DEPTHS,
     )
 
 
@@ -110,7 +115,7 @@ class Inverted(Approximate):
         memory_budget: int = 2**30,
         *,
         queries: Tensor | None = None,
-        target: float = DEFAULT_TARGET,
+        target: float = _DEFAULT_TARGET,
         seed: int = 0,
         depths: Sequence[int] = FETCH_DEPTHS,
         built: Built | None = None,
@@ -152,7 +157,7 @@ class Inverted(Approximate):
         width = self.candidates.shape[1]
         two_steps = probing.groups < len(groups.spreads)
         promised = len(groups.spreads) if two_steps else len(lists.spreads)
-        fetched = probing.depth + EXTRA_RESULTS
+        fetched = probing.depth + _EXTRA_RESULTS
         each = fetched * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
         each += 16 * (promised + probing.lists)
         if self.candidates.device.type != "cpu":
@@ -191,7 +196,7 @@ class Inverted(Approximate):
         n, width = self.candidates.shape
         lists = build_lists(self.candidates, self.memory_budget, seed)
         groups = group_lists(lists, self.memory_budget)
-        depths = [depth for depth in depths if depth <= n * MAX_READ_SHARE]
+        depths = [depth for depth in depths if depth <= n * _MAX_READ_SHARE]
         given = self.candidates if queries is None else queries
         if not depths or len(given) == 0 or width == 0:
             return Built(lists, groups, [])
@@ -225,7 +230,7 @@ def scan_and_rescore(
     candidates: Tensor, coded: Any, queries: Tensor, taken: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
     """``scan`` of rounded vectors; a few more than k results are rescored exactly."""
-    more = max(k, min(k + EXTRA_RESULTS, len(candidates)))
+    more = max(k, min(k + _EXTRA_RESULTS, len(candidates)))
     wide = pad(queries, (0, coded.d - queries.shape[1]))
     return rescore(candidates, queries, faiss_scan(coded, wide, taken, more)[0], k)
 
@@ -275,7 +280,7 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     offsets, factor = lists.offsets.tolist(), 1.0
     if candidates.dtype != dtype and len(candidates) > 0:
         largest = torch.linalg.vector_norm(candidates, torch.inf)
-        power = (HALF_EXPONENT - torch.log2(largest).ceil()).clamp(
+        power = (_HALF_EXPONENT - torch.log2(largest).ceil()).clamp(
             max=127
         )  # the factor must be a float32
         factor = float(torch.exp2(power)) if largest > 0 else 1.0
@@ -292,7 +297,7 @@ def _pointer(tensor: Tensor) -> Any:
 
 
 def _is_faster(probing: Probing) -> bool:
-    return probing.share <= MAX_READ_SHARE
+    return probing.share <= _MAX_READ_SHARE
 
 
 def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:

@@ -81,7 +81,7 @@ class Opened:
     search_texts: Callable[[Texts, int, Interactions | None], TopK] | None = None
 
 
-def no_choice(_model: Model) -> str | None:
+def _no_choice(_model: Model) -> str | None:
     """The description of a method that selects no settings by itself."""
     return None
 
@@ -107,5 +107,5 @@ class Method:
     paper_space: Space | None = None  # the grid that its paper states, if it states one
     per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
     per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
-    describe: Callable[[Model], str | None] = no_choice
+    describe: Callable[[Model], str | None] = _no_choice
     """The settings it selected on validation, in words. None: it selected none."""

@@ -29,7 +29,7 @@ from rankfold.types import (
     to_tensors,
 )
 
-MAX_GRADES_COUNTED = 20  # in a summary
+_MAX_GRADES_COUNTED = 20  # in a summary
 
 
 def to_dataset(
@@ -134,7 +134,7 @@ def _grade_summary(grades: NDArray[np.float32] | None) -> dict[str, Any]:
         "highest": float(values[-1]),
         "mean": float(grades.mean(dtype=np.float64)),
     }
-    if len(values) <= MAX_GRADES_COUNTED:
+    if len(values) <= _MAX_GRADES_COUNTED:
         summary["pairs"] = {f"{value:g}": int(n) for value, n in zip(values, counts, strict=True)}
     return {"grades": summary}
 

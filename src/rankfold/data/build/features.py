@@ -22,9 +22,9 @@ from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
-BOOLEANS = {"false": "0", "true": "1"}
-DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
-DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
+_BOOLEANS = {"false": "0", "true": "1"}
+_DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
+_DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 
 def with_table_keys(keys: pl.Series, *tables: KeyedTable | TextTable | None) -> Vocabulary:
@@ -85,7 +85,7 @@ def unknown(values: pl.DataFrame, columns: Columns, categories: Tensor) -> dict[
     """
     counts = {}
     for place, name in enumerate(columns.levels):
-        text = to_text(values[name])
+        text = _to_text(values[name])
         assert text is not None  # ``fill`` refuses other columns
         present = torch.from_numpy(text.is_not_null().to_numpy(writable=True))
         counts[name] = int(((categories[:, place] < 0) & present).sum())
@@ -118,7 +118,7 @@ def convert(column: pl.Series, *, words: bool) -> pl.Series | None:
     ``words``: never convert to numbers.
     """
     numbers = None if words else to_numbers(column)
-    return to_text(column) if numbers is None else numbers
+    return _to_text(column) if numbers is None else numbers
 
 
 def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
@@ -126,9 +126,9 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     if column.dtype != pl.String:
         return None
     numbers, wrong = _parse(column)
-    commas = wrong & column.str.strip_chars().str.contains(DECIMAL_COMMA).fill_null(value=False)
+    commas = wrong & column.str.strip_chars().str.contains(_DECIMAL_COMMA).fill_null(value=False)
     n_nearly = numbers.count() + int(commas.sum())
-    if n_nearly <= DOUBTFUL_SHARE * (numbers.count() + int(wrong.sum())):
+    if n_nearly <= _DOUBTFUL_SHARE * (numbers.count() + int(wrong.sum())):
         return None
     first = commas if commas.any() else wrong
     if (place := first.arg_max()) is not None and first[place]:
@@ -163,11 +163,11 @@ def to_numbers(
 def _parse(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Text as numbers, and which values are neither a number nor missing."""
     text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
-    numbers = text.replace(BOOLEANS).cast(pl.Float64, strict=False)
+    numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
     return numbers, numbers.is_null() & text.is_not_null() & ~text.is_in(MISSING)
 
 
-def to_text(column: pl.Series) -> pl.Series | None:
+def _to_text(column: pl.Series) -> pl.Series | None:
     """Words, null where missing; None if the column does not hold words.
 
     Booleans become true and false. Whole numbers are words too, even as floats: pandas stores
@@ -198,7 +198,7 @@ def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
 
 
 def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:
-    words = to_text(_column(values, name, table))
+    words = _to_text(_column(values, name, table))
     if words is None:
         raise _wrong_type(values, name, table, "text")
     if values[name].dtype not in TEXT_TYPES:
@@ -210,7 +210,7 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
 def _spellings(levels: Sequence[str]) -> dict[str, str]:
     """The levels of a file by the plain spelling of booleans and numbers: true: True, 3: 3.0."""
     known = set(levels)
-    plain = (x.lower() if x.lower() in BOOLEANS else x.removesuffix(".0") for x in levels)
+    plain = (x.lower() if x.lower() in _BOOLEANS else x.removesuffix(".0") for x in levels)
     return {word: x for word, x in zip(plain, levels, strict=True) if word not in known}
 
 

@@ -38,9 +38,9 @@ from rankfold.types import (
     to_tensors,
 )
 
-SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
+_SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
 HASH_BLOCK_BYTES = 2**22
-MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
+_MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
 
 
 class SplitOptions(NamedTuple):
@@ -75,8 +75,8 @@ def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
 def _splitter(options: SplitOptions) -> split.Splitter:
     rule = split.DEFAULT_SHARES if options.rule is None else options.rule
     if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(f"graded rows cannot be split by {rule!r}", hint=SPLIT_HINT)
-    return split.parse_shares(rule, SPLIT_HINT)
+        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
+    return split.parse_shares(rule, _SPLIT_HINT)
 
 
 # ---------------------------------------------------------------------------------- assembling
@@ -240,7 +240,7 @@ def _uninformative(column: pl.Series, raw: pl.Series) -> str | None:
         return "it has no value in any training row"
     if n == 1:
         return "it has the same value in all training rows"
-    if column.dtype == pl.String and n > max(MAX_LEVELS, len(column) / 2):
+    if column.dtype == pl.String and n > max(_MAX_LEVELS, len(column) / 2):
         return f"it is text with {n:,} distinct values in {len(column):,} training rows"
     return None
 

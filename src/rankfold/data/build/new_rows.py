@@ -23,7 +23,7 @@ from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
-SHOWN_COLUMNS = 20  # of the known ones, in a hint
+_SHOWN_COLUMNS = 20  # of the known ones, in a hint
 
 
 class NewRows(NamedTuple):
@@ -132,7 +132,7 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
 
     A column that the model does not know, or a value of the wrong type, is a UserError.
     """
-    check_records(records, columns)
+    _check_records(records, columns)
     values = [[_number(row.get(name)) for name in columns.numbers] for row in records]
     shape = (len(records), len(columns.numbers))
     numbers = torch.tensor(values, dtype=torch.float64).reshape(shape).float()
@@ -147,13 +147,13 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     return NewRows(rows, pl.int_range(len(records), eager=True), _unknown(records, columns, places))
 
 
-def check_records(records: Sequence[Record], columns: Columns) -> None:
+def _check_records(records: Sequence[Record], columns: Columns) -> None:
     """A UserError for the first value that the model cannot take."""
     numbers = set(columns.numbers)
     for place, row in enumerate(records):
         for name, value in row.items():
             if name not in numbers and name not in columns.levels:
-                known = ", ".join([*columns.numbers, *columns.levels][:SHOWN_COLUMNS])
+                known = ", ".join([*columns.numbers, *columns.levels][:_SHOWN_COLUMNS])
                 raise UserError(f"row {place}: unknown column {name!r}", hint=f"known: {known}")
             if value is not None and isinstance(value, str) == (name in numbers):
                 wanted = "a number" if name in numbers else "a text"

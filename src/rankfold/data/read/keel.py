@@ -30,7 +30,7 @@ from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
 from rankfold.errors import UserError
 
 MISSING = ("", "?", "<null>")
-COMMENT = "%"
+_COMMENT = "%"
 HINT = "a KEEL file has lines @attribute NAME TYPE, then @data, then one row per line"
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{\[]+)\s*(.*)""", re.IGNORECASE)
 _NOMINAL = re.compile(r"\{(.*)\}")
@@ -85,7 +85,7 @@ def _content_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are neither blank nor comments."""
     for number, line in lines(path):
         text = line.strip()
-        if text and not text.startswith(COMMENT):
+        if text and not text.startswith(_COMMENT):
             yield number, text
 
 

@@ -25,8 +25,8 @@ from rankfold.errors import UserError
 T = TypeVar("T")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 ARROW = (".arrow", ".ipc", ".feather")
-BOM = "\ufeff"
-LINES_COMPARED = 10  # to detect the separator
+_BOM = "\ufeff"
+_LINES_COMPARED = 10  # to detect the separator
 
 
 def is_text(path: Path) -> bool:
@@ -70,9 +70,9 @@ def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | Non
     """
     head = record_reader.csv_head(path, separator, header=header)
     mark = re.escape(separator)
-    field = rf'(?:[^"\r{BOM}{mark}]*|"(?:[^"\r{BOM}]|"")*")'
+    field = rf'(?:[^"\r{_BOM}{mark}]*|"(?:[^"\r{_BOM}]|"")*")'
     line = pl.col("line")
-    line = pl.when(pl.col(LINE) == 0).then(line.str.strip_prefix(BOM)).otherwise(line)
+    line = pl.when(pl.col(LINE) == 0).then(line.str.strip_prefix(_BOM)).otherwise(line)
     complete = line.str.contains(f"^{field}(?:{mark}{field}){{{len(head.names) - 1}}}$")
     hollow = line.str.contains(f"^[ {mark}]+$")
     blank = line == ""
@@ -150,7 +150,7 @@ def separator(path: Path) -> str:
     differs between the first lines while that of another mark does not.
     """
     filled = (text for _, text in lines(path) if text.strip())
-    first = "\n".join(islice(filled, LINES_COMPARED))
+    first = "\n".join(islice(filled, _LINES_COMPARED))
     unquoted = _QUOTED.sub("", first).split("\n")
     counts = {mark: [line.count(mark) for line in unquoted] for mark in ",\t;| "}
     usual = SEPARATORS.get(base_suffix(path), "")

@@ -25,8 +25,8 @@ from rankfold.data.read.scan import (
 from rankfold.errors import UserError
 
 T = TypeVar("T")
-SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
-NAMES_HINT = "add a line with the column names"
+_SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
+_NAMES_HINT = "add a line with the column names"
 _MALFORMED = {"grade": "not a number", "time": "neither a number nor a date"}
 
 
@@ -103,7 +103,7 @@ def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
 
     def choose(names: Sequence[str]) -> Sequence[str]:
         if is_text(path):
-            check_header(names, path.name, NAMES_HINT)
+            check_header(names, path.name, _NAMES_HINT)
         return names
 
     return _scan(path, choose, lambda raw: raw.collect(), reading)
@@ -113,12 +113,12 @@ def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> p
     """Some columns of one file as a temporary file: there may be many rows."""
 
     def choose(names: Sequence[str]) -> Sequence[str]:
-        check_header(names, path.name, NAMES_HINT)
+        check_header(names, path.name, _NAMES_HINT)
         return pick(names)
 
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         copy = reading.new_file()
-        raw.sink_parquet(copy, row_group_size=SPOOL_GROUP)
+        raw.sink_parquet(copy, row_group_size=_SPOOL_GROUP)
         return pl.scan_parquet(copy, glob=False)
 
     return _scan(path, choose, sink, reading)

@@ -36,13 +36,13 @@ from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, Texts
 
 SPLITS = {"trn": TRAIN, "tst": TEST}
-OLD_FILES = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
-FILTER_FILES = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
-LABEL_FILES = ("lbl_X_Xf.txt", "Yf.txt")
+_OLD_FILES = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
+_FILTER_FILES = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
+_LABEL_FILES = ("lbl_X_Xf.txt", "Yf.txt")
 HINT = "see the guide for the files of the XC repository"
 
 
-class SplitPart(NamedTuple):
+class _SplitPart(NamedTuple):
     """One split: the words or features of its documents, and their labels."""
 
     words: pl.Series | None
@@ -58,7 +58,7 @@ def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documen
         parts, labels = _read_raw(folder, reading, content=content)
     elif _find(folder, "trn_X_Y.txt"):
         parts, labels = _read_sparse(folder, reading)
-    elif _find(folder, *OLD_FILES["trn"]):
+    elif _find(folder, *_OLD_FILES["trn"]):
         parts, labels = _read_old(folder, reading)
     else:
         raise UserError(
@@ -73,7 +73,7 @@ def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documen
 # ---------------------------------------------------------------------------------- assembling
 
 
-def _pairs(parts: Mapping[str, SplitPart], first: Mapping[str, int]) -> pl.LazyFrame:
+def _pairs(parts: Mapping[str, _SplitPart], first: Mapping[str, int]) -> pl.LazyFrame:
     frames = []
     for name, part in parts.items():
         labels = part.labels
@@ -84,7 +84,7 @@ def _pairs(parts: Mapping[str, SplitPart], first: Mapping[str, int]) -> pl.LazyF
     return pl.concat(frames).lazy()
 
 
-def _documents(folder: Path, parts: Mapping[str, SplitPart]) -> TextTable:
+def _documents(folder: Path, parts: Mapping[str, _SplitPart]) -> TextTable:
     n = sum(part.labels.n_rows for part in parts.values())
     keys = pl.int_range(n, eager=True)
     words = [part.words for part in parts.values() if part.words is not None]
@@ -114,11 +114,11 @@ def _bags(matrices: Sequence[Sparse]) -> tuple[Texts, int]:
 
 
 def _excluded(
-    folder: Path, parts: Mapping[str, SplitPart], first: Mapping[str, int]
+    folder: Path, parts: Mapping[str, _SplitPart], first: Mapping[str, int]
 ) -> pl.DataFrame | None:
     blocks = []
     for name, part in parts.items():
-        path = _find(folder, FILTER_FILES[name])
+        path = _find(folder, _FILTER_FILES[name])
         if path is not None:
             shape = (part.labels.n_rows, part.labels.n_columns)
             pairs = np.array(list(_read_filter(path, shape)), dtype=np.int64).reshape(-1, 2)
@@ -149,7 +149,7 @@ def _read_filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]
 
 def _read_raw(
     folder: Path, reading: Reading, *, content: bool
-) -> tuple[dict[str, SplitPart], TextTable]:
+) -> tuple[dict[str, _SplitPart], TextTable]:
     titles, n_labels = None, None
     if path := _find(folder, "lbl.json"):
         titles, _ = _objects(path, reading, content=content)
@@ -157,7 +157,7 @@ def _read_raw(
     parts = {}
     for name in SPLITS:
         words, rows = _objects(_needed(folder, f"{name}.json"), reading, content=content)
-        parts[name] = SplitPart(words, None, _targets(rows, n_labels, f"{name}.json"))
+        parts[name] = _SplitPart(words, None, _targets(rows, n_labels, f"{name}.json"))
     size = n_labels or max(part.labels.n_columns for part in parts.values())
     parts = {
         name: part._replace(labels=part.labels._replace(n_columns=size))
@@ -214,7 +214,7 @@ def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
 # ---------------------------------------------------------------------------------- sparse files
 
 
-def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
+def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart], TextTable]:
     parts = {}
     for name in SPLITS:
         features, labels = (
@@ -225,9 +225,9 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], 
                 f"{name}_X_Xf.txt has {features.n_rows:,} rows, {name}_X_Y.txt {labels.n_rows:,}",
                 hint="both have one row per document; are they from the same data set?",
             )
-        parts[name] = SplitPart(None, features, labels)
+        parts[name] = _SplitPart(None, features, labels)
     n_features, n_labels = _same_columns(parts)
-    path = _find(folder, *LABEL_FILES)
+    path = _find(folder, *_LABEL_FILES)
     if path is None:
         return parts, _labels(folder, n_labels, None)
     of_labels = read_sparse(path, reading)
@@ -244,12 +244,12 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], 
     return parts, _labels(folder, n_labels, of_labels)
 
 
-def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
-    parts = {name: _read_old_file(_needed(folder, *OLD_FILES[name]), reading) for name in SPLITS}
+def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart], TextTable]:
+    parts = {name: _read_old_file(_needed(folder, *_OLD_FILES[name]), reading) for name in SPLITS}
     return parts, _labels(folder, _same_columns(parts)[1], None)
 
 
-def _read_old_file(path: Path, reading: Reading) -> SplitPart:
+def _read_old_file(path: Path, reading: Reading) -> _SplitPart:
     reading.progress(f"reading {path.name}", 0.0)
     blocks = sparse_text.read_blocks(path, ("rows", "features", "labels"))
     ((_, n_features, n_labels), _) = next(blocks)
@@ -258,7 +258,7 @@ def _read_old_file(path: Path, reading: Reading) -> SplitPart:
         cut = [_cut(line) for line in block]
         labels.append(sparse_text.parse([line for line, _ in cut], n_labels, path, first))
         features.append(sparse_text.parse([line for _, line in cut], n_features, path, first))
-    return SplitPart(
+    return _SplitPart(
         None, sparse_text.join(features, n_features), sparse_text.join(labels, n_labels)
     )
 
@@ -271,7 +271,7 @@ def _cut(line: bytes) -> tuple[bytes, bytes]:
     return b" ".join(label + b":1" for label in labels.split(b",")), features
 
 
-def _same_columns(parts: Mapping[str, SplitPart]) -> tuple[int, int]:
+def _same_columns(parts: Mapping[str, _SplitPart]) -> tuple[int, int]:
     """The numbers of features and labels; a UserError if the headers of train and test differ."""
     sizes = []
     for what in ("features", "labels"):
