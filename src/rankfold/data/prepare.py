@@ -164,9 +164,10 @@ def _split(
 ) -> Pairs:
     """The pairs with their splits, given or drawn by the seed."""
     rng = np.random.default_rng(options.seed)
+    carves = options.validation is None and options.validation_share > 0
     if pairs.splits is None:
         splits = splitter.assign(pairs, rng)
-    elif options.validation is None and options.validation_share and not _has_validation(pairs):
+    elif carves and not (pairs.splits == VALIDATION).any():
         carve = split.carve_queries if by_queries else split.carve_validation
         splits = carve(pairs, options.validation_share, rng)
     else:
@@ -176,10 +177,6 @@ def _split(
             f"none of the {len(pairs):,} pairs is in train", hint="is it the right train file?"
         )
     return replace(pairs, splits=splits)
-
-
-def _has_validation(pairs: Pairs) -> bool:
-    return pairs.splits is not None and bool((pairs.splits == VALIDATION).any())
 
 
 # ---------------------------------------------------------------------------------- filters
@@ -206,7 +203,9 @@ def _filters(
         own, hint = own_rows(queries, candidates), "leave --exclude-self out"
         filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
     if excluded is not None:
-        filters += _without(keyed_pairs(excluded, *map(_vocabulary, (queries, candidates))), pairs)
+        filters += _without(
+            keyed_pairs(excluded, *map(Vocabulary.of, (queries, candidates))), pairs
+        )
     if options.kcore > 1:
         name = f"{options.kcore}-core"
         filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))
@@ -237,7 +236,3 @@ def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
     among = np.zeros(len(ours), dtype=bool)
     among[places[ours[places] == theirs]] = True
     return among
-
-
-def _vocabulary(keys: pl.Series) -> Vocabulary:
-    return Vocabulary(len(keys), lambda: keys)

@@ -54,15 +54,8 @@ def build(
     Half of the queries tune the effort of a search, the other half measures its recall. Without
     queries, candidates take their place, which may be easier to answer; a measured candidate is
     excluded from its own results.
-
-    Args:
-        kind: a key of ``INDEXES``.
-        candidates: [N, D], of length 1 if the metric is the cosine.
-        memory_budget: bytes, for blocks.
-        sample_queries: returns vectors of queries.
-        target: the recall to reach.
-        seed: of all random draws.
-        metric: what the inner products mean, for ``about``.
+    ``metric`` is the meaning of the inner products, for ``about``. For the cosine, candidates have
+    length 1.
     """
     began = perf_counter()
     if not 0 < target <= 1:

@@ -58,19 +58,10 @@ class Exact:
         exclude: Interactions | None = None,
         allow: Tensor | None = None,
     ) -> TopK:
-        """The k best candidates of each vector; row b of ``exclude`` is left out for vector b.
+        """As ``Index.search``; [B, min(k, N)], padded with -1 and -inf.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
         changes them by no more than the rounding of a product, and not at all for integers.
-
-        Args:
-            vectors: [B, D].
-            k: how many, from 0.
-            exclude: B rows, or None.
-            allow: [n] int64, ascending and distinct, the only candidates to score; None: all.
-
-        Returns:
-            ids and scores [B, min(k, N)], padded with -1 and -inf.
         """
         vectors, k = vectors.detach(), min(k, len(self.candidates))
         dtype = self._score_type(vectors)
@@ -235,15 +226,9 @@ def make_plan(
 ) -> Plan:
     """Half of the budget for scores, a quarter to rank them, a quarter for excluded pairs.
 
-    The minimum is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget.
-
-    Args:
-        shape: queries and candidates, at least 1 each.
-        k: number of results, at most the number of candidates.
-        item_bytes: of a score.
-        memory_budget: bytes.
-        ranking_bytes: rank no more rows at a time than fit in here.
-        converted_width: D if vectors must be converted to the type of the scores, else 0.
+    The minimum is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget. No more
+    rows are ranked at a time than fit in ``ranking_bytes``. ``converted_width`` is D if vectors
+    must be converted to the type of the scores, of ``item_bytes`` each, else 0.
     """
     entries = memory_budget // 2 // item_bytes
     most = max(memory_budget // 8 // BYTES_PER_VALUE, k)  # a row may have to be ranked as a whole

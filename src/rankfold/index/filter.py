@@ -20,9 +20,7 @@ from rankfold.types import Interactions, TopK, from_pairs
 if TYPE_CHECKING:
     from rankfold.index.exact import Exact
 
-MAX_SCORED_ALLOWED = (
-    10_000  # allowed candidates: up to this many, scoring all is faster than filtering
-)
+MAX_SCORED_ALLOWED = 10_000  # allowed candidates, up to which scoring all is faster than filtering
 _FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
 

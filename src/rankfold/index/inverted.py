@@ -120,17 +120,11 @@ class Inverted(Approximate):
         depths: Sequence[int] = FETCH_DEPTHS,
         built: Built | None = None,
     ) -> None:
-        """Build the lists, and choose how many of them to read.
+        """Build the lists, and choose how many of them to read to reach the recall ``target``.
 
-        Args:
-            candidates: [N, D]; float64 is taken as float32.
-            memory_budget: bytes, besides arguments, the index itself and results.
-            queries: typical query vectors, to measure recall with; None: candidates, which may be
-                easier to answer.
-            target: the recall to reach at every depth.
-            seed: of the sample for k-means and of the measured queries.
-            depths: numbers of results for which lists are read, ascending.
-            built: the parts of an index of the same candidates, to reuse.
+        Recall is measured with typical ``queries``, or with candidates, which may be easier to
+        answer. Lists are read for the numbers of results ``depths``. ``built`` are the parts of an
+        index of the same candidates, to reuse. Candidates of type float64 are taken as float32.
         """
         wide = candidates.dtype == torch.float64
         self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
@@ -280,10 +274,9 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     offsets, factor = lists.offsets.tolist(), 1.0
     if candidates.dtype != dtype and len(candidates) > 0:
         largest = torch.linalg.vector_norm(candidates, torch.inf)
-        power = (_HALF_EXPONENT - torch.log2(largest).ceil()).clamp(
-            max=127
-        )  # the factor must be a float32
-        factor = float(torch.exp2(power)) if largest > 0 else 1.0
+        power = _HALF_EXPONENT - torch.log2(largest).ceil()
+        largest_power = 127  # the factor must be a float32
+        factor = float(torch.exp2(power.clamp(max=largest_power))) if largest > 0 else 1.0
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]]
         vectors = pad(candidates[ids] * factor, (0, more)).to(dtype).view(torch.uint8)

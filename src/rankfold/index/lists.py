@@ -147,14 +147,7 @@ def choose_probings(
     A true result is found if its list is read: its group is compared, and few lists of the compared
     groups promise more. So one ranking of lists and groups gives the recall for every number of
     lists. It must exceed the target by two standard errors.
-
-    Args:
-        lists: of all candidates.
-        groups: of all lists.
-        queries: [B, D] float32, B > 0.
-        truth: [B, K], the best candidates of each query, best first.
-        depths: not above K.
-        target: at most 1.
+    ``truth`` [B, K] holds the best candidates of each query, best first; no depth is above K.
     """
     list_of, group_of, n_groups = owners(lists), owners(groups), len(groups.spreads)
     best = dict.fromkeys(depths, (inf, Probing(0, 0, 0.0, 0.0, 1.0, 0)))
@@ -302,12 +295,8 @@ def _with_fewest_lists(
 ) -> Iterator[Probing]:
     """A probing for each depth that the compared lists suffice for.
 
-    Args:
-        compared: [B, L] bool, by descending promise of the lists.
-        places: [B, K], the places of the true results' lists in that order.
-        sizes: [B, L], of the lists.
-        depths: at most K.
-        target: the recall to reach.
+    ``compared`` and ``sizes`` [B, L] are by descending promise of the lists; ``places`` [B, K] are
+    the places of the true results' lists in that order.
     """
     reached = compared.gather(1, places)
     depths = [depth for depth in depths if float(reached[:, :depth].double().mean()) >= target]

@@ -87,13 +87,7 @@ def check_two_grades(grades: Tensor, what: str, hint: str) -> None:
 def graded_values(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> Tensor:
     """The metric at each threshold; [G - 1], NaN if a side is empty or a score is NaN.
 
-    ``order`` has one value for all of them; [1].
-
-    Args:
-        scores: [n]; higher for a higher grade.
-        grades: [n], from 0 to G - 1; rows of unknown grade, -1, are left out.
-        n_grades: G.
-        spec: the metric.
+    ``order`` has one value for all of them; [1]. Rows of unknown grade, -1, are left out.
     """
     if bool(scores.isnan().any()):
         scores, grades = scores[:0], grades[:0]

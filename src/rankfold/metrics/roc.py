@@ -97,13 +97,7 @@ def pauc_raw(curve: Curve, fpr: float) -> Tensor:
 
 
 def cut(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
-    """The score that a row must exceed to pass, as ``tpr`` chooses it; [], -inf without negatives.
-
-    Args:
-        scores: [n].
-        positive: [n] bool.
-        fpr: above 0 and below 1.
-    """
+    """The score that a row must exceed to pass, as in ``tpr``; [], -inf without negatives."""
     negatives = scores[~positive]
     if len(negatives) == 0:
         return scores.new_tensor(-torch.inf)

@@ -89,7 +89,7 @@ def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str 
     rows = open_table(table, key_column, usual="candidate", like=columns)
     _check_new(rows, ranker.candidates)
     keys = rows.keys.sort()
-    features = align(rows, Vocabulary(len(keys), lambda: keys), columns)
+    features = align(rows, Vocabulary.of(keys), columns)
     entry = {"candidates": len(keys), **_left_out(rows.bad)}
     return _extended(ranker, keys, encode(features), None, entry)
 
@@ -109,7 +109,7 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
             hint="keep at least one, or remove the model's folder",
         )
     keys = ranker.queries.take(left.nonzero().flatten())
-    fewer = _with_queries(ranker, Vocabulary(len(keys), lambda: keys))
+    fewer = _with_queries(ranker, Vocabulary.of(keys))
     removed = ranker.model.notes.get("removed", 0) + int((~left).sum())
     model = replace(fewer.model, notes={**fewer.model.notes, "removed": removed})
     return replace(fewer, model=model)
@@ -273,7 +273,7 @@ def _extended(
     ranker: Ranker, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, Any]
 ) -> Ranker:
     """The model with new candidates of these vectors and, if there are any, texts."""
-    new = Vocabulary(len(keys), lambda: keys, lambda: words)
+    new = Vocabulary.of(keys, words)
     both = _with_texts(merge(ranker.candidates, keys), ranker.candidates, new)
     grown = _with_candidates(ranker, both)
     tensors = dict(grown.model.tensors)

@@ -28,11 +28,7 @@ def read(path: Path, kind: str | None = None, *, full: bool = False) -> Folder:
     """Open a folder that ``write`` made.
 
     If a writer replaced a file meanwhile, the manifest is read again, as often as it changes.
-
-    Args:
-        path: the folder.
-        kind: the kind of folder that is expected; None for any.
-        full: compare each whole file with its checksum, not only its size and its head.
+    ``full`` compares each whole file with its checksum, not only its size and its head.
     """
     before = None
     while True:

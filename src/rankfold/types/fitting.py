@@ -36,9 +36,7 @@ class Run:
     rng: torch.Generator
     device: torch.device
     comm: Comm
-    resume: Mapping[str, Tensor] | None = (
-        None  # ``state()`` of the step to go on after, and "number"
-    )
+    resume: Mapping[str, Tensor] | None = None  # ``state()`` of the last step, and its "number"
     validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
     judge: Judge | None = None  # likewise
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors

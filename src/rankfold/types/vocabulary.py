@@ -41,6 +41,11 @@ class Vocabulary:
         self._texts: pl.Series | None = None
 
     @staticmethod
+    def of(keys: pl.Series, texts: pl.Series | None = None) -> Vocabulary:
+        """The vocabulary of ascending keys, and the optional texts to show beside them."""
+        return Vocabulary(len(keys), lambda: keys, None if texts is None else lambda: texts)
+
+    @staticmethod
     def numbered(size: int, texts: Sequence[str] | None = None) -> Vocabulary:
         """Row i has the key i; the optional ``texts`` are shown beside the keys."""
 

@@ -77,8 +77,7 @@ def to_dataset(
     )
     if "candidate" not in texts.words:
         return data
-    rows_, words = candidates.keys, texts.words["candidate"]
-    return replace(data, candidates=Vocabulary(len(rows_), lambda: rows_, lambda: words))
+    return replace(data, candidates=Vocabulary.of(candidates.keys, texts.words["candidate"]))
 
 
 def from_sparse(matrix: Any) -> Dataset:

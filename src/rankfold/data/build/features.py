@@ -29,7 +29,7 @@ _DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 def with_table_keys(keys: pl.Series, *tables: KeyedTable | TextTable | None) -> Vocabulary:
     """The keys and all further keys of the tables."""
-    known = joined = Vocabulary(len(keys), lambda: keys)
+    known = joined = Vocabulary.of(keys)
     for table in tables:
         if table is not None:
             check_common(table, known)
@@ -203,8 +203,7 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
         raise _wrong_type(values, name, table, "text")
     if values[name].dtype not in TEXT_TYPES:
         words = words.replace(_spellings(levels))
-    known = pl.Series(levels, dtype=pl.String)
-    return Vocabulary(len(known), lambda: known).find(words).to(torch.int32)
+    return Vocabulary.of(pl.Series(levels, dtype=pl.String)).find(words).to(torch.int32)
 
 
 def _spellings(levels: Sequence[str]) -> dict[str, str]:

@@ -55,11 +55,7 @@ def train_tokenizer(
 ) -> str:
     """Train a tokenizer and return its JSON; the order of the texts does not matter.
 
-    Args:
-        texts: the training texts.
-        kind: one of ``KINDS``.
-        size: the maximum number of tokens, the most frequent ones; None: the kind's default.
-        min_count: the minimum number of occurrences of a token.
+    It has at most ``size`` tokens, the most frequent ones; None: the default of the kind.
     """
     token_kind = KINDS[kind]
     words = token_kind.train(_batches(texts), size or token_kind.size, min_count)

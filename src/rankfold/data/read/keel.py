@@ -44,9 +44,7 @@ class Header(NamedTuple):
     """The header of a file."""
 
     names: tuple[str, ...]
-    values: Mapping[
-        str, tuple[str, ...]
-    ]  # the values of each nominal column, in the order of the file
+    values: Mapping[str, tuple[str, ...]]  # of each nominal column, in the order of the file
     ranges: Mapping[str, tuple[float, float]]  # the range of each column of numbers that has one
     output: str | None  # None: there is none, or it is ambiguous
     used: tuple[str, ...]  # inputs and outputs

@@ -147,7 +147,7 @@ class TextTable:
     def with_keys(self, keys: pl.Series) -> TextTable:
         """The table with all of ``keys``, without words for the new ones; some must be common."""
         assert self.words is not None
-        check_common(self, Vocabulary(len(keys), lambda: keys))
+        check_common(self, Vocabulary.of(keys))
         if self.keys.dtype != keys.dtype:
             odd = next(key for key in self.keys if not str(key).isdecimal())
             raise UserError(

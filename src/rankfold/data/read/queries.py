@@ -104,10 +104,8 @@ def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
 
     frame = spool_columns(path, pick, reading)
     key, text = chosen[-1]
-    if text is not None:
-        as_words(
-            frame.select(text).head(0).collect()[text], path.name
-        )  # a UserError unless it is text
+    if text is not None:  # a UserError unless it is text
+        as_words(frame.select(text).head(0).collect()[text], path.name)
     return _Part(
         frame,
         None if key is None else _keys(frame, key, path.name, reading),

@@ -90,27 +90,23 @@ def _documents(folder: Path, parts: Mapping[str, _SplitPart]) -> TextTable:
     words = [part.words for part in parts.values() if part.words is not None]
     if words:
         return TextTable(folder.name, keys, pl.concat(words))
-    matrices = [part.features for part in parts.values() if part.features is not None]
-    bags, n_tokens = _bags(matrices)
-    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
+    return _bags(
+        folder, n, *(part.features for part in parts.values() if part.features is not None)
+    )
 
 
-def _labels(folder: Path, n: int, features: Sparse | None) -> TextTable:
+def _bags(folder: Path, n: int, *matrices: Sparse) -> TextTable:
+    """The rows of all matrices, n together, as bags; without matrices the keys only."""
     keys = pl.int_range(n, eager=True)
-    if features is None:
+    if not matrices:
         return TextTable(folder.name, keys)
-    bags, n_tokens = _bags([features])
-    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
-
-
-def _bags(matrices: Sequence[Sparse]) -> tuple[Texts, int]:
-    """The rows of all matrices, and the number of columns."""
     counts = np.concatenate([np.diff(matrix.offsets) for matrix in matrices])
     offsets = np.concatenate([[0], np.cumsum(counts)])
     columns = np.concatenate([matrix.columns for matrix in matrices]).astype(np.int32)
     weights = torch.from_numpy(np.concatenate([matrix.values for matrix in matrices]))
-    texts = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), weights)
-    return texts, max(matrix.n_columns for matrix in matrices)
+    bags = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), weights)
+    n_tokens = max(matrix.n_columns for matrix in matrices)
+    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
 
 
 def _excluded(
@@ -229,7 +225,7 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart],
     n_features, n_labels = _same_columns(parts)
     path = _find(folder, *_LABEL_FILES)
     if path is None:
-        return parts, _labels(folder, n_labels, None)
+        return parts, _bags(folder, n_labels)
     of_labels = read_sparse(path, reading)
     if of_labels.n_rows != n_labels:
         raise UserError(
@@ -241,12 +237,12 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart],
             f"{path.name} has {of_labels.n_columns:,} features, the documents {n_features:,}",
             hint="labels and documents share their features; is it from the same data set?",
         )
-    return parts, _labels(folder, n_labels, of_labels)
+    return parts, _bags(folder, n_labels, of_labels)
 
 
 def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart], TextTable]:
     parts = {name: _read_old_file(_needed(folder, *_OLD_FILES[name]), reading) for name in SPLITS}
-    return parts, _labels(folder, _same_columns(parts)[1], None)
+    return parts, _bags(folder, _same_columns(parts)[1])
 
 
 def _read_old_file(path: Path, reading: Reading) -> _SplitPart:
