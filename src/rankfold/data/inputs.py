@@ -23,8 +23,7 @@ from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read
 from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
 from rankfold.data.read.reading import BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import read_frame, read_table, stack
+from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.errors import UserError

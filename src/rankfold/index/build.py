@@ -14,7 +14,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index import INDEXES
 from rankfold.index.exact import Exact
-from rankfold.index.kind import Kind, SavableIndex
+from rankfold.index.kind import Kind, SavableIndex, Saved
 from rankfold.index.measure import RECALL_DEPTHS, SAMPLE_QUERIES, measure, split_halves
 from rankfold.types import from_pairs
 
@@ -117,7 +117,9 @@ class SavedIndexes:
             opener = find_kind(about["kind"]).open
             if opener is None:
                 raise ValueError(f"its {name} has a kind that is never saved: {about['kind']}")
-            return MeasuredIndex(opener(self.folder, name, about, candidates, memory_budget), about)
+            return MeasuredIndex(
+                opener(Saved(self.folder, name, about), candidates, memory_budget), about
+            )
 
     def about(self, name: str) -> dict[str, Any]:
         """The description of an index, and its bytes on disk."""

@@ -8,7 +8,7 @@ are rescored with their vectors. A search touches few vectors, so these may stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import Approximate
 from rankfold.index.inverted import check_groups, expect, faiss_scan, point_reader, rescore
+from rankfold.index.kind import Saved
 from rankfold.index.lists import (
     Lists,
     Probing,
@@ -139,18 +140,11 @@ def build_compressed(
     return Compressed(candidates, memory_budget, codes, efforts)
 
 
-def open_compressed(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Compressed:
+def open_compressed(saved: Saved, candidates: Tensor, memory_budget: int) -> Compressed:
     """Saved codes; a ValueError if they do not match the candidates."""
-    del about
-    if name not in folder:
+    if saved.name not in saved.folder:
         return Compressed(candidates, memory_budget, None, [])
-    tensors, n, width = folder.tensors(f"{name}_lists"), *candidates.shape
+    tensors, n, width = saved.folder.tensors(f"{saved.name}_lists"), *candidates.shape
     centres, spreads, offsets = (tensors[key] for key in ("centres", "spreads", "offsets"))
     n_lists = len(spreads)
     expect(centres, "centres", (n_lists, width), torch.float32)
@@ -159,7 +153,7 @@ def open_compressed(
     expect(tensors["groups"], "groups", (n_lists,), torch.int32)
     lists = Lists(centres, spreads, offsets, offsets[:0])
     groups = join_groups(lists, check_groups(tensors["groups"].long()))
-    coded = open_mapped(folder.file(name), "IO_FLAG_MMAP")
+    coded = open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP")
     checked(coded, "IndexIVFPQ", (n, _padded(width)))
     if coded.nlist != n_lists:
         raise ValueError(f"its index must have {n_lists} lists, got {coded.nlist}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import no_results, pairs_among
+from rankfold.index.kind import Saved
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -195,15 +196,9 @@ def build_exact(
     return Exact(candidates, memory_budget)
 
 
-def open_exact(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Exact:
+def open_exact(saved: Saved, candidates: Tensor, memory_budget: int) -> Exact:
     """Nothing was saved."""
-    del folder, name, about
+    del saved
     return Exact(candidates, memory_budget)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import Approximate
+from rankfold.index.kind import Saved
 from rankfold.index.measure import first, lower_bound, recalls
 from rankfold.types import TopK
 
@@ -82,19 +83,15 @@ def build_hnsw(
     return Hnsw(candidates, memory_budget, graph, choose_efforts(graph, exact, queries, target))
 
 
-def open_hnsw(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Hnsw:
+def open_hnsw(saved: Saved, candidates: Tensor, memory_budget: int) -> Hnsw:
     """A saved graph; a ValueError if it does not match the candidates."""
-    efforts = [Effort(int(e[0]), int(e[1]), float(e[2])) for e in about["efforts"]]
-    if name not in folder:
+    efforts = [Effort(int(e[0]), int(e[1]), float(e[2])) for e in saved.about["efforts"]]
+    if saved.name not in saved.folder:
         return Hnsw(candidates, memory_budget, None, [])
     graph = checked(
-        open_mapped(folder.file(name), "IO_FLAG_MMAP_IFC"), "IndexHNSWFlat", candidates.shape
+        open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP_IFC"),
+        "IndexHNSWFlat",
+        candidates.shape,
     )
     return Hnsw(candidates, memory_budget, graph, efforts)
 

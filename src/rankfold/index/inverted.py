@@ -18,6 +18,7 @@ from rankfold import storage
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
 from rankfold.index.filter import Approximate
+from rankfold.index.kind import Saved
 from rankfold.index.lists import (
     Lists,
     Probing,
@@ -80,16 +81,9 @@ def build_inverted(
     )
 
 
-def open_inverted(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Inverted:
+def open_inverted(saved: Saved, candidates: Tensor, memory_budget: int) -> Inverted:
     """A saved inverted file; a ValueError if it does not match the candidates."""
-    del about
-    return Inverted.from_tensors(folder.tensors(name), candidates, memory_budget)
+    return Inverted.from_tensors(saved.folder.tensors(saved.name), candidates, memory_budget)
 
 
 class Built(NamedTuple):

@@ -17,15 +17,12 @@ class SavableIndex(Index, Protocol):
     @property
     def kind(self) -> str:
         """Its name in ``INDEXES``."""
-        ...
 
     def files(self, name: str) -> dict[str, storage.Content]:
         """All that ``open`` needs besides the candidates: files named ``name`` or ``name_...``."""
-        ...
 
     def about(self) -> dict[str, Any]:
         """How it was built, as plain JSON values."""
-        ...
 
 
 class Build(Protocol):
@@ -36,17 +33,18 @@ class Build(Protocol):
     ) -> SavableIndex: ...
 
 
-class Open(Protocol):
-    """Opens what ``files`` wrote under ``name``; ``about`` is the saved result of ``about()``."""
+class Saved(NamedTuple):
+    """What ``files`` wrote under ``name``, and ``about`` returned."""
 
-    def __call__(
-        self,
-        folder: storage.Folder,
-        name: str,
-        about: Mapping[str, Any],
-        candidates: Tensor,
-        memory_budget: int,
-    ) -> SavableIndex: ...
+    folder: storage.Folder
+    name: str
+    about: Mapping[str, Any]
+
+
+class Open(Protocol):
+    """Opens a saved index of the same candidates."""
+
+    def __call__(self, saved: Saved, candidates: Tensor, memory_budget: int) -> SavableIndex: ...
 
 
 class Kind(NamedTuple):

@@ -6,7 +6,7 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
-from rankfold.storage.content import Content, ForeignFile, ReusedFile
+from rankfold.storage.content import Content, ForeignFile
 from rankfold.storage.destination import check_destination, check_writable, locked, sweep
 from rankfold.storage.manifest import MANIFEST, damaged, versions
 from rankfold.storage.reader import Folder, check_contents, read
@@ -18,7 +18,6 @@ __all__ = [
     "Content",
     "Folder",
     "ForeignFile",
-    "ReusedFile",
     "check_contents",
     "check_destination",
     "check_writable",

@@ -28,7 +28,7 @@ from rankfold.types.data import (
     silent,
     to_tensors,
 )
-from rankfold.types.fitting import Input, Method, Model, Opened, Run, Step
+from rankfold.types.fitting import Method, Model, Opened, Run, Step
 from rankfold.types.parts import (
     Batch,
     Comm,
@@ -63,7 +63,6 @@ __all__ = [
     "FullLoss",
     "Graded",
     "Index",
-    "Input",
     "Interactions",
     "Judge",
     "Key",

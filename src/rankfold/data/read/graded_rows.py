@@ -21,8 +21,7 @@ from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import collect, read_columns, row_lines
+from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
 from rankfold.data.read.values import keys_of, text_columns
 from rankfold.errors import UserError
 

@@ -17,8 +17,7 @@ from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import collect, read_columns
+from rankfold.data.read.tables import collect, is_text, read_columns
 from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of, text_columns
 from rankfold.errors import UserError
 from rankfold.types import Columns, Texts, Vocabulary

@@ -8,7 +8,7 @@ import polars as pl
 
 from rankfold.data.read.documents import Documents
 from rankfold.data.read.keyed_tables import TextTable
-from rankfold.data.read.scan import readable
+from rankfold.data.read.tables import readable
 from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, VALIDATION
 
