@@ -70,18 +70,18 @@ class Exact:
         if allow is not None:
             return self._search_among(vectors, k, exclude, allow)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
-        found = TopK(ids, torch.empty_like(ids, dtype=dtype))
+        results = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
-            return found
-        if vectors.is_cuda and self._search_fused(vectors, exclude, found):
-            return found
+            return results
+        if vectors.is_cuda and self._search_fused(vectors, exclude, results):
+            return results
         plan = self._plan(vectors, k, dtype)
-        buffer = found.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
+        buffer = results.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
             block = vectors[start:stop].to(dtype)
-            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in found)))
-        return found
+            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in results)))
+        return results
 
     def check(
         self, vectors: Tensor, exclude: Interactions | None, allow: Tensor | None = None
@@ -119,8 +119,8 @@ class Exact:
         self, vectors: Tensor, k: int, exclude: Interactions | None, allow: Tensor
     ) -> TopK:
         """Search the allowed candidates; their vectors are copied one part at a time."""
-        found = no_results(len(vectors), k, vectors.device)
-        found = TopK(found.ids, found.scores.to(self._score_type(vectors)))
+        results = no_results(len(vectors), k, vectors.device)
+        results = TopK(results.ids, results.scores.to(self._score_type(vectors)))
         each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
         for part in allow.to(vectors.device).split(
             max(self.memory_budget // each, _MIN_ALLOWED_BLOCK)
@@ -129,12 +129,12 @@ class Exact:
             hidden = None if exclude is None else pairs_among(exclude, part)
             ids, scores = inner.search(vectors, k, hidden)
             best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
-            found = merge_top_k(found, best, k)
-        return found
+            results = merge_top_k(results, best, k)
+        return results
 
-    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, found: TopK) -> bool:
-        """Fill ``found`` without storing all scores; False if that is impossible or slower."""
-        k, most = found.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
+    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, results: TopK) -> bool:
+        """Fill ``results`` without storing all scores; False if that is impossible or slower."""
+        k, most = results.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
         if not nearest.takes(vectors, self.candidates, k, most):
             return False
         each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
@@ -145,7 +145,7 @@ class Exact:
             stop = min(start + rows, len(vectors))
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
             best = nearest.nearest(vectors[start:stop], self.candidates, k, pairs, most)
-            found.ids[start:stop], found.scores[start:stop] = best
+            results.ids[start:stop], results.scores[start:stop] = best
         return True
 
     def _search_block(
@@ -154,10 +154,10 @@ class Exact:
         pairs: tuple[Tensor, Tensor] | None,
         plan: Plan,
         buffer: Tensor,
-        found: TopK,
+        results: TopK,
     ) -> None:
-        """Fill ``found`` with the best of all candidates, tile by tile, for a block of queries."""
-        k = found.ids.shape[1]
+        """Fill ``results`` with the best of all candidates, tile by tile, for a block of queries."""
+        k = results.ids.shape[1]
         for first in range(0, len(self.candidates), plan.candidates):
             tile = self.candidates[first : first + plan.candidates].to(block.dtype)
             scores = _scores(block, tile, buffer, k)
@@ -168,8 +168,8 @@ class Exact:
                 best = top_k(scores[rows], k)
                 best = TopK(torch.where(best.ids < 0, -1, best.ids + first), best.scores)
                 if first > 0:
-                    best = merge_top_k(TopK(found.ids[rows], found.scores[rows]), best, k)
-                found.ids[rows], found.scores[rows] = best
+                    best = merge_top_k(TopK(results.ids[rows], results.scores[rows]), best, k)
+                results.ids[rows], results.scores[rows] = best
 
     def _score_type(self, vectors: Tensor) -> torch.dtype:
         given = torch.promote_types(vectors.dtype, self.candidates.dtype)

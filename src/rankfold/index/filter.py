@@ -80,20 +80,20 @@ def _search_filtered(
     open_rows = _by_depth(
         index.depths, {b: _first_depth(k, c, share) for b, c in enumerate(counts)}
     )
-    found = no_results(len(vectors), k, vectors.device)
+    results = no_results(len(vectors), k, vectors.device)
     while open_rows:
         depth = min(open_rows)
         some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
         if depth == EXACT:
             hidden = None if exclude is None else _rows_of(exclude, some)
-            _write_rows(found, some, index.exact.search(vectors[some], k, hidden, allow))
+            _write_rows(results, some, index.exact.search(vectors[some], k, hidden, allow))
             continue
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
             hidden = None if exclude is None else _rows_of(exclude, rows)
             fetched = index.fetch(vectors[rows], depth)
             visible = ~_is_hidden(fetched.ids, hidden, allow, n)
-            _write_rows(found, rows, _best_visible(fetched, visible, k))
+            _write_rows(results, rows, _best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
                 if inside < k:
@@ -101,7 +101,7 @@ def _search_filtered(
                     deeper[b] = max(2 * min(_likely_depth(depth, left, k), most), 2 * depth)
         for place, rows_there in _by_depth(index.depths, deeper).items():
             open_rows[place] = open_rows.get(place, []) + rows_there
-    return found
+    return results
 
 
 EXACT = 2**62  # stands for exact search: deeper than any fetch
@@ -117,12 +117,12 @@ def _search_all(index: Approximate, vectors: Tensor, k: int) -> TopK:
         parts = [_search_all(index, part, k) for part in vectors.split(step)]
         return TopK(torch.cat([p.ids for p in parts]), torch.cat([p.scores for p in parts]))
     fetched = index.fetch(vectors, depth)
-    found = _best_visible(fetched, None, k)
-    lacking = found.ids[:, -1] < 0
+    results = _best_visible(fetched, None, k)
+    lacking = results.ids[:, -1] < 0
     if bool(lacking.any()):
         rows = lacking.nonzero()[:, 0]
-        _write_rows(found, rows, index.exact.search(vectors[rows], k))
-    return found
+        _write_rows(results, rows, index.exact.search(vectors[rows], k))
+    return results
 
 
 def _first_depth(k: int, hidden: int, share: float) -> int:
@@ -138,11 +138,11 @@ def _likely_depth(depth: int, left: int, k: int) -> int:
 
 def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, list[int]]:
     """Rows by the depth to fetch: the smallest of ``depths`` that is large enough."""
-    found: dict[int, list[int]] = {}
+    grouped: dict[int, list[int]] = {}
     for row, least in wanted.items():
         place = bisect_left(depths, least)
-        found.setdefault(depths[place] if place < len(depths) else EXACT, []).append(row)
-    return found
+        grouped.setdefault(depths[place] if place < len(depths) else EXACT, []).append(row)
+    return grouped
 
 
 def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
@@ -207,9 +207,9 @@ def no_results(n: int, k: int, device: torch.device) -> TopK:
     return TopK(ids, torch.full((n, k), -torch.inf, device=device))
 
 
-def _write_rows(found: TopK, rows: Tensor, part: TopK) -> None:
+def _write_rows(results: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
-    found.ids[rows], found.scores[rows] = part.ids, part.scores.to(found.scores)
+    results.ids[rows], results.scores[rows] = part.ids, part.scores.to(results.scores)
 
 
 def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:

@@ -53,11 +53,11 @@ class Step(NamedTuple):
     model: Model | None
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
-    share: float | None = None  # of the work that is done, about, where steps do not tell
+    share: float | None = None  # of the work that is done, about; None: the number of steps says it
     whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
     divided: Collection[str] = ()
-    """Names in ``state`` of tables of which each process has its ``share``; others are the same."""
-    stage: str | None = None  # what it belongs to, where a method has several
+    """The tables in ``state`` that are divided: each process has its ``share``."""
+    stage: str | None = None  # its stage, where a method has several
 
 
 Input = Literal["histories", "texts", "features", "rows"]

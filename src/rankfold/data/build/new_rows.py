@@ -181,8 +181,7 @@ def _unknown(
     """How many values of each column are not levels of the model."""
     counts = {
         name: sum(
-            bool(row.get(name)) and found[place] < 0
-            for row, found in zip(records, places, strict=True)
+            bool(row.get(name)) and own[place] < 0 for row, own in zip(records, places, strict=True)
         )
         for place, name in enumerate(columns.levels)
     }
