@@ -156,7 +156,7 @@ class Exact:
         buffer: Tensor,
         results: TopK,
     ) -> None:
-        """Fill ``results`` with the best of all candidates, tile by tile, for a block of queries."""
+        """Fill ``results``: the best of all candidates for a block of queries, tile by tile."""
         k = results.ids.shape[1]
         for first in range(0, len(self.candidates), plan.candidates):
             tile = self.candidates[first : first + plan.candidates].to(block.dtype)

@@ -98,7 +98,8 @@ def _search_filtered(
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
                 if inside < k:
                     most = k + counts[b] if allow is None else n
-                    deeper[b] = max(2 * min(_likely_depth(depth, left, k), most), 2 * depth)
+                    likely = depth * k // left if left else 4 * depth  # of the k-th visible
+                    deeper[b] = max(2 * min(likely, most), 2 * depth)
         for place, rows_there in _by_depth(index.depths, deeper).items():
             open_rows[place] = open_rows.get(place, []) + rows_there
     return results
@@ -129,11 +130,6 @@ def _first_depth(k: int, hidden: int, share: float) -> int:
     """How many results to fetch first for a query with ``hidden`` excluded candidates."""
     wanted = round((k + hidden) / share)
     return k if wanted == k else max(k, min(2 * wanted, max(_FIRST_FETCH, 2 * k)))
-
-
-def _likely_depth(depth: int, left: int, k: int) -> int:
-    """The likely depth of the k-th visible result, if ``left`` of a fetch are visible."""
-    return depth * k // left if left else 4 * depth
 
 
 def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, list[int]]:

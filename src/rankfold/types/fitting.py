@@ -53,7 +53,7 @@ class Step(NamedTuple):
     model: Model | None
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
-    share: float | None = None  # of the work that is done, about; None: the number of steps says it
+    share: float | None = None  # of the work that is done, about; None: by the steps
     whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
     divided: Collection[str] = ()
     """The tables in ``state`` that are divided: each process has its ``share``."""

@@ -133,7 +133,8 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     A column that the model does not know, or a value of the wrong type, is a UserError.
     """
     _check_records(records, columns)
-    values = [[_number(row.get(name)) for name in columns.numbers] for row in records]
+    read = [[row.get(name) for name in columns.numbers] for row in records]
+    values = [[nan if value is None else float(value) for value in row] for row in read]
     shape = (len(records), len(columns.numbers))
     numbers = torch.tensor(values, dtype=torch.float64).reshape(shape).float()
     numbers[numbers.isinf()] = torch.nan  # too large for float32
@@ -161,10 +162,6 @@ def _check_records(records: Sequence[Record], columns: Columns) -> None:
                     f"row {place}: {name!r} must be {wanted}, got {value!r:.100}",
                     hint="null is a missing value",
                 )
-
-
-def _number(value: Any) -> float:
-    return nan if value is None else float(value)
 
 
 def _place(levels: Sequence[str], word: Any) -> int:

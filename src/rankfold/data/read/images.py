@@ -89,7 +89,8 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> AlbumImages:
     """All images of an album; an unusable file is recorded as a bad row."""
     check_library()
     home = album.home
-    files = [file for file in album.files if not _hidden(file.relative_to(home))]
+    paths = [(file, file.relative_to(home)) for file in album.files]
+    files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
     named: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
@@ -165,7 +166,3 @@ def _to_8_bits(image: Image) -> Image:
     if not _has_16_bits(image):
         return image
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

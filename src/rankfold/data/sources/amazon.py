@@ -36,12 +36,9 @@ Row = tuple[str | float | None, ...]  # in the order of _SCHEMA
 def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user), ``candidate`` (item), ``grade`` (stars) and ``time``."""
     frames = [_scan(path, reading).select(list(_SCHEMA)) for path in paths]
-    return pl.concat(frames).with_columns(time=_seconds(pl.col("time")))
-
-
-def _seconds(time: pl.Expr) -> pl.Expr:
-    """2023 has milliseconds: as seconds they would be beyond the year 5000."""
-    return pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
+    time = pl.col("time")  # 2023 has milliseconds: as seconds they would be beyond the year 5000
+    seconds = pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
+    return pl.concat(frames).with_columns(time=seconds)
 
 
 def _scan(path: Path, reading: Reading) -> pl.LazyFrame:
