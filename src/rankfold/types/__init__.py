@@ -28,14 +28,7 @@ from rankfold.types.data import (
     silent,
     to_tensors,
 )
-from rankfold.types.fitting import (
-    Input,
-    Method,
-    Model,
-    Opened,
-    Run,
-    Step,
-)
+from rankfold.types.fitting import Method, Model, Opened, Run, Step
 from rankfold.types.parts import (
     Batch,
     Comm,
@@ -51,15 +44,8 @@ from rankfold.types.parts import (
     Sampler,
     TopK,
 )
-from rankfold.types.spaces import (
-    Choices,
-    Range,
-    Space,
-)
-from rankfold.types.vocabulary import (
-    Key,
-    Vocabulary,
-)
+from rankfold.types.spaces import Choices, Range, Space
+from rankfold.types.vocabulary import Key, Vocabulary
 
 __all__ = [
     "SPLITS",
@@ -77,7 +63,6 @@ __all__ = [
     "FullLoss",
     "Graded",
     "Index",
-    "Input",
     "Interactions",
     "Judge",
     "Key",

@@ -35,11 +35,9 @@ class Encoder(Protocol):
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all queries, [M, D]."""
-        ...
 
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
-        ...
 
 
 class OwnRows(NamedTuple):
@@ -102,7 +100,6 @@ class Sampler(Protocol):
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
         """The pool of a batch; ``rng`` is on the device of the batch."""
-        ...
 
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
@@ -112,15 +109,12 @@ class Sampler(Protocol):
         None: use the whole pool. ``valid`` None: all columns are valid. B are the rows that the
         pool holds.
         """
-        ...
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
         """Called once after each step."""
-        ...
 
     def state(self) -> dict[str, Tensor]:
         """All that ``load`` needs to continue identically."""
-        ...
 
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
@@ -147,7 +141,6 @@ class Index(Protocol):
         Row b of ``exclude`` holds the candidates that are hidden from ``vectors[b]``. ``allow`` [n]
         int64, ascending and distinct, holds the only candidates that may be returned; None: all.
         """
-        ...
 
 
 class Judge(Protocol):
@@ -156,20 +149,16 @@ class Judge(Protocol):
     @property
     def queries(self) -> Tensor:
         """Rows of the data, ascending; [n]."""
-        ...
 
     @property
     def depth(self) -> int:
         """How many results of a query count."""
-        ...
 
     def hidden(self, queries: Tensor) -> Interactions:
         """The candidates that are hidden from some of the queries."""
-        ...
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         """The metric of some of the queries, given their results [B, K], -1 pads; [B]."""
-        ...
 
 
 class Comm(Protocol):
@@ -185,40 +174,30 @@ class Comm(Protocol):
     @property
     def sent(self) -> int:
         """Bytes that this rank has sent, by the formulas of ``distributed/collectives.py``."""
-        ...
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, bit-identical on each."""
-        ...
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The rows of all ranks, in the order of ranks; their numbers of rows may differ."""
-        ...
 
     def collect(self, tensor: Tensor) -> Tensor:
         """``gather`` on rank 0; the others get no rows."""
-        ...
 
     def texts(self, text: str) -> list[str]:
         """The texts of all ranks, on each."""
-        ...
 
     def scatter_sum(self, tensor: Tensor) -> Tensor:
         """The rows ``share(n)`` of the sum over all ranks [n, ...]."""
-        ...
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The tensor of rank ``source``, on all; the others pass one of the same shape."""
-        ...
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        ...
 
     def share(self, n: int) -> tuple[int, int]:
         """Start and stop of the rows, out of n, that this rank owns."""
-        ...
 
     def agree(self, facts: Mapping[str, Any]) -> None:
         """A UserError on every rank unless all ranks have the same facts."""
-        ...
