@@ -36,10 +36,8 @@ DATA = [  # inside the layer of the same name
     "build",
     "sources",
     "folder",
-    "integrity",
     "options",
     "inputs",
-    "assemble",
     "prepare",
 ]
 RANK = {name: rank for rank, name in enumerate(LAYERS)}

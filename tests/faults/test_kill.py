@@ -28,7 +28,7 @@ import torch
 
 from rankfold import storage
 from rankfold.data import folder, prepare
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint
 from rankfold.models import ranker
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs

@@ -83,9 +83,8 @@ def values(results: Results) -> dict[str, Any]:
         "cells": cells(results, ranking),
         "tested": tested(results),
         "fit_seconds": summaries.fit_seconds,
-        "time": _time_figure(results, ranking),
-        "sizes": _size_figure(results, ranking),
-        "groups": [g for kind in _GROUPINGS if (g := grouped(results, ranking, kind))],
+        "cost": [f for draw in COST_FIGURES if (f := draw(results, ranking))],
+        "groups": [g for kind in GROUPINGS if (g := grouped(results, ranking, kind))],
         "sweep": _sweep_figures(results),
         "swept": swept(results),
         "thresholds": threshold_names(results),
@@ -183,7 +182,7 @@ def _fact(name: str, value: Any) -> str:
 
 # ---------------------------------------------------------------------------------- charts
 
-_GROUPINGS = {  # the label of the axis, and the caption
+GROUPINGS = {  # the label of the axis, and the caption
     "popularity": (
         "popularity of candidates",
         "Candidates are grouped by their number of training pairs; each group has about the same "
@@ -199,7 +198,7 @@ _GROUPINGS = {  # the label of the axis, and the caption
 class Groups(NamedTuple):
     """A metric within groups of candidates or queries."""
 
-    kind: str  # a key of ``_GROUPINGS`` and of a method's results
+    kind: str  # a key of ``GROUPINGS`` and of a method's results
     title: str
     metric: str
     parts: Sequence[Mapping[str, Any]]
@@ -237,13 +236,16 @@ def _size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     return _figure(f"{metric} by model size", caption, x, metric, series)
 
 
+COST_FIGURES = (_time_figure, _size_figure)
+
+
 def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | None:
     """The first metric that has values by group; None without one."""
     parts: list[Mapping[str, Any]] = next((entry[kind] for entry in ranking if entry[kind]), [])
     metric = next((m for m in results["metrics"] if parts and m in parts[0]["metrics"]), None)
     if metric is None:
         return None
-    label, caption = _GROUPINGS[kind]
+    label, caption = GROUPINGS[kind]
     at = {part["name"]: float(place) for place, part in enumerate(parts)}
     series = _series(
         (

@@ -62,7 +62,7 @@ def test_the_pairwise_loss_alone_wins_the_low_end_too(planted: Dataset, ranks: s
 
 
 def context_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> FitContext:
-    rng, shape = torch.Generator().manual_seed(0), RowShape.of(rows, None)
+    rng, shape = torch.Generator().manual_seed(0), RowShape.from_rows(rows, None)
     head = torch.nn.Linear(config.width, cba.outputs(n_grades))
     module = GradingModule(shape, "linear", head, rng, width=config.width, dropout=config.dropout)
     return FitContext(module, ShardedRows(rows), n_grades, config, rng)
