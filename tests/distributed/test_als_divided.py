@@ -61,7 +61,7 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 def everything(comm: Comm, home: Path) -> dict[str, Any]:
     """What the tests ask of each rank."""
-    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 64, {"cpu": 60}  # several of each
+    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 60}  # several of each
     pairs.BLOCK_ENTRIES = {"cpu": 1}
     stopped = begin if comm.size == 2 else resume_fits
     return {
