@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def planted() -> tuple[Dataset, Interactions]:
-    """Queries and candidates in groups; a tenth of the pairs held out."""
+    """Queries and candidates in groups; a tenth of the pairs is held out."""
     rng = torch.Generator().manual_seed(0)
     same = (torch.arange(M)[:, None] % GROUPS) == (torch.arange(N)[None] % GROUPS)
     chosen = torch.rand(M, N, generator=rng) < torch.where(same, 0.4, 0.02)
@@ -75,7 +75,7 @@ def planted() -> tuple[Dataset, Interactions]:
 
 
 def check_method(name: str, data: Dataset, held: Interactions, more: Settings) -> bool:
-    """Recall of what was held out, on both devices."""
+    """Recall of the held-out pairs, on both devices."""
     on_cpu = recall(fit(name, data, "cpu", {}), data, held)
     on_cuda = recall(fit(name, data, "cuda", more), data, held)
     return say(
@@ -84,9 +84,9 @@ def check_method(name: str, data: Dataset, held: Interactions, more: Settings) -
 
 
 def check_resume(name: str, data: Dataset, key: str, more: Settings | None = None) -> bool:
-    """A state from inside the second epoch leads where the whole fit led, nearly.
+    """A fit resumed within the second epoch ends nearly where the uninterrupted one ends.
 
-    ``key`` begins the name of the tensors to compare.
+    ``key`` is the prefix of the tensors to compare.
     """
     loop.TICK = -1.0
     states, more = [], more or {}
@@ -127,15 +127,15 @@ def recall(model: Model, data: Dataset, held: Interactions) -> float:
     seen = data.split("train")
     scores[seen.query_of_pair().long(), seen.candidates.long()] = -torch.inf
     best = scores.topk(50, dim=1).indices
-    found = (best[held.query_of_pair().long()] == held.candidates[:, None]).any(dim=1)
-    return float(found.double().mean())
+    result = (best[held.query_of_pair().long()] == held.candidates[:, None]).any(dim=1)
+    return float(result.double().mean())
 
 
 # ---------------------------------------------------------------------------------- grades
 
 
 def graded() -> tuple[Dataset, Graded]:
-    """Rows whose grade follows from a number and a category; of the highest grade there are few."""
+    """Rows whose grade follows from a number and a category; the highest grade is rare."""
 
     def planted_rows(n: int, seed: int) -> Graded:
         rng = torch.Generator().manual_seed(seed)
@@ -152,7 +152,7 @@ def graded() -> tuple[Dataset, Graded]:
 
 
 def check_grader(name: str, data: Dataset, held: Graded, more: Settings) -> bool:
-    """How often rows that were held out are in order, on both devices."""
+    """How often held-out rows are in order, on both devices."""
     on_cpu, on_cuda = (
         in_order(METHODS[name].open(fit(name, data, device, settings)).rows(held), held.grades)
         for device, settings in (("cpu", {**more, "precision": "float32"}), ("cuda", more))
@@ -162,33 +162,33 @@ def check_grader(name: str, data: Dataset, held: Graded, more: Settings) -> bool
 
 
 def in_order(scores: Tensor, grades: Tensor) -> float:
-    """The share of pairs of different grades that are scored in their order."""
+    """The share of pairs of different grades that are scored in the right order."""
     higher = grades[:, None] > grades
     return float((scores[:, None] > scores)[higher].double().mean())
 
 
 def check_ranks(n_grades: int, width: int) -> bool:
-    """Of a batch, after some others, with grades that fit into the cache and some that do not.
+    """Ranks of a batch after some others; some grades fit into the cache, some do not.
 
-    Rounding may put a row above an entry on one device alone, but few of them.
+    By rounding, a few rows may be above an entry on one device only.
     """
     rng = torch.Generator().manual_seed(0)
     counts = torch.randint(1, 1000, (n_grades,), generator=rng)
     grades = torch.arange(n_grades).repeat_interleave(counts)
     vectors = torch.randn(len(grades), width, generator=rng).relu()
     head, order = torch.randn(width, generator=rng), torch.randperm(len(grades), generator=rng)
-    found = []
+    result = []
     for device in ("cpu", "cuda"):
         shares = (counts / len(grades)).to(device)
         cache = RankCache(grades.to(device), shares, 512, width)
         for rows in order.split(256):
             cache.push(vectors[rows].to(device), rows.to(device))
         asked = vectors[rows].to(device), head.to(device)
-        found.append([cache.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
-    gaps = [(x - y).abs() for x, y in zip(*found, strict=True)]
+        result.append([cache.ranks(*asked, by_likeness=b).cpu() for b in (True, False)])
+    gaps = [(x - y).abs() for x, y in zip(*result, strict=True)]
     text = ", ".join(f"{float(gap.mean()):.1e} ({float(gap.max()):.1e} at most)" for gap in gaps)
-    alike = all(float(gap.mean()) < 1e-4 and float(gap.max()) < 0.01 for gap in gaps)
-    return say(f"ranks of {n_grades} grades, width {width}: {text}", alike)
+    same = all(float(gap.mean()) < 1e-4 and float(gap.max()) < 0.01 for gap in gaps)
+    return say(f"ranks of {n_grades} grades, width {width}: {text}", same)
 
 
 # ---------------------------------------------------------------------------------- kernels
@@ -208,10 +208,10 @@ def check_fused(dtype: torch.dtype, b: int, n: int, d: int) -> bool:
     made = [(torch.randn(m, d, device="cuda") / d**0.25).to(dtype) for m in (b, n)]
     exact = [t.double().requires_grad_() for t in made]
     fused = [t.clone().requires_grad_() for t in made]
-    expected, found = log_sum_exp_plain(*exact), log_sum_exp(*fused)
-    pairs = [(found, expected)]
+    expected, result = log_sum_exp_plain(*exact), log_sum_exp(*fused)
+    pairs = [(result, expected)]
     pairs += zip(
-        torch.autograd.grad(found.sum(), fused),
+        torch.autograd.grad(result.sum(), fused),
         torch.autograd.grad(expected.sum(), exact),
         strict=True,
     )

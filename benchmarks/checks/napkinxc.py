@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def random_case(rng: Random, n_queries: int, n_candidates: int) -> dict[str, list[list[int]]]:
-    """Candidates of low number are frequent, the one in the middle has no training pair.
+    """Candidates with low numbers are frequent; the one in the middle has no training pair.
 
     Some lists end early, the last query has no positive. Every training query has a pair, because
     napkinXC counts those without one and we do not, and the last candidate has one, because
@@ -90,7 +90,7 @@ def their_values(case: dict[str, list[list[int]]], propensity: Propensity) -> di
 
 
 def our_values(case: dict[str, list[list[int]]], propensity: Propensity) -> dict[str, Any]:
-    """As napkinXC has them: at every cut from 1 to K, queries without a positive counted."""
+    """NapkinXC's values at every cut from 1 to K; queries without a positive count."""
     n = case["train"][-1][0] + 1
     train, truth = interactions(case["train"], n), interactions(case["truth"], n)
     weights = inverse_propensity(train.candidate_counts(), train.n_queries, propensity)

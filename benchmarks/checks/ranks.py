@@ -65,26 +65,26 @@ def main() -> None:
         good += in_processes(1, nccl)[0]
     alone, both = everything(SINGLE_PROCESS, device), in_processes(2, partial(fits, device))
     for name, expected in alone.items():
-        for found in (one[name] for one in both):
+        for result in (one[name] for one in both):
             close = PICKING.get(name.split()[0], CLOSE)
-            good.append(is_close(found, expected, close))
+            good.append(is_close(result, expected, close))
         print("ok  " if all(good[-2:]) else "BAD ", name, expected, *(one[name] for one in both))
     print(f"{sum(good)} of {len(good)} checks passed")
     sys.exit(not all(good))
 
 
-def is_close(found: float | str, expected: float | str, close: float) -> bool:
-    """Both are numbers, and alike."""
-    if isinstance(found, str) or isinstance(expected, str):
+def is_close(result: float | str, expected: float | str, close: float) -> bool:
+    """Whether both are numbers and nearly equal."""
+    if isinstance(result, str) or isinstance(expected, str):
         return False
-    return abs(found - expected) <= close * abs(expected)
+    return abs(result - expected) <= close * abs(expected)
 
 
 # ---------------------------------------------------------------------------------- processes
 
 
 def in_processes(size: int, work: Callable[[], Any]) -> list[Any]:
-    """What each process finds."""
+    """The result of each process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -95,10 +95,10 @@ def in_processes(size: int, work: Callable[[], Any]) -> list[Any]:
         process = context.Process(target=_process, args=(rank, size, port, end, work))
         process.start()
         started.append(process)
-    found = [end.recv() for end, _ in ends]
+    result = [end.recv() for end, _ in ends]
     for process in started:
         process.join()
-    return found
+    return result
 
 
 def _process(rank: int, size: int, port: int, end: Any, work: Callable[[], Any]) -> None:
@@ -112,22 +112,22 @@ def _process(rank: int, size: int, port: int, end: Any, work: Callable[[], Any])
 
 
 class _Nobody:
-    """A watch over one process."""
+    """A watchdog for one process."""
 
     rank, size = 0, 1
 
 
 def nccl() -> list[bool]:
-    """Every collective in every type that is sent, on a device, by a group of one."""
+    """Every collective for every type that is sent, on a device, in a group of one."""
     dist.init_process_group("cpu:gloo,cuda:nccl")
     comm, good = TorchProcesses(cast(Heartbeat, _Nobody())), []
     for dtype in DTYPES:
         given = torch.arange(12, device="cuda").reshape(6, 2).to(dtype)
         for name in ("sum", "gather", "collect", "scatter_sum", "broadcast"):
             try:
-                found = getattr(comm, name)(given.clone())
-                good.append(bool((found == given).all()) and found.is_cuda)
-                note = "" if good[-1] else str(found)
+                result = getattr(comm, name)(given.clone())
+                good.append(bool((result == given).all()) and result.is_cuda)
+                note = "" if good[-1] else str(result)
             except RuntimeError as error:
                 good.append(False)
                 note = str(error).splitlines()[0]
@@ -146,12 +146,12 @@ class ThroughCpu:
         self._comm = comm
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._comm, name)
+        result = getattr(self._comm, name)
         if name not in ("sum", "gather", "collect", "scatter_sum", "broadcast"):
-            return found
+            return result
 
         def carried(tensor: Tensor, *more: Any) -> Tensor:
-            moved: Tensor = found(tensor.cpu(), *more)
+            moved: Tensor = result(tensor.cpu(), *more)
             return moved.to(tensor.device)
 
         return carried
@@ -162,20 +162,20 @@ def fits(device: torch.device) -> dict[str, float | str]:
 
 
 def everything(comm: Comm, device: torch.device) -> dict[str, float | str]:
-    """The last loss of each fit, or what went wrong."""
+    """The last loss of each fit, or its error."""
     kinds = {"interactions": planted()[0], "texts": worded(), "graded": graded()}
-    found: dict[str, float | str] = {}
+    result: dict[str, float | str] = {}
     for name, settings in FITS:
         data = part(kinds[METHODS[name].data_kind], comm)
-        found[name] = loss(name, settings, data, Run(_seed(), device, comm, build_index=Exact))
+        result[name] = loss(name, settings, data, Run(_seed(), device, comm, build_index=Exact))
     for name in DIVIDED:
         run = Run(_seed(), device, comm, candidate_memory=400)
         data = part(kinds["interactions"], comm)
-        found[f"{name} divided"] = loss(name, dict(FITS)[name], data, run)
+        result[f"{name} divided"] = loss(name, dict(FITS)[name], data, run)
     for where, budget in VALIDATED.items():
         for name in ("ials", "rgx"):
-            found[f"{name} validated {where}"] = validated(name, budget, comm, device)
-    return found
+            result[f"{name} validated {where}"] = validated(name, budget, comm, device)
+    return result
 
 
 def _seed() -> torch.Generator:
@@ -183,7 +183,7 @@ def _seed() -> torch.Generator:
 
 
 def worded() -> Dataset:
-    """The planted pairs, between texts of a few words of a group each."""
+    """The planted pairs, between texts with a few words of one group."""
     data, rng = planted()[0], _seed()
 
     def texts(n: int) -> Texts:
@@ -229,7 +229,7 @@ def loss(name: str, settings: dict[str, Any], data: Dataset, run: Run) -> float 
 
 
 def validated(name: str, budget: int, comm: Comm, device: torch.device) -> float | str:
-    """The score of held pairs after a few sweeps, each of them validated."""
+    """The score of held-out pairs after a few sweeps, each with validation."""
     fit, (whole, held) = _fit_module(), planted()
     start, stop = comm.share(whole.n_queries)
     data = replace(part(whole, comm), validation=held.part(start, stop))
@@ -259,7 +259,7 @@ def _fit_module() -> Any:
 
 
 def length(step: Step, n: int, comm: Comm) -> float:
-    """Of the candidates' vectors as one, whether each process has all of them or its share."""
+    """The norm of all candidate vectors, which each process has completely or in part."""
     assert step.model is not None
     own = step.model.tensors["candidates"]
     squares = float(comm.sum(own.double().square().sum()))

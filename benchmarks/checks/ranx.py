@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def random_ranking(rng: torch.Generator) -> tuple[Tensor, Interactions]:
-    """Each query has 1 to 30 positives of grade 1 to 3, finds some of them, and gets 1 to K ids."""
+    """Each query has 1 to 30 positives of grade 1 to 3, and 1 to K ids, some of them positive."""
     scores = torch.rand(B, N, generator=rng)  # [B, N] is small here
     positive = torch.rand(B, N, generator=rng).argsort(dim=1)[:, :30]
     kept = torch.arange(30) < torch.randint(1, 31, (B, 1), generator=rng)
@@ -66,7 +66,7 @@ def random_ranking(rng: torch.Generator) -> tuple[Tensor, Interactions]:
 
 
 def as_ranx(ids: Tensor, truth: Interactions) -> tuple[Any, Any]:
-    """The same as ranx wants it; the scores only say the order, and none are equal.
+    """The same in ranx's format; the scores only give the order, and none are equal.
 
     Names of queries are padded because ranx sorts them as text.
     """

@@ -27,7 +27,7 @@ def environment(peer: str) -> Path | None:
 
 
 def required(peer: str) -> Path:
-    """The same, where nothing can be done without it."""
+    """The same; exits if the installation fails."""
     python = environment(peer)
     if python is None:
         sys.exit(f"the environment of {peer} could not be installed")

@@ -40,12 +40,12 @@ Space = dict[str, tuple[Any, ...]]
 
 
 class Peer(NamedTuple):
-    """Where a peer is, its defaults, and what is drawn from."""
+    """A peer's folder, its defaults, and its search space."""
 
     folder: str
     start: Row
     space: Space
-    of_data: dict[str, tuple[Row, Space]]  # besides, on a set
+    of_data: dict[str, tuple[Row, Space]]  # in addition, for one set
     draws: bool = True  # whether a fit depends on the seed
 
 
@@ -112,7 +112,9 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS])
     parser.add_argument("--jobs", type=int, default=1, help="fits at a time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--python", type=Path, help="that has the peer; default: one of its own")
+    parser.add_argument(
+        "--python", type=Path, help="a Python with the peer; default: its own environment"
+    )
     parser.add_argument("--out", type=Path, default=ours.OUT)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -128,54 +130,54 @@ def main() -> None:
 def study(name: str, data_name: str, ask: Several, out: Path) -> None:
     """Tune one peer on one set, then test."""
     path = out / f"{name}-{data_name}.json"
-    found = ours.begun(path, data_name)
+    result = ours.begun(path, data_name)
     data = ours.load(data_name)
     tried = ours.splits_for_tuning(data)
-    ours.check_splits(found, len(tried), path)
-    for trial in trials(name, data_name)[len(found["trials"]) :]:
+    ours.check_splits(result, len(tried), path)
+    for trial in trials(name, data_name)[len(result["trials"]) :]:
         jobs = [
             (f"{data_name}-{place}-validation", one, "validation", trial, 0)
             for place, one in enumerate(tried)
         ]
         scored = ask.each(fitted, jobs)
         seconds = round(sum(row["seconds"] for row in scored), 1)
-        found["trials"].append({"settings": trial, "seconds": seconds, **ours.averaged(scored)})
-        ours.keep(path, found)
-        shown = {m: round(found["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
+        result["trials"].append({"settings": trial, "seconds": seconds, **ours.averaged(scored)})
+        ours.keep(path, result)
+        shown = {m: round(result["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
         print(data_name, name, trial, shown, flush=True)
     whole = replace(data, train=data.graded("train").join(data.graded("validation")))
     for wanted in RATES:
-        best = max(found["trials"], key=lambda row: row[ours.at(wanted)])["settings"]
-        if str(wanted) not in found["tests"]:
-            same = [t["seeds"] for t in found["tests"].values() if t["settings"] == best]
+        best = max(result["trials"], key=lambda row: row[ours.at(wanted)])["settings"]
+        if str(wanted) not in result["tests"]:
+            same = [t["seeds"] for t in result["tests"].values() if t["settings"] == best]
             seeds = range(SEEDS if PEERS[name].draws else 1)
             jobs = [(f"{data_name}-test", whole, "test", best, seed) for seed in seeds]
             rows = same[0] if same else ask.each(fitted, jobs)
             rows = rows if PEERS[name].draws else rows[:1] * SEEDS
-            found["tests"][str(wanted)] = {"settings": best, "seeds": rows}
-            ours.keep(path, found)
-        kept = found["tests"][str(wanted)]
+            result["tests"][str(wanted)] = {"settings": best, "seeds": rows}
+            ours.keep(path, result)
+        kept = result["tests"][str(wanted)]
         mean = np.mean([row[ours.at(wanted)] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
-    for settings in ours.to_judge(found) if len(tried) > 1 else []:
+    for settings in ours.to_judge(result) if len(tried) > 1 else []:
         jobs = [
             (f"{data_name}-anew-{place}", one, "validation", settings, place)
             for place, one in enumerate(ours.splits_anew(data))
         ]
-        ours.add_judged(path, found, settings, ask.each(fitted, jobs))
+        ours.add_judged(path, result, settings, ask.each(fitted, jobs))
 
 
 def trials(name: str, data_name: str) -> list[Row]:
-    """The settings to try, the first the peer's defaults, no two alike."""
+    """The settings to try, all different; the first is the peer's default."""
     peer, rng = PEERS[name], np.random.default_rng(0)
     fixed, own = peer.of_data.get(data_name, ({}, {}))
-    found = [{**peer.start, **fixed}]
-    while len(found) < TRIALS:
+    result = [{**peer.start, **fixed}]
+    while len(result) < TRIALS:
         space = {**peer.space, **own}
         drawn = {key: values[rng.integers(len(values))] for key, values in space.items()}
-        if {**peer.start, **fixed, **drawn} not in found:
-            found.append({**peer.start, **fixed, **drawn})
-    return found
+        if {**peer.start, **fixed, **drawn} not in result:
+            result.append({**peer.start, **fixed, **drawn})
+    return result
 
 
 def fitted(ask: Asked, part: str, data: Dataset, split: str, settings: Row, seed: int) -> Row:
@@ -192,7 +194,7 @@ def fitted(ask: Asked, part: str, data: Dataset, split: str, settings: Row, seed
 
 
 def write(path: Path, data: Dataset, asked: Any) -> None:
-    """What a peer is given: rows to fit on, and rows to score."""
+    """Input of a peer: rows to fit on, and rows to score."""
     assert data.columns is not None
     kept = {
         f"{name}_{field}": value.numpy()
@@ -209,7 +211,7 @@ def write(path: Path, data: Dataset, asked: Any) -> None:
 
 
 class Several:
-    """A peer's processes, for fits side by side."""
+    """Processes of a peer that fit in parallel."""
 
     def __init__(self, peers: list[Asked]) -> None:
         self.free: SimpleQueue[Asked] = SimpleQueue()
@@ -218,7 +220,7 @@ class Several:
         self.threads = len(peers)
 
     def each(self, function: Callable[..., Row], jobs: list[tuple[Any, ...]]) -> list[Row]:
-        """``function(one of the processes, *job)`` of each job, in order."""
+        """``function(process, *job)`` for each job, in order."""
 
         def done(job: tuple[Any, ...]) -> Row:
             peer = self.free.get()
@@ -232,13 +234,13 @@ class Several:
 
 
 class Asked:
-    """A peer's process: a job goes in, its answer comes back."""
+    """A peer's process: sends a job, returns its answer."""
 
     def __init__(self, folder: str, python: Path, device: str) -> None:
         words = [str(python.absolute()), str(HOME / "peers" / folder / "fit.py")]
         single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        found = [str(HOME.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(found)}
+        result = [str(HOME.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(result)}
         pipe = subprocess.PIPE
         self.device = device
         self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
@@ -252,7 +254,7 @@ class Asked:
         self.process.stdin.write(json.dumps({**job, "device": self.device}) + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
-            if line.startswith("{"):  # a peer may print what it likes besides
+            if line.startswith("{"):  # a peer may print other lines
                 answer: Row = json.loads(line)
                 return answer
         raise RuntimeError(f"the peer ended with {self.process.wait()} at {job}")

@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def compare(peer: str, name: str, data: Dataset, width: int, fit: Fit) -> dict[str, Any]:
-    """Tune one peer on one data set, fit it again, keep the figures."""
+    """Tune one peer on one data set, refit it, write the figures."""
     path = OUT / f"{peer}-{name}-{width}.json"
     result = _begun(path, peer, name, data, width)
     job = {"width": width, "iterations": PEERS[peer].iterations}
@@ -122,7 +122,7 @@ def compare(peer: str, name: str, data: Dataset, width: int, fit: Fit) -> dict[s
 def measure(
     fit: Fit, job: dict[str, Any], peer: str, name: str, data: Dataset, split: SplitName
 ) -> dict[str, Any]:
-    """Fit on what comes before ``split``, score on it; no metrics where the vectors overflowed."""
+    """Fit on the splits before ``split`` and score on it; no metrics if the vectors overflowed."""
     out = SCRATCH / "quality" / peer
     out.mkdir(parents=True, exist_ok=True)
     known = data.seen(split)
@@ -173,7 +173,7 @@ def save_csr(path: Path, pairs: Interactions) -> None:
 
 
 def start(peer: str) -> Fit | None:
-    """A process in the peer's environment that fits whatever it is sent."""
+    """A process in the peer's environment that fits the jobs it receives."""
     python = environment(peer)
     if python is None:
         return None
@@ -200,7 +200,7 @@ def start(peer: str) -> Fit | None:
 
 
 def _begun(path: Path, peer: str, name: str, data: Dataset, width: int) -> dict[str, Any]:
-    """What an earlier run left, if it was the same comparison; else nothing yet."""
+    """The figures of an earlier run of the same comparison, or an empty result."""
     requirements = (HOME / "peers" / peer / "requirements.txt").read_text().split()
     head = {
         "peer": peer,
@@ -212,10 +212,10 @@ def _begun(path: Path, peer: str, name: str, data: Dataset, width: int) -> dict[
         "selected_by": f"validation {SELECTED_BY}",
     }
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        if all(found.get(key) == value for key, value in head.items()):
-            return found
-        print(f"{path.name} is of another comparison: begun anew", flush=True)
+        figures: dict[str, Any] = json.loads(path.read_text())
+        if all(figures.get(key) == value for key, value in head.items()):
+            return figures
+        print(f"{path.name} belongs to another comparison: starting again", flush=True)
     return {**head, "grid": [], "chosen": None, "on_edge": [], "test": []}
 
 

@@ -37,7 +37,7 @@ THREADS = 2  # of a fit; predictions have one
 
 
 class Known(NamedTuple):
-    """What a peer is fitted on."""
+    """Input of a peer's fit."""
 
     words: sparse.csr_matrix  # [n, words] float32, rows of norm 1
     positives: sparse.csr_matrix  # [n, labels] float32, 1 where true
@@ -112,7 +112,7 @@ def answer(fit: Fit, job: dict[str, Any], out: Path, model: Path) -> dict[str, f
 
 
 def read(path: str) -> tuple[list[str], list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """Documents, labels, pairs (document, label, split) and pairs that nobody may return."""
+    """Documents, labels, pairs (document, label, split) and excluded pairs."""
     with np.load(path, allow_pickle=False) as arrays:
         documents, labels = (
             arrays[side].tobytes().decode().split("\n") for side in ("documents", "labels")
@@ -130,10 +130,10 @@ def vectoriser(settings: dict[str, Any]) -> TfidfVectorizer:
 
 
 def normal(words: Any) -> sparse.csr_matrix:
-    """A csr_matrix (not array) with sorted columns, as the peers want it."""
-    found = sparse.csr_matrix(words, dtype=np.float32)
-    found.sort_indices()
-    return found
+    """A csr_matrix (not array) with sorted columns, as the peers require."""
+    result = sparse.csr_matrix(words, dtype=np.float32)
+    result.sort_indices()
+    return result
 
 
 def matrix(
@@ -145,7 +145,7 @@ def matrix(
 
 
 def first(values: sparse.csr_matrix, k: int) -> NDArray[np.int64]:
-    """The columns of the k largest values that each row holds, falling; -1 pads."""
+    """The columns of the k largest values of each row, descending; -1 pads."""
     out = np.full((values.shape[0], k), -1, np.int64)
     for row, (start, end) in enumerate(zip(values.indptr[:-1], values.indptr[1:], strict=True)):
         data, columns = values.data[start:end], values.indices[start:end]
@@ -161,6 +161,6 @@ def size(folder: Path) -> int:
 
 
 def peak() -> int:
-    """The most bytes this process held; not ru_maxrss, which starts at that of its parent."""
+    """Peak memory of this process in bytes; ru_maxrss would start at its parent's."""
     lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -42,7 +42,7 @@ Settings = dict[str, Any]
 
 
 class Peer(NamedTuple):
-    """Where a peer is, what it starts from, and what else is tried, in this order."""
+    """A peer's folder, its start, and the axes to try, in this order."""
 
     folder: str
     start: Settings
@@ -50,7 +50,7 @@ class Peer(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """How much of a set the tuning sees, and which axes are tried where not all are."""
+    """The share of a set that tuning uses, and the axes to try if not all."""
 
     share: float = 1.0
     asked: int | None = None
@@ -121,25 +121,25 @@ def main() -> None:
         table(args.data_sets)
         return
     for name in args.data_sets:
-        found = text_data.load(name)
+        loaded = text_data.load(name)
         for peer in args.peers:
-            compare(peer, name, found, args.seeds)
+            compare(peer, name, loaded, args.seeds)
             if args.start:
-                untuned(peer, name, found)
+                untuned(peer, name, loaded)
 
 
-def compare(peer: str, name: str, found: TextSet, seeds: int) -> None:
-    """Tune a peer on a set, fit it again, keep the figures."""
+def compare(peer: str, name: str, loaded: TextSet, seeds: int) -> None:
+    """Tune a peer on a set, refit it, write the figures."""
     path = OUT / f"{peer}-{name}.json"
-    result = _begun(path, peer, name, found)
-    settings = tune(path, result, found)
+    result = _begun(path, peer, name, loaded)
+    settings = tune(path, result, loaded)
     result["chosen"] = settings
     result["test"] = [one for one in result["test"] if one["settings"] == settings]
     drawn = range(1 if PEERS[peer].folder == "neighbours" else seeds)  # it draws nothing
     for seed in drawn:
         if all(one["seed"] != seed for one in result["test"]):
             job = {"split": "test", "settings": settings, "seed": seed, "share": 1, "asked": None}
-            result["test"].append(measure(peer, name, found, job))
+            result["test"].append(measure(peer, name, loaded, job))
             _write(path, result)
     result["test_mean"] = {
         key: round(mean(one[key] for one in result["test"]), 3)
@@ -150,19 +150,19 @@ def compare(peer: str, name: str, found: TextSet, seeds: int) -> None:
     print(path.stem, "mean", json.dumps(result["test_mean"]), flush=True)
 
 
-def untuned(peer: str, name: str, found: TextSet) -> None:
-    """What a peer's start has on test, with one seed."""
+def untuned(peer: str, name: str, loaded: TextSet) -> None:
+    """Test figures of a peer's start, with one seed."""
     path, start = OUT / f"{peer}-{name}.json", PEERS[peer].start
-    result = _begun(path, peer, name, found)
+    result = _begun(path, peer, name, loaded)
     if result.get("start", {}).get("settings") != start:
         job = {"split": "test", "settings": start, "seed": 0, "share": 1, "asked": None}
         same = [one for one in result["test"] if one["settings"] == start and one["seed"] == 0]
-        result["start"] = same[0] if same else measure(peer, name, found, job)
+        result["start"] = same[0] if same else measure(peer, name, loaded, job)
         _write(path, result)
 
 
-def tune(path: Path, result: dict[str, Any], found: TextSet) -> Settings:
-    """Axis by axis, from the start, the best on validation; what ``result`` has is not repeated."""
+def tune(path: Path, result: dict[str, Any], loaded: TextSet) -> Settings:
+    """The best on validation, axis by axis; trials in ``result`` are not repeated."""
     peer, name = result["peer"], result["data"]
     tuning = Tuning(**result["tuned_on"])
 
@@ -172,7 +172,7 @@ def tune(path: Path, result: dict[str, Any], found: TextSet) -> Settings:
                 return float(point[SELECTED_BY])
         job = {"split": "validation", "settings": settings, "seed": 0}
         job |= {"share": tuning.share, "asked": tuning.asked}
-        result["grid"].append(measure(peer, name, found, job))
+        result["grid"].append(measure(peer, name, loaded, job))
         keys = ("words_cpu_seconds", "fit_cpu_seconds", "predict_cpu_seconds")
         result["tuning_cpu_seconds"] = round(sum(p[key] for p in result["grid"] for key in keys), 2)
         _write(path, result)
@@ -187,8 +187,8 @@ def tune(path: Path, result: dict[str, Any], found: TextSet) -> Settings:
     return best
 
 
-def measure(peer: str, name: str, found: TextSet, job: dict[str, Any]) -> dict[str, Any]:
-    """Have the peer fit and predict in a process of its own, score what it left."""
+def measure(peer: str, name: str, loaded: TextSet, job: dict[str, Any]) -> dict[str, Any]:
+    """Fit and predict in a peer's process, and score the result."""
     folder = PEERS[peer].folder
     out = SCRATCH / "texts" / "out" / f"{peer}-{name}"
     asked = {**job, "data": str(text_data.OUT / f"{name}.npz"), "out": str(out)}
@@ -196,9 +196,9 @@ def measure(peer: str, name: str, found: TextSet, job: dict[str, Any]) -> dict[s
     env = {**os.environ, "PYTHONPATH": str(HOME.parent), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=env)
     figures = json.loads(done.stdout.splitlines()[-1])
-    documents, truth = split_truth(found.pairs, SPLITS[job["split"]])
+    documents, truth = split_truth(loaded.pairs, SPLITS[job["split"]])
     part = rows_of(truth, np.searchsorted(documents, np.load(out / "documents.npy")))
-    counts = count(found.pairs, len(found.labels))
+    counts = count(loaded.pairs, len(loaded.labels))
     entry = {"settings": job["settings"], "seed": job["seed"]}
     entry |= {key: round(value, 3) for key, value in figures.items()}
     entry |= scores(np.load(out / "ids.npy"), part, counts)
@@ -243,14 +243,14 @@ def _line(head: list[str], one: dict[str, Any], tuning: str, tail: list[str]) ->
     return "| " + " | ".join([*head, *cells, *tail]) + " |"
 
 
-def _begun(path: Path, peer: str, name: str, found: TextSet) -> dict[str, Any]:
-    """What an earlier run left, if it was the same comparison; else nothing yet."""
+def _begun(path: Path, peer: str, name: str, loaded: TextSet) -> dict[str, Any]:
+    """The figures of an earlier run of the same comparison, or an empty result."""
     tuning = TUNING.get(name, {}).get(PEERS[peer].folder, Tuning())
     head = {
         "peer": peer,
         "data": name,
         "versions": (HOME / "peers" / PEERS[peer].folder / "requirements.txt").read_text().split(),
-        "fingerprint": fingerprint(found),
+        "fingerprint": fingerprint(loaded),
         "selected_by": f"validation {SELECTED_BY}",
         "tuned_on": json.loads(json.dumps(tuning._asdict())),
         "prediction": "in batch, one thread, wall",
@@ -259,15 +259,15 @@ def _begun(path: Path, peer: str, name: str, found: TextSet) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads(path.read_text())
         if all(kept.get(key) == value for key, value in head.items()):
             return kept
-        print(f"{path.name} is of another comparison: begun anew", flush=True)
+        print(f"{path.name} belongs to another comparison: starting again", flush=True)
     return {**head, "grid": [], "tuning_cpu_seconds": 0.0, "chosen": None, "test": []}
 
 
-def fingerprint(found: TextSet) -> str:
+def fingerprint(loaded: TextSet) -> str:
     digest = hashlib.sha256()
-    for part in ("\n".join(found.documents), "\n".join(found.labels)):
+    for part in ("\n".join(loaded.documents), "\n".join(loaded.labels)):
         digest.update(part.encode())
-    for pairs in (found.pairs, found.excluded):
+    for pairs in (loaded.pairs, loaded.excluded):
         digest.update(np.ascontiguousarray(pairs).tobytes())
     return digest.hexdigest()[:16]
 

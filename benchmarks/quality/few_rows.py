@@ -69,7 +69,7 @@ def shown(figures: Any) -> str:
 
 
 def fitted(job: Job) -> list[list[float]]:
-    """What judges say of the chosen epoch and of the last one."""
+    """Scores of the chosen epoch and of the last one."""
     data_set, rows, name, given, device, number = job
     torch.set_num_threads(1)
     data, method = divided(data_set, rows, number), METHODS[name]
@@ -98,7 +98,7 @@ def judged(
 
 
 def usual_metric(config: Any, grades: Tensor) -> str:
-    """By which ``rankfold fit`` would choose."""
+    """The default metric of ``rankfold fit``."""
     aim = getattr(config, "fpr", None)
     negatives = int((grades == grades.min()).sum())
     rate = WIDEST if aim is None else max(2 * aim, min(WIDEST, ENOUGH / negatives))
@@ -106,7 +106,7 @@ def usual_metric(config: Any, grades: Tensor) -> str:
 
 
 def divided(data_set: str, rows: int, number: int) -> Dataset:
-    """Rows to fit, with a validation of their own, and as test those that judge."""
+    """Rows to fit with their own validation; test has the rows to score."""
     data, partition = ours.load(data_set), 1000 + number
     if data_set == "fars":
         known, judges = data.graded("train"), data.graded("validation")

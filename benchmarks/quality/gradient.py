@@ -106,27 +106,27 @@ def main() -> None:
 
 
 def study(name: str, method: str, data: Dataset, out: Path, until: float) -> None:
-    """Eight trials, then three fits of the best; whatever is kept already is not done again."""
+    """Eight trials, then three fits of the best; existing figures are kept."""
     path = out / f"{method}-{name}.json"
     about = {"method": method, "data": name, "device": str(DEVICE), "trials": [], "test": []}
-    found = json.loads(path.read_text()) if path.exists() else about
-    for point in points(method)[len(found["trials"]) :]:
+    result = json.loads(path.read_text()) if path.exists() else about
+    for point in points(method)[len(result["trials"]) :]:
         if time.monotonic() > until:
             return
-        found["trials"].append(trial(method, data, point, found["trials"]))
-        keep(path, found)
-    best = max(found["trials"], key=lambda one: one.get("score", 0.0))
-    found["chosen"] = best
+        result["trials"].append(trial(method, data, point, result["trials"]))
+        keep(path, result)
+    best = max(result["trials"], key=lambda one: one.get("score", 0.0))
+    result["chosen"] = best
     whole = replace(
         data, train=data.split("train").union(data.split("validation")), validation=None
     )
-    for seed in SEEDS[len(found["test"]) :]:
+    for seed in SEEDS[len(result["test"]) :]:
         if time.monotonic() > until:
             return
         history = fit(method, whole, best["chosen"], seed, best["step"], [])
-        found["test"].append(means(whole, history.model))
-        keep(path, found)
-    score = f"{mean(one[SELECTED_BY] for one in found['test']):.4f}"
+        result["test"].append(means(whole, history.model))
+        keep(path, result)
+    score = f"{mean(one[SELECTED_BY] for one in result['test']):.4f}"
     print(path.stem, best["settings"], f"validation {best['score']:.4f} test {score}", flush=True)
 
 
@@ -141,7 +141,7 @@ def points(method: str) -> list[dict[str, Any]]:
 def trial(
     method: str, data: Dataset, point: dict[str, Any], before: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """One fit, as long as it is worth it."""
+    """One fit, ended at a hurdle if it is too poor."""
     began = time.time()
     settings = {"width": WIDTH, **LENGTHS.get(method, {"epochs": LENGTH}), **point}
     try:
@@ -178,7 +178,7 @@ def fit(
     steps: int | None,
     before: list[list[float]],
 ) -> History:
-    """A fit that stops on validation, at a hurdle, or after so many steps."""
+    """A fit that stops by validation, at a hurdle, or after a number of steps."""
     recipe = METHODS[method]
     judged = Judged(data) if data.validation is not None else None
     known = {field.name for field in fields(recipe.config)}
@@ -208,7 +208,7 @@ def fit(
 
 
 def is_behind(number: int, score: float | None, before: list[list[float]]) -> bool:
-    """Whether a trial is worse, at a hurdle, than half of those before it were there."""
+    """Whether a trial is below the median of the earlier ones at a hurdle."""
     others = [max(scores[:number]) for scores in before if len(scores) >= min(HURDLES)]
     return number in HURDLES and len(others) >= 2 and (score or 0.0) < median(others)
 
@@ -224,9 +224,9 @@ def means(data: Dataset, model: Model | None, split: str = "test") -> dict[str, 
     return {m: float(judged.values(queries, ids, m).double().mean()) for m in SHOWN}
 
 
-def keep(path: Path, found: dict[str, Any]) -> None:
+def keep(path: Path, result: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 # ---------------------------------------------------------------------------------- Figure 7
@@ -235,8 +235,8 @@ def keep(path: Path, found: dict[str, Any]) -> None:
 def sweep(name: str, method: str, data: Dataset, out: Path, until: float) -> None:
     """Test figures over batch sizes: 20 epochs, width 32, three seeds, the method's defaults."""
     path = out / f"sweep-{method}-{name}.json"
-    found = json.loads(path.read_text()) if path.exists() else []
-    done = {(row["batch_size"], row["seed"]) for row in found}
+    result = json.loads(path.read_text()) if path.exists() else []
+    done = {(row["batch_size"], row["seed"]) for row in result}
     whole = replace(
         data, train=data.split("train").union(data.split("validation")), validation=None
     )
@@ -247,9 +247,9 @@ def sweep(name: str, method: str, data: Dataset, out: Path, until: float) -> Non
         began = time.time()
         history = fit(method, whole, settings, seed, None, [])
         row = {"batch_size": batch_size, "seed": seed}
-        found.append({**row, **means(whole, history.model), "seconds": time.time() - began})
-        keep(path, found)
-        print(name, method, found[-1], flush=True)
+        result.append({**row, **means(whole, history.model), "seconds": time.time() - began})
+        keep(path, result)
+        print(name, method, result[-1], flush=True)
 
 
 # ---------------------------------------------------------------------------------- table
@@ -279,8 +279,8 @@ def table(names: list[str], out: Path) -> None:
 
 
 def by_batch(rows: list[dict[str, Any]]) -> list[str]:
-    found = [[r[SELECTED_BY] for r in rows if r["batch_size"] == size] for size in BATCHES]
-    return [spread(values) if len(values) == len(SEEDS) else "" for values in found]
+    result = [[r[SELECTED_BY] for r in rows if r["batch_size"] == size] for size in BATCHES]
+    return [spread(values) if len(values) == len(SEEDS) else "" for values in result]
 
 
 def spread(values: list[float]) -> str:

@@ -72,7 +72,7 @@ Row = dict[str, Any]
 FIRST = {"dropout": 0.1}  # where a setting says nothing: one for all, whatever the default is
 COMMON = {"lr": (0.0005, 0.001, 0.002, 0.004, 0.008), "dropout": (0.0, 0.1, 0.3, 0.5)}
 COMMON |= {"weight_decay": (1e-4, 1e-2)}
-OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # what a method has besides
+OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # settings of single methods
     "cba": {"sigma": (0.02, 0.05, 0.1, 0.35), "classes": (0.3, 1.0, 3.0)},
     "cba-paper": {"sigma": (0.02, 0.05, 0.1, 0.35)},
     "focal": {"focus": (0.5, 1.0, 2.0, 4.0)},
@@ -97,7 +97,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("task", choices=["export", "run", "untuned", "again", "table", "paired"])
-    parser.add_argument("--data", type=Path, default=SHARED, help="where fars is")
+    parser.add_argument("--data", type=Path, default=SHARED, help="folder with fars")
     parser.add_argument("--data-sets", nargs="+", default=list(OF_DATA), choices=list(OF_DATA))
     parser.add_argument("--methods", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -113,9 +113,9 @@ def main() -> None:
         again(args.methods, args.device, args.out, args.jobs)
     elif args.task == "paired":
         for name in args.data_sets:
-            found = paired(name, args.methods, args.device, args.out, args.jobs)
-            (args.out / f"paired-{name}.md").write_text(found)
-            print(found, flush=True)
+            loaded = paired(name, args.methods, args.device, args.out, args.jobs)
+            (args.out / f"paired-{name}.md").write_text(loaded)
+            print(loaded, flush=True)
     else:
         units = [
             (data, name, rate, args.device, args.out)
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def export(name: str, shared: Path) -> None:
-    """All splits of a set, prepared first if it is not, in one file."""
+    """All splits of a set in one file; prepares the set if needed."""
     import rankfold as rf
 
     folder, kept = FOLDERS / name, {}
@@ -156,14 +156,14 @@ def export(name: str, shared: Path) -> None:
 
 
 def load(name: str) -> Dataset:
-    found = np.load(ARRAYS / f"{name}.npz", allow_pickle=False)
+    loaded = np.load(ARRAYS / f"{name}.npz", allow_pickle=False)
 
     def part(split: str) -> Graded:
         get = {n: f"{split}_{n}" for n in ("numbers", "categories", "images", "grades")}
-        return Graded(*(torch.from_numpy(found[n]) if n in found else None for n in get.values()))  # type: ignore[arg-type]
+        return Graded(*(torch.from_numpy(loaded[n]) if n in loaded else None for n in get.values()))  # type: ignore[arg-type]
 
     train, validation, test = map(part, SPLITS)
-    n_grades, sizes = int(found["n_grades"]), found["levels"].tolist()
+    n_grades, sizes = int(loaded["n_grades"]), loaded["levels"].tolist()
     levels = {str(place): tuple(map(str, range(size))) for place, size in enumerate(sizes)}
     names = tuple(map(str, range(train.numbers.shape[1])))
     keys, grades = Vocabulary.numbered(0), Vocabulary.numbered(n_grades)
@@ -171,88 +171,88 @@ def load(name: str) -> Dataset:
 
 
 def fingerprint(name: str) -> str:
-    """Of the rows of all splits."""
-    found, hashed = np.load(ARRAYS / f"{name}.npz", allow_pickle=False), hashlib.sha256()
-    for key in sorted(found):
-        hashed.update(f"{key} {found[key].dtype} {found[key].shape}".encode())
-        hashed.update(found[key].tobytes())
+    """Fingerprint of the rows of all splits."""
+    loaded, hashed = np.load(ARRAYS / f"{name}.npz", allow_pickle=False), hashlib.sha256()
+    for key in sorted(loaded):
+        hashed.update(f"{key} {loaded[key].dtype} {loaded[key].shape}".encode())
+        hashed.update(loaded[key].tobytes())
     return hashed.hexdigest()[:16]
 
 
 def splits_for_tuning(data: Dataset) -> list[Dataset]:
-    """Where settings are tried: on validation, or in thirds where that is small."""
+    """The splits for trials: validation, or thirds if that is small."""
     if len(data.graded("validation")) > 2000:
         return [data]
     return thirds(data, range(PARTITIONS))
 
 
 def splits_anew(data: Dataset) -> list[Dataset]:
-    """Thirds of the same rows by which no setting was chosen."""
+    """Thirds of the same rows that selected no setting."""
     return thirds(data, range(PARTITIONS, PARTITIONS + ANEW))
 
 
 def thirds(data: Dataset, partitions: Iterable[int]) -> list[Dataset]:
-    """Train and validation as parts, of which each validates in turn; drawn again and again."""
-    rows, found = data.graded("train").join(data.graded("validation")), []
+    """Train and validation in parts that rotate as validation; drawn several times."""
+    rows, loaded = data.graded("train").join(data.graded("validation")), []
     for partition in partitions:
         places = spread(rows.grades, FOLDS, torch.Generator().manual_seed(partition))
         parts = [rows.select((places == fold).nonzero().flatten()) for fold in range(FOLDS)]
         for fold, part in enumerate(parts):
             first, *others = parts[:fold] + parts[fold + 1 :]
-            found.append(replace(data, train=reduce(Graded.join, others, first), validation=part))
-    return found
+            loaded.append(replace(data, train=reduce(Graded.join, others, first), validation=part))
+    return loaded
 
 
 def spread(grades: Tensor, parts: int, rng: torch.Generator) -> Tensor:
-    """A part for each row, so that each grade is spread evenly over them; [n]."""
+    """A part for each row, with each grade spread evenly; [n]."""
     order = torch.randperm(len(grades), generator=rng)
-    found = torch.zeros_like(order)
+    loaded = torch.zeros_like(order)
     for grade in grades.unique().tolist():
         mine = order[grades[order] == grade]
-        found[mine] = torch.arange(len(mine)) % parts
-    return found
+        loaded[mine] = torch.arange(len(mine)) % parts
+    return loaded
 
 
 # ---------------------------------------------------------------------------------- study
 
 
 def unit(job: tuple[str, str, float | None, str, Path]) -> None:
-    """Tune one method on one set, for one rate or for all; then test."""
+    """Tune one method on one set, for one rate or for all, then test."""
     data_name, name, rate, device, out = job
     torch.set_num_threads(1)
     path = result(out, data_name, name, rate)
-    found = begun(path, data_name)
+    loaded = begun(path, data_name)
     data = load(data_name)
     tried = splits_for_tuning(data)
-    check_splits(found, len(tried), path)
+    check_splits(loaded, len(tried), path)
     for trial in trials(data_name, name):
-        if any(trial == known["settings"] for known in found["trials"]):
+        if any(trial == known["settings"] for known in loaded["trials"]):
             continue
         began = time.perf_counter()
         parts = [fitted(name, part, trial, rate, 0, device, "validation") for part in tried]
         seconds = round(time.perf_counter() - began, 1)
-        found["trials"].append({"settings": trial, "seconds": seconds, **averaged(parts)})
-        keep(path, found)
-        shown = {m: round(found["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
+        loaded["trials"].append({"settings": trial, "seconds": seconds, **averaged(parts)})
+        keep(path, loaded)
+        shown = {m: round(loaded["trials"][-1][m], 4) for m in METRICS[: len(RATES)]}
         print(data_name, name, rate, trial, shown, flush=True)
     whole = replace(data, train=data.graded("train").join(data.graded("validation")))
     for wanted in RATES if rate is None else (rate,):
-        best = max(found["trials"], key=lambda row: row[at(wanted)])["settings"]
-        kept = found["tests"].get(str(wanted))
+        best = max(loaded["trials"], key=lambda row: row[at(wanted)])["settings"]
+        kept = loaded["tests"].get(str(wanted))
         if kept is None or kept["settings"] != best:
-            kept = found["tests"][str(wanted)] = {"settings": best, "seeds": []}
+            kept = loaded["tests"][str(wanted)] = {"settings": best, "seeds": []}
         for seed in range(len(kept["seeds"]), SEEDS):
-            same = [t for t in found["tests"].values() if t["settings"] == best]
+            same = [t for t in loaded["tests"].values() if t["settings"] == best]
             done = next((t["seeds"][seed] for t in same if len(t["seeds"]) > seed), None)
             row = done or fitted(name, whole, best, rate, seed, device, "test")
             kept["seeds"].append(row)
-            keep(path, found)
+            keep(path, loaded)
         mean = np.mean([row[at(wanted)] for row in kept["seeds"]])
         print(data_name, name, "TEST", wanted, best, round(float(mean), 4), flush=True)
 
 
 def again(names: list[str], device: str, out: Path, jobs: int) -> None:
-    """What first and chosen settings have on thirds of retinamnist that chose nothing."""
+    """Score the first and the chosen settings on fresh thirds of retinamnist."""
     data, waiting = "retinamnist", []
     for name in names:
         for rate in RATES if name in TAKES_RATE else (None,):
@@ -267,9 +267,9 @@ def again(names: list[str], device: str, out: Path, jobs: int) -> None:
             add_judged(path, begun(path, data), settings, parts)
 
 
-def to_judge(found: Row) -> list[Row]:
-    """The first setting and those chosen, each once, but those that were judged before."""
-    some, known = [found["trials"][0], *found["tests"].values()], found.get("again", [])
+def to_judge(loaded: Row) -> list[Row]:
+    """The first and the chosen settings, once each, without those scored before."""
+    some, known = [loaded["trials"][0], *loaded["tests"].values()], loaded.get("again", [])
     left: list[Row] = []
     for settings in (row["settings"] for row in some):
         if settings not in left and all(row["settings"] != settings for row in known):
@@ -277,10 +277,10 @@ def to_judge(found: Row) -> list[Row]:
     return left
 
 
-def add_judged(path: Path, found: Row, settings: Row, parts: list[Row]) -> None:
-    found.setdefault("again", []).append({"settings": settings, **averaged(parts)})
-    keep(path, found)
-    shown = {m: round(found["again"][-1][m], 4) for m in METRICS[: len(RATES)]}
+def add_judged(path: Path, loaded: Row, settings: Row, parts: list[Row]) -> None:
+    loaded.setdefault("again", []).append({"settings": settings, **averaged(parts)})
+    keep(path, loaded)
+    shown = {m: round(loaded["again"][-1][m], 4) for m in METRICS[: len(RATES)]}
     print(path.stem, settings, shown, flush=True)
 
 
@@ -297,16 +297,16 @@ def kept_splits(data_name: str) -> list[Dataset]:
 
 
 def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
-    """Defaults, and the epoch that validation chose; on test."""
+    """Test figures of the defaults, at the epoch that validation chose."""
     import rankfold as rf
 
     data_name, name, rate, device, out = job
     torch.set_num_threads(1)
     path = result(out, data_name, f"untuned-{name}", rate)
-    found, data = begun(path, data_name), load(data_name)
+    loaded, data = begun(path, data_name), load(data_name)
     rows = data.graded("test")
     given: Row = {"device": device} if rate is None else {"device": device, "fpr": rate}
-    seeds = found["tests"].setdefault("untuned", {"seeds": []})["seeds"]
+    seeds = loaded["tests"].setdefault("untuned", {"seeds": []})["seeds"]
     for seed in range(len(seeds), SEEDS):
         began = time.perf_counter()
         grader = rf.fit(name, data, seed=seed, **given)
@@ -315,7 +315,7 @@ def untuned(job: tuple[str, str, float | None, str, Path]) -> None:
         figures = tested(grader.score(rows), rows, len(data.candidates))
         chosen = {key: grader.model.notes[key] for key in ("metric", "chosen")}
         seeds.append({**figures, **chosen, "seconds": seconds})
-        keep(path, found)
+        keep(path, loaded)
         print(data_name, name, rate, seed, figures, chosen, flush=True)
 
 
@@ -324,18 +324,18 @@ def result(out: Path, data_name: str, name: str, rate: float | None) -> Path:
 
 
 def begun(path: Path, data_name: str) -> Row:
-    """What an earlier run left, if it was of the same rows; else nothing yet."""
+    """The figures of an earlier run on the same rows, or an empty result."""
     rows = fingerprint(data_name)
     if not path.exists():
         return {"rows": rows, "trials": [], "tests": {}}
-    found: Row = json.loads(path.read_text())
-    if found.get("rows") != rows:
-        raise SystemExit(f"{path} is of other rows than export wrote: remove it to begin anew")
-    return found
+    loaded: Row = json.loads(path.read_text())
+    if loaded.get("rows") != rows:
+        raise SystemExit(f"{path} has other rows than the export: remove it to start again")
+    return loaded
 
 
 def averaged(parts: list[Row]) -> Row:
-    """Means over splits and, of several, the TPR of each at each rate, and of thresholds."""
+    """Means over splits; for several splits the TPR of each, by rate and threshold."""
     means: Row = {m: float(np.mean([row[m] for row in parts])) for m in METRICS}
     if len(parts) > 1:
         shown = METRICS[: len(RATES)]
@@ -346,20 +346,20 @@ def averaged(parts: list[Row]) -> Row:
     return means
 
 
-def check_splits(found: Row, n: int, path: Path) -> None:
-    """Trials of an earlier run must have been on as many splits; they are counted from now on."""
-    if found["trials"] and found.get("splits", 1) != n:
-        raise SystemExit(f"{path} has trials on other splits: remove it to begin anew")
-    found["splits"] = n
+def check_splits(loaded: Row, n: int, path: Path) -> None:
+    """Trials of an earlier run must have the same number of splits."""
+    if loaded["trials"] and loaded.get("splits", 1) != n:
+        raise SystemExit(f"{path} has trials on other splits: remove it to start again")
+    loaded["splits"] = n
 
 
 def trials(data_name: str, name: str) -> list[Row]:
-    """The settings to try, the first the defaults; no two alike, equal draws of what is shared."""
+    """The settings to try, all different; the first is the default."""
     fixed, own = OF_DATA[data_name]
     rng = np.random.default_rng(0)
-    found = [{**fixed, **FIXED.get(name, {})}]
+    loaded = [{**fixed, **FIXED.get(name, {})}]
     number = 0
-    while len(found) < TRIALS:
+    while len(loaded) < TRIALS:
         number += 1
         drawn = {
             key: values[rng.integers(len(values))] for key, values in {**COMMON, **own}.items()
@@ -368,10 +368,10 @@ def trials(data_name: str, name: str) -> list[Row]:
         extra = {
             key: values[seed.integers(len(values))] for key, values in OWN.get(name, {}).items()
         }
-        trial = {**found[0], **drawn, **extra}
-        if trial not in found:
-            found.append(trial)
-    return found
+        trial = {**loaded[0], **drawn, **extra}
+        if trial not in loaded:
+            loaded.append(trial)
+    return loaded
 
 
 def fitted(
@@ -386,7 +386,7 @@ def fitted(
 def scored(
     name: str, data: Dataset, trial: Row, rate: float | None, seed: int, device: str, split: str
 ) -> tuple[Tensor, float]:
-    """A score for each row of a split by the last epoch, and the seconds of training."""
+    """Scores of a split's rows by the last epoch, and the seconds of training."""
     method = METHODS[name.removesuffix("-paper")]
     given = {**FIRST, **trial} if rate is None else {**FIRST, **trial, "fpr": rate}
     given = {key: value for key, value in given.items() if key in names_of(method.config)}
@@ -406,7 +406,7 @@ def measured(scores: Tensor, rows: Graded, n_grades: int) -> Row:
 
 
 def tested(scores: Tensor, rows: Graded, n_grades: int) -> Row:
-    """The same, and how much of it may be due to the rows that the test happens to have."""
+    """The same, with standard errors over test rows."""
     given = scores, rows, n_grades
     return {**measured(*given), "rows_error": errors_of_rows(*given)}
 
@@ -436,10 +436,10 @@ def last(steps: Iterator[Any]) -> tuple[Model, float]:
     return model, seconds
 
 
-def keep(path: Path, found: Row) -> None:
+def keep(path: Path, loaded: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".writing")
-    text = json.dumps(found, indent=1)
+    text = json.dumps(loaded, indent=1)
     text = re.sub(r"\[[^][{}]*\]", lambda few: f"[{' '.join(few[0][1:-1].split())}]", text)
     partial.write_text(text + "\n")
     partial.replace(path)
@@ -449,10 +449,9 @@ def keep(path: Path, found: Row) -> None:
 
 
 def table(out: Path) -> str:
-    """Means over seeds, best first at the lowest rate; then thresholds, and splits where several.
+    """Means over seeds, best first at the lowest rate; then thresholds and splits.
 
-    Behind a mean its 95 % interval over seeds and, in brackets, over other rows that the test might
-    have had, where that was measured.
+    After a mean: its 95 % interval over seeds and, in brackets, over test rows if measured.
     """
     lines = []
     for data in OF_DATA:
@@ -478,9 +477,9 @@ def table(out: Path) -> str:
 
 
 def by_splits(out: Path, data: str) -> list[str]:
-    """Means over splits that chose nothing, of the first setting and of the chosen ones.
+    """Means over fresh splits, for the first setting and the chosen ones.
 
-    A sign where the difference to the first method, split by split, is above two standard errors.
+    A sign marks differences to the first method above two standard errors, split by split.
     """
     lines: list[str] = []
     first: list[Any] = []
@@ -491,18 +490,18 @@ def by_splits(out: Path, data: str) -> list[str]:
             cells = [compared(*both) for both in zip(values, first, strict=True)]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     columns = [f"{which}, {rate}" for which in ("first", "chosen") for rate in RATES]
-    title = f"{data}: TPR at FPR by thirds drawn anew, of the first setting and of the chosen"
+    title = f"{data}: TPR at FPR on fresh thirds, for the first setting and the chosen ones"
     return [title, "", *head("method", columns), *lines, ""] if lines else []
 
 
 def again_at(out: Path, data: str, name: str, rate: float, which: str) -> Any:
-    """The TPR of each split that chose nothing; None where that was not measured."""
+    """The TPR of each fresh split; None if not measured."""
     path = result(out, data, name, rate if name in TAKES_RATE else None)
-    found = json.loads(path.read_text()) if path.exists() else {}
-    if "again" not in found or str(rate) not in found["tests"]:
+    loaded = json.loads(path.read_text()) if path.exists() else {}
+    if "again" not in loaded or str(rate) not in loaded["tests"]:
         return None
-    meant = (found["trials"][0] if which == "first" else found["tests"][str(rate)])["settings"]
-    rows = [row for row in found["again"] if row["settings"] == meant]
+    meant = (loaded["trials"][0] if which == "first" else loaded["tests"][str(rate)])["settings"]
+    rows = [row for row in loaded["again"] if row["settings"] == meant]
     return np.array(rows[0]["by_split"][at(rate)]) if rows else None
 
 
@@ -521,13 +520,13 @@ def at(rate: float) -> str:
 
 
 def paired(data_name: str, names: list[str], device: str, out: Path, jobs: int) -> str:
-    """How methods differ from the first: means over seeds, 95 % intervals over test rows."""
+    """Differences to the first method: means over seeds, 95 % intervals over test rows."""
     every = [(data_name, name, seed, device, out) for name in names for seed in range(SEEDS)]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         scores = torch.stack(pool.map(chosen, every, chunksize=1)).unflatten(0, (-1, SEEDS))
     data = load(data_name)
     grades, n_grades = data.graded("test").grades, len(data.candidates)
-    spec, rng, found = parse_graded(at(RATES[0])), torch.Generator().manual_seed(0), []
+    spec, rng, loaded = parse_graded(at(RATES[0])), torch.Generator().manual_seed(0), []
     for number in range(SAMPLES + 1):
         some = torch.randint(len(grades), grades.shape, generator=rng)
         some = some if number else torch.arange(len(grades))  # first the rows as they are
@@ -535,8 +534,8 @@ def paired(data_name: str, names: list[str], device: str, out: Path, jobs: int) 
             np.mean([graded_mean(one[some], grades[some], n_grades, spec) for one in mine])
             for mine in scores
         ]
-        found.append(means)
-    values = np.array(found)
+        loaded.append(means)
+    values = np.array(loaded)
     apart = values - values[:, :1]
     low, high = np.nanquantile(apart[1:], (0.025, 0.975), axis=0)
     lines = [f"{data_name}: TPR at an FPR of {RATES[0]}, and less that of {names[0]}", ""]
@@ -548,7 +547,7 @@ def paired(data_name: str, names: list[str], device: str, out: Path, jobs: int) 
 
 
 def chosen(job: tuple[str, str, int, str, Path]) -> Tensor:
-    """What the setting that was chosen for the lowest rate gives the rows of test."""
+    """Scores of the test rows by the setting chosen for the lowest rate."""
     data_name, name, seed, device, out = job
     torch.set_num_threads(1)
     data, rate = load(data_name), RATES[0] if name in TAKES_RATE else None
@@ -563,12 +562,12 @@ def head(first: str, others: Iterable[Any]) -> list[str]:
 
 
 def tests(out: Path, data: str, name: str, rate: float) -> list[Row]:
-    """What a method's fits of all seeds have on test, where they are done."""
+    """Test figures of a method's fits, if all seeds are done."""
     takes_rate = name.removeprefix("untuned-") in TAKES_RATE
     path = result(out, data, name, rate if takes_rate else None)
     kept = json.loads(path.read_text())["tests"] if path.exists() else {}
-    found = kept.get("untuned" if name.startswith("untuned-") else str(rate), {"seeds": []})
-    return found["seeds"] if len(found["seeds"]) == SEEDS else []
+    loaded = kept.get("untuned" if name.startswith("untuned-") else str(rate), {"seeds": []})
+    return loaded["seeds"] if len(loaded["seeds"]) == SEEDS else []
 
 
 def written(mean: float, over_seeds: float, over_rows: float | None) -> str:

@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def export(names: list[str]) -> None:
-    """The prepared data that peers/quadratic.py left, as one .npz each."""
+    """The data that peers/quadratic.py prepared, one .npz each."""
     import rankfold as rf
 
     ARRAYS.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Judged:
 def fit(
     name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: int | None
 ) -> History:
-    """A fit that stops on validation, or after so many steps."""
+    """A fit that stops by validation, or after a number of steps."""
     method = METHODS[GRIDS[name][0]]
     judged = Judged(data) if data.validation is not None else None
     config = method.config(**settings)
@@ -174,15 +174,15 @@ def fit(
 
 
 def study(name: str, method: str, width: int, out: Path) -> None:
-    """Choose on validation, refit, test; keep every figure."""
+    """Choose on validation, refit, test; write every figure."""
     path = out / f"rankfold-{method}-{name}-{width}.json"
-    found = json.loads(path.read_text()) if path.exists() else {"grid": []}
-    if "test_mean" in found:
+    result = json.loads(path.read_text()) if path.exists() else {"grid": []}
+    if "test_mean" in result:
         return
     data = load(name)
     grid = GRIDS[method][1]
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    known = [entry["settings"] for entry in found["grid"]]
+    known = [entry["settings"] for entry in result["grid"]]
     for point in points:
         if point in known:
             continue
@@ -191,11 +191,11 @@ def study(name: str, method: str, width: int, out: Path) -> None:
         entry = {"settings": point, "steps": history.number, "seconds": time.time() - began}
         entry["chosen"] = dict(history.model.config)  # type: ignore[union-attr]
         entry |= {SELECTED_BY: history.score or 0.0}
-        found["grid"].append(entry)
-        keep(path, found, name, method, width)
-    best = max(found["grid"], key=lambda entry: entry[SELECTED_BY])
-    found["chosen"] = best["chosen"]
-    found["on_edge"] = [
+        result["grid"].append(entry)
+        keep(path, result, name, method, width)
+    best = max(result["grid"], key=lambda entry: entry[SELECTED_BY])
+    result["chosen"] = best["chosen"]
+    result["on_edge"] = [
         k for k, v in grid.items() if len(v) > 2 and best["settings"][k] in (v[0], v[-1])
     ]
     whole = replace(
@@ -209,16 +209,16 @@ def study(name: str, method: str, width: int, out: Path) -> None:
         history = fit(method, whole, best["chosen"], seed, steps)
         assert history.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
-    found["test"] = tested
-    found["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
-    found["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
-    keep(path, found, name, method, width)
-    print(path.stem, found["chosen"], found["test_mean"], found["on_edge"], flush=True)
+    result["test"] = tested
+    result["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
+    result["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
+    keep(path, result, name, method, width)
+    print(path.stem, result["chosen"], result["test_mean"], result["on_edge"], flush=True)
 
 
 def equal(names: list[str], widths: list[int]) -> None:
-    """Test ndcg@20 of ``ials`` with what irspack chose, 16 sweeps, beside irspack's."""
-    found = {}
+    """Test ndcg@20 of ``ials`` at irspack's settings, 16 sweeps, beside irspack's."""
+    result = {}
     for name, width in product(names, widths):
         theirs = json.loads((OUT / f"irspack-{name}-{width}.json").read_text())
         data = load(name)
@@ -229,15 +229,15 @@ def equal(names: list[str], widths: list[int]) -> None:
         assert history.model is not None
         ours = Judged(replace(data, train=train, validation=None), "test").means(history.model)
         ratio = ours[SELECTED_BY] / theirs["test_mean"][SELECTED_BY]
-        found[f"{name}-{width}"] = {**settings, "ours": ours[SELECTED_BY], "ratio": ratio}
-        print(name, width, found[f"{name}-{width}"], flush=True)
-    (OUT / "equal.json").write_text(json.dumps(found, indent=1) + "\n")
+        result[f"{name}-{width}"] = {**settings, "ours": ours[SELECTED_BY], "ratio": ratio}
+        print(name, width, result[f"{name}-{width}"], flush=True)
+    (OUT / "equal.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
-def keep(path: Path, found: dict[str, Any], name: str, method: str, width: int) -> None:
+def keep(path: Path, result: dict[str, Any], name: str, method: str, width: int) -> None:
     about = {"method": method, "data": name, "width": width, "device": str(DEVICE)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, **found}, indent=1) + "\n")
+    path.write_text(json.dumps({**about, **result}, indent=1) + "\n")
 
 
 def table(names: list[str], widths: list[int]) -> None:

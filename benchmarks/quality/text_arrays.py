@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("method", choices=[n for n, m in METHODS.items() if m.data_kind == "texts"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--arrays", type=Path, default=ARRAYS)
-    parser.add_argument("--name", default="yso-finna-en", help="of the data, for FILE")
+    parser.add_argument("--name", default="yso-finna-en", help="name of the data in FILE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="settings")
@@ -51,42 +51,42 @@ def main() -> None:
 
 
 def study(method: str, given: Row, seed: int, place: Place, out: Path, name: str) -> None:
-    """Both fits of one seed, each kept as soon as it is done."""
-    found = json.loads(out.read_text()) if out.exists() else {}
-    found = {"recipe": method, "data": name, "test": [], **found}
-    row = next((row for row in found["test"] if row["seed"] == seed), None)
+    """Both fits of one seed; each is written at once."""
+    result = json.loads(out.read_text()) if out.exists() else {}
+    result = {"recipe": method, "data": name, "test": [], **result}
+    row = next((row for row in result["test"] if row["seed"] == seed), None)
     if row is None:
         row = {"seed": seed, "refit": False, "device": device_name(place)}
-        found["test"].append(row)
+        result["test"].append(row)
     data, pairs = load(place.arrays)
     if "train_alone" not in row:
         first = fitted(method, given, seed, data, pairs, place)
         row |= {"settings": first.pop("settings"), "mixes": first.pop("mixes")}
         row["train_alone"] = first
-        keep(out, found)
+        keep(out, result)
     if not row["refit"]:
         both = data.split("train").union(data.split("validation"))
         whole = replace(data, train=both, validation=None)
         again = fitted(method, row["settings"], seed, whole, pairs, place)
         row |= {key: again[key] for key in again if key not in ("settings", "mixes")}
         row["refit"] = True
-        keep(out, found)
+        keep(out, result)
 
 
 def device_name(place: Place) -> str:
     return torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
 
 
-def keep(out: Path, found: Row) -> None:
+def keep(out: Path, result: Row) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
-    last = found["test"][-1]
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    last = result["test"][-1]
     shown = last if last["refit"] else last["train_alone"]
     print(last["seed"], "refit" if last["refit"] else "fit", json.dumps(shown), flush=True)
 
 
 def fitted(method: str, settings: Row, seed: int, data: Dataset, pairs: Pairs, place: Place) -> Row:
-    """Fit, and the figures on test; where there is validation, the mix is chosen there."""
+    """Fit and score on test; with validation, the mix is chosen there."""
     if place.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     judged = None if data.validation is None else Sampled(data, seed)
@@ -125,7 +125,7 @@ class Sampled(Judged):
 
 
 def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place) -> Row:
-    """As ``texts_gpu.tested``, and for methods that search by themselves."""
+    """As ``texts_gpu.tested``, also for methods with their own search."""
     search = METHODS[method].open(model).search_texts
     if search is None:
         return texts_gpu.tested(model, data, pairs, place)
@@ -137,8 +137,8 @@ def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place)
         exclude = hidden.select(some).to(place.device)
         ids.append(search(data.query_texts.select(some), DEPTH, exclude).ids.cpu())
     seconds = place.wait() - began
-    found = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
-    return {**found, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
+    result = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
+    return {**result, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
 
 
 if __name__ == "__main__":

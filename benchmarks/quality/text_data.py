@@ -34,44 +34,44 @@ class TextSet(NamedTuple):
 
 
 def yso(folder: Path) -> TextSet:
-    """The last tenth of the lines is test; of the others the last twentieth is validation."""
+    """The last tenth of the lines is test, the last twentieth of the rest validation."""
     lines = list(rows(folder / "docs.tsv.zst"))
     labels = [row[2] for row in rows(folder / "labels.tsv.zst")]
     ends = int(len(lines) * 0.9 * 0.95), int(len(lines) * 0.9)
-    found = [(i, int(label)) for i, row in enumerate(lines) for label in row[1].split()]
-    pairs = np.array(found)
+    result = [(i, int(label)) for i, row in enumerate(lines) for label in row[1].split()]
+    pairs = np.array(result)
     splits = np.searchsorted(ends, pairs[:, 0], side="right")
     return TextSet([row[0] for row in lines], labels, np.column_stack([pairs, splits]), nobody())
 
 
 def mdn(folder: Path) -> TextSet:
-    """Titles; every tenth page is test, every twentieth of the others validation."""
+    """Titles; every tenth page is test, every twentieth of the rest validation."""
     titles = {int(row[0]): row[2] for row in rows(folder / "pages.tsv.zst")}
-    found = [
+    result = [
         (int(row[0]), int(label))
         for row in rows(folder / "seealso.tsv")
         for label in row[1].split()
     ]
-    return linked(titles, np.array(found))
+    return linked(titles, np.array(result))
 
 
 def one_way(folder: Path) -> TextSet:
     """The same without test pairs whose inverse is known: a third, which symmetry gives away.
 
-    As with the filter files of public sets, nobody may return them.
+    They are excluded, as by the filter files of public sets.
     """
-    found = mdn(folder)
-    own = np.full(len(found.documents), -1)  # the label that a document is
-    own[found.excluded[:, 0]] = found.excluded[:, 1]
-    document = np.full(len(found.labels), -1)  # the other way round
-    document[found.excluded[:, 1]] = found.excluded[:, 0]
-    n = len(found.labels)
-    known = found.pairs[found.pairs[:, 2] != TEST]
-    inverse = document[found.pairs[:, 1]] * n + own[found.pairs[:, 0]]
-    both = (document[found.pairs[:, 1]] >= 0) & (own[found.pairs[:, 0]] >= 0)
-    away = both & (found.pairs[:, 2] == TEST) & np.isin(inverse, known[:, 0] * n + known[:, 1])
-    excluded = np.concatenate([found.excluded, found.pairs[away, :2]])
-    return found._replace(pairs=found.pairs[~away], excluded=excluded)
+    result = mdn(folder)
+    own = np.full(len(result.documents), -1)  # the label that a document is
+    own[result.excluded[:, 0]] = result.excluded[:, 1]
+    document = np.full(len(result.labels), -1)  # the other way round
+    document[result.excluded[:, 1]] = result.excluded[:, 0]
+    n = len(result.labels)
+    known = result.pairs[result.pairs[:, 2] != TEST]
+    inverse = document[result.pairs[:, 1]] * n + own[result.pairs[:, 0]]
+    both = (document[result.pairs[:, 1]] >= 0) & (own[result.pairs[:, 0]] >= 0)
+    away = both & (result.pairs[:, 2] == TEST) & np.isin(inverse, known[:, 0] * n + known[:, 1])
+    excluded = np.concatenate([result.excluded, result.pairs[away, :2]])
+    return result._replace(pairs=result.pairs[~away], excluded=excluded)
 
 
 def debian(folder: Path) -> TextSet:
@@ -84,8 +84,8 @@ def debian(folder: Path) -> TextSet:
 def wordnet(folder: Path) -> TextSet:
     """Words and gloss; a pair and its inverse are in the same split, one in ten in test."""
     about = {int(row[0]): f"{row[2]} {row[3]}" for row in rows(folder / "synsets.tsv.zst")}
-    found = {(int(row[0]), int(row[1])) for row in rows(folder / "pointers.tsv.zst")}
-    pairs = np.array(sorted(pair for pair in found if pair[0] != pair[1]))
+    result = {(int(row[0]), int(row[1])) for row in rows(folder / "pointers.tsv.zst")}
+    pairs = np.array(sorted(pair for pair in result if pair[0] != pair[1]))
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     unordered, place = np.unique(low * 10**6 + high, return_inverse=True)
     drawn = np.random.default_rng(0).random(len(unordered))[place]
@@ -113,7 +113,7 @@ def linked(about: dict[int, str], pairs: NDArray[np.int64]) -> TextSet:
 
 
 def numbered(about: dict[int, str], pairs: NDArray[np.int64], splits: NDArray[np.int64]) -> TextSet:
-    """Documents and labels are those with a pair; what is both is not its own label."""
+    """Documents and labels with a pair; a document is not its own label."""
     documents, rows_ = np.unique(pairs[:, 0], return_inverse=True)
     labels, columns = np.unique(pairs[:, 1], return_inverse=True)
     both = np.intersect1d(documents, labels)
@@ -139,7 +139,7 @@ def rows(path: Path) -> Iterator[list[str]]:
 
 
 def load(name: str) -> TextSet:
-    """What ``main`` left."""
+    """The arrays that ``main`` wrote."""
     with np.load(OUT / f"{name}.npz", allow_pickle=False) as arrays:
         documents, labels = (
             arrays[side].tobytes().decode().split("\n") for side in ("documents", "labels")
@@ -147,13 +147,13 @@ def load(name: str) -> TextSet:
         return TextSet(documents, labels, arrays["pairs"], arrays["excluded"])
 
 
-def save(name: str, found: TextSet) -> None:
+def save(name: str, result: TextSet) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     texts = {
-        side: np.frombuffer("\n".join(getattr(found, side)).encode(), np.uint8)
+        side: np.frombuffer("\n".join(getattr(result, side)).encode(), np.uint8)
         for side in ("documents", "labels")
     }
-    np.savez_compressed(OUT / f"{name}.npz", pairs=found.pairs, excluded=found.excluded, **texts)
+    np.savez_compressed(OUT / f"{name}.npz", pairs=result.pairs, excluded=result.excluded, **texts)
 
 
 def main() -> None:
@@ -163,10 +163,10 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.names:
         make, folder = SETS[name]
-        found = make(args.data / folder)
-        save(name, found)
-        sizes = np.bincount(found.pairs[:, 2], minlength=3)
-        print(name, len(found.documents), len(found.labels), sizes, len(found.excluded))
+        result = make(args.data / folder)
+        save(name, result)
+        sizes = np.bincount(result.pairs[:, 2], minlength=3)
+        print(name, len(result.documents), len(result.labels), sizes, len(result.excluded))
 
 
 if __name__ == "__main__":

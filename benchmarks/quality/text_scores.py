@@ -34,14 +34,14 @@ class Truth(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What propensities are made of: documents of each label, and how many documents there are."""
+    """Input of propensities: documents of each label, and the number of documents."""
 
     labels: Ids  # [n labels]
     documents: int
 
 
 def scores(ids: Ids, truth: Truth, counts: Counts) -> dict[str, float]:
-    """Every metric in %, of the first labels ``ids`` [n, >= 5] of each document; -1 pads."""
+    """Every metric in %, for the first labels ``ids`` [n, >= 5] of each document; -1 pads."""
     known = truth.offsets[1:] - truth.offsets[:-1]
     if len(known) != len(ids) or not known.all():
         raise ValueError("a row of ids for each document, and a true label in each, was expected")
@@ -49,14 +49,14 @@ def scores(ids: Ids, truth: Truth, counts: Counts) -> dict[str, float]:
     hit = hits(ids, truth, len(counts.labels))
     gains = np.where(hit, weights[ids], 0.0)
     best = largest(weights, truth, max(PRECISION_AT))
-    found = {f"P@{k}": hit[:, :k].sum() / (k * len(ids)) for k in PRECISION_AT}
-    found[f"nDCG@{GAIN_AT}"] = discounted(hit, known, GAIN_AT)
-    found |= {f"PSP@{k}": gains[:, :k].sum() / best[:, :k].sum() for k in PRECISION_AT}
-    return {metric: round(100 * float(value), 2) for metric, value in found.items()}
+    result = {f"P@{k}": hit[:, :k].sum() / (k * len(ids)) for k in PRECISION_AT}
+    result[f"nDCG@{GAIN_AT}"] = discounted(hit, known, GAIN_AT)
+    result |= {f"PSP@{k}": gains[:, :k].sum() / best[:, :k].sum() for k in PRECISION_AT}
+    return {metric: round(100 * float(value), 2) for metric, value in result.items()}
 
 
 def split_truth(pairs: Ids, split: int) -> tuple[Ids, Truth]:
-    """The documents of a split, rising, and their labels; pairs are document, label, split."""
+    """The documents of a split, ascending, and their labels; pairs are document, label, split."""
     chosen = pairs[pairs[:, 2] == split]
     chosen = chosen[np.lexsort((chosen[:, 1], chosen[:, 0]))]
     documents, sizes = np.unique(chosen[:, 0], return_counts=True)
@@ -72,7 +72,7 @@ def count(pairs: Ids, n_labels: int, test: int = 2) -> Counts:
 def leave_out(ids: Ids, documents: Ids, pairs: Ids, k: int) -> Ids:
     """The first k of each row that are not among ``pairs`` (document, label); -1 pads.
 
-    Row i of ``ids`` [n, any] is of document ``documents[i]``.
+    Row i of ``ids`` [n, any] belongs to document ``documents[i]``.
     """
     base = int(max(ids.max(initial=0), pairs[:, 1].max(initial=0))) + 1
     keys = documents[:, None] * base + ids
@@ -101,7 +101,7 @@ def discounted(hit: NDArray[np.bool_], known: Ids, k: int) -> float:
 
 
 def largest(weights: NDArray[np.float64], truth: Truth, k: int) -> NDArray[np.float64]:
-    """The k largest weights among each document's true labels, falling; 0 where it has fewer."""
+    """The k largest weights of each document's true labels, descending; 0 pads."""
     sizes = truth.offsets[1:] - truth.offsets[:-1]
     owners = np.repeat(np.arange(len(sizes)), sizes)
     mine = weights[truth.labels]

@@ -38,7 +38,7 @@ from rankfold.types import Dataset, Interactions, Step, from_pairs
 OUT = RESULTS / "quality" / "texts"
 FOLDERS = SCRATCH / "data"
 NAMES = tuple(text_data.SETS)
-MODULES = {"popularity_weight": 0.0}  # what each adds is told without it
+MODULES = {"popularity_weight": 0.0}  # modules are compared without it
 WITHOUT_CLASSIFIERS = {
     **MODULES,
     "classifier_epochs": 0,
@@ -101,11 +101,11 @@ def prepare(names: list[str], data: Path) -> None:
 
 
 def study(name: str, recipe: str, seeds: int) -> None:
-    """A fit for each seed that is not there yet."""
+    """A fit for each missing seed."""
     path = OUT / f"rankfold-{recipe}-{name}.json"
-    found = json.loads(path.read_text()) if path.exists() else {"recipe": recipe, "data": name}
-    found.setdefault("test", [])
-    for seed in range(len(found["test"]), seeds):
+    result = json.loads(path.read_text()) if path.exists() else {"recipe": recipe, "data": name}
+    result.setdefault("test", [])
+    for seed in range(len(result["test"]), seeds):
         command = [
             sys.executable,
             "-m",
@@ -123,14 +123,14 @@ def study(name: str, recipe: str, seeds: int) -> None:
             check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        found["test"].append(json.loads(done.stdout))
+        result["test"].append(json.loads(done.stdout))
         OUT.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        print(path.stem, {key: found["test"][-1][key] for key in (*METRICS, "fit_cpu_seconds")})
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(path.stem, {key: result["test"][-1][key] for key in (*METRICS, "fit_cpu_seconds")})
 
 
 def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
-    """Fit, fit again on train and validation, score on test."""
+    """Fit, refit on train and validation, score on test."""
     data = load(name)
     method, settings = RECIPES[recipe]
     began, ends = time.process_time(), [0.0]
@@ -171,7 +171,7 @@ def load(name: str) -> Dataset:
 
 
 def one_way(data: Dataset) -> Dataset:
-    """As ``text_data.one_way``, which has the peers' side of it."""
+    """As ``text_data.one_way`` does for the peers."""
     assert data.excluded is not None
     known, test = data.seen("test"), data.split("test")
     own = torch.full((len(data.queries),), -1)
@@ -200,7 +200,7 @@ def counts_of(known: Interactions) -> Counts:
 
 
 def table(names: list[str]) -> None:
-    """Means over seeds; peers as their own file has them."""
+    """Means over seeds; peers from their own files."""
     for name in names:
         print(f"\n{name}\n| | {' | '.join(METRICS)} | fit CPU s | ms | MB | peak MB |")
         print("|---" * (len(METRICS) + 5) + "|")

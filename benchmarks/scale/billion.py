@@ -72,7 +72,7 @@ def main() -> None:
     one = commands.add_parser("run")
     one.add_argument("folder", type=Path)
     one.add_argument("--width", type=int, default=WIDTH)
-    one.add_argument("--tolerance", type=float, help="of the residual; default: the method's")
+    one.add_argument("--tolerance", type=float, help="of the residual; default: that of the method")
     one.add_argument("--memory-budget", type=_whole, help="default: that of rf.fit")
     one.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     one = commands.add_parser("linear")
@@ -102,7 +102,7 @@ def _whole(text: str) -> int:
 
 
 def generate(pairs: int, path: Path) -> None:
-    """Some ``pairs`` distinct pairs as prepared data; no more than a chunk of them in memory."""
+    """Roughly ``pairs`` distinct pairs as prepared data; one chunk of them in memory."""
     storage.check_writable(path, "data")
     began, rng = perf_counter(), torch.Generator().manual_seed(0)
     n_queries, n_candidates = pairs // PAIRS_A_QUERY, pairs // PAIRS_A_CANDIDATE
@@ -130,7 +130,7 @@ def generate(pairs: int, path: Path) -> None:
 
 
 def choose(sizes: Tensor, shuffled: Tensor, rng: torch.Generator) -> Interactions:
-    """The distinct ones of so many draws for each query, half of them within its topic.
+    """The distinct candidates of each query's draws, half of them from its topic.
 
     Candidates are drawn by rank: those of topic t have rank t modulo the number of topics.
     """
@@ -154,13 +154,13 @@ def _topics(n_candidates: int) -> int:
 
 
 def _sizes(n: int, mean: float, n_candidates: int, rng: torch.Generator) -> Tensor:
-    """How often each of n queries draws: log-normal of this mean."""
+    """The number of draws of each of n queries: log-normal with this mean."""
     log = torch.randn(n, generator=rng) * SPREAD + math.log(mean) - SPREAD**2 / 2
     return log.exp().round().long().clamp(FEWEST, n_candidates // 2)
 
 
 def _mean_to_draw(shuffled: Tensor, rng: torch.Generator) -> float:
-    """How many draws a query needs for the pairs that it is to keep, found on a sample."""
+    """The draws per query for the wanted number of pairs, estimated on a sample."""
     mean, n = float(PAIRS_A_QUERY), 20_000
     for _ in range(5):
         kept = choose(_sizes(n, mean, len(shuffled), rng), shuffled, rng).n_pairs / n
@@ -218,7 +218,7 @@ def run(path: Path, width: int, options: dict[str, Any]) -> dict[str, Any]:
         with watch.on(PARTS):
             model = rf.fit("rg2", data, width=width, report=report, **options).model
         total, others = perf_counter() - began, _busy() - process_time() - others
-    found, passes = model.notes, steps[1:-1] or steps
+    figures, passes = model.notes, steps[1:-1] or steps
     rows = data.split("train")
     block = min(max(16, width // 4), rows.n_candidates)
     floor = Floor.of(rows, block)
@@ -229,8 +229,8 @@ def run(path: Path, width: int, options: dict[str, Any]) -> dict[str, Any]:
         "pairs": rows.n_pairs,
         "width": width,
         "block": block,
-        "columns": found["columns"],
-        "residual": found["residual"],
+        "columns": figures["columns"],
+        "residual": figures["residual"],
         "options": options,
         "threads": torch.get_num_threads(),
         "cores_used_by_others": round(others / total, 2),
@@ -249,7 +249,7 @@ def run(path: Path, width: int, options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Floor(NamedTuple):
-    """What a pass must move, and in what time this machine streams so much."""
+    """The bytes that a pass must move, and the time to stream them on this machine."""
 
     bytes: int
     bytes_per_second: float
@@ -264,7 +264,7 @@ class Floor(NamedTuple):
 
 
 def bandwidth() -> float:
-    """Bytes per second of a sum over far more than a cache holds, the best of a few."""
+    """Bytes per second of a sum over far more than a cache holds; the best of a few."""
     numbers = torch.ones(2**28)
 
     def seconds() -> float:
@@ -276,7 +276,7 @@ def bandwidth() -> float:
 
 
 class Stopwatch:
-    """Seconds inside some functions, each without those of the others that it calls."""
+    """Seconds in some functions, each without nested ones."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -313,7 +313,7 @@ class Stopwatch:
 def memory() -> Iterator[dict[str, float]]:
     """Peaks in GiB: resident, with the mapped pages of the data; and anonymous, without them.
 
-    The anonymous memory is looked at every 20 ms.
+    The anonymous memory is sampled every 20 ms.
     """
     peak: dict[str, float] = {}
     highest, done = 0, threading.Event()
@@ -342,7 +342,7 @@ def _anonymous() -> int:
 
 
 def _busy() -> float:
-    """Seconds that all processes have computed, on all cores."""
+    """CPU seconds of all processes, on all cores."""
     user, nice, system = Path("/proc/stat").read_text().split()[1:4]
     return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -351,9 +351,9 @@ def _busy() -> float:
 
 
 def linear() -> dict[str, list[dict[str, Any]]]:
-    """Runs of the full length against the number of pairs, and against the width.
+    """Full-length runs by number of pairs, and by width.
 
-    Of a few rounds each case's fastest is kept, because a machine is seldom quiet.
+    The fastest of a few rounds counts, because a machine is seldom idle.
     """
     cases = [(pairs, WIDTH) for pairs in SIZES] + [(AT, width) for width in WIDTHS]
     rounds = [[_run_apart(*case) for case in cases] for _ in range(ROUNDS)]
@@ -371,10 +371,10 @@ def _run_apart(pairs: int, width: int) -> dict[str, Any]:
         generate(pairs, path)
     words = ["run", str(path), "--width", str(width), "--tolerance", str(FULL_LENGTH)]
     output = subprocess.check_output([sys.executable, "-m", "benchmarks.scale.billion", *words])
-    found: dict[str, Any] = json.loads(output)["run"]
-    line = f"{found['pairs']:,} pairs, width {width}: {found['seconds_per_pass']:.3f} s a pass"
-    print(f"{line}, {found['to_floor']:.2f} times the floor", file=sys.stderr, flush=True)
-    return found
+    figures: dict[str, Any] = json.loads(output)["run"]
+    line = f"{figures['pairs']:,} pairs, width {width}: {figures['seconds_per_pass']:.3f} s a pass"
+    print(f"{line}, {figures['to_floor']:.2f} times the floor", file=sys.stderr, flush=True)
+    return figures
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def run(step: str, n: int, way: str, data: Path) -> dict[str, Any]:
-    """A step in a process of its own."""
+    """One step in its own process."""
     asked = ["--step", step, "--sizes", str(n), "--ways", way, "--data", str(data)]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.scale.index", *asked]
@@ -107,7 +107,7 @@ def run(step: str, n: int, way: str, data: Path) -> dict[str, Any]:
 
 
 def prepare(n: int, home: Path) -> Case:
-    """Vectors and what is right, made once and kept in files."""
+    """Vectors and exact results, generated once and stored in files."""
     file = home / f"{n}.npy"
     if not file.exists():
         write_vectors(n, file)
@@ -123,8 +123,8 @@ def prepare(n: int, home: Path) -> Case:
     if not answers.exists():
         exact = Exact(candidates)
         best = exact.search(queries, DENIED + K).ids
-        found = [best, *(exact.search(queries, K, None, allow).ids for allow in allowed.values())]
-        np.save(answers, torch.cat(found, dim=1).numpy())
+        result = [best, *(exact.search(queries, K, None, allow).ids for allow in allowed.values())]
+        np.save(answers, torch.cat(result, dim=1).numpy())
     truth = torch.from_numpy(np.load(answers))
     best, *under = truth.split([DENIED + K] + [K] * len(SHARES), dim=1)
     denied = best[:, :DENIED].sort(dim=1).values
@@ -136,7 +136,7 @@ def prepare(n: int, home: Path) -> Case:
 
 
 def write_vectors(n: int, file: Path) -> None:
-    """Candidates, then queries to choose efforts with, then queries to measure with."""
+    """Candidates, queries to choose the effort with, and queries to measure."""
     rng = torch.Generator().manual_seed(0)
     total = n + TUNING + QUERIES
     out = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(total, WIDTH))
@@ -155,15 +155,15 @@ def made_vectors(n: int, rng: torch.Generator) -> Tensor:
 
 
 def made_space(rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Centres of groups in ``RANK`` columns of falling size, and how all columns are turned."""
+    """Centres of groups in ``RANK`` columns of decreasing size, and a rotation of all columns."""
     centres = torch.randn(GROUPS, RANK, generator=rng) / torch.arange(1, RANK + 1) ** 0.5
     return centres, torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=rng)).Q
 
 
 def made_block(n: int, space: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
-    """Vectors around the centres, some groups larger than others, of unequal lengths.
+    """Vectors around the centres, with unequal group sizes and norms.
 
-    No easier to search than learnt ones: of 40,000 an inverted file reads .03 for the best 10 at a
+    No easier to search than fitted ones: of 40,000 an inverted file reads .03 for the best 10 at a
     recall of .98, of the 41,000 candidates of `rg2`, `ials` and `ssl-pop` on gowalla .01, of `ials`
     on amazon-book-kgat .02.
     """
@@ -179,13 +179,13 @@ def made_block(n: int, space: tuple[Tensor, Tensor], rng: torch.Generator) -> Te
 
 
 def build_way(case: Case, way: str, home: Path) -> dict[str, Any]:
-    """Build and save; a kind that is there is not built again."""
-    told = home.with_suffix(".json")
-    if not told.exists():
+    """Build and save; an existing index is not built again."""
+    about_file = home.with_suffix(".json")
+    if not about_file.exists():
         began = process_time()
         about = (build_faiss if way in FAISS else build_ours)(case, way, home)
-        told.write_text(json.dumps({"build_s": round(process_time() - began, 1), **about}))
-    return dict(json.loads(told.read_text()))
+        about_file.write_text(json.dumps({"build_s": round(process_time() - began, 1), **about}))
+    return dict(json.loads(about_file.read_text()))
 
 
 def search_way(case: Case, way: str, home: Path) -> dict[str, Any]:
@@ -198,9 +198,9 @@ def search_way(case: Case, way: str, home: Path) -> dict[str, Any]:
         allow = case.allowed.get(name)
         exclude = case.denied if name.startswith("deny") else None
         began = process_time()
-        found = search(case.queries, allow, exclude)
+        result = search(case.queries, allow, exclude)
         cost[name] = round((process_time() - began) / QUERIES * 1000, 3)
-        recall[name] = round(float(recalls(found, truth).mean()), 4)
+        recall[name] = round(float(recalls(result, truth).mean()), 4)
     alone, together = timed(case, search, 1), timed(case, search, 64)
     return {
         "open_s": opened,
@@ -215,8 +215,8 @@ def search_way(case: Case, way: str, home: Path) -> dict[str, Any]:
 STEPS = {"build": build_way, "search": search_way}
 
 
-def recalls(found: Tensor, truth: Tensor) -> Tensor:
-    return (truth.unsqueeze(2) == found.unsqueeze(1)).any(dim=2).double().mean(dim=1)
+def recalls(result: Tensor, truth: Tensor) -> Tensor:
+    return (truth.unsqueeze(2) == result.unsqueeze(1)).any(dim=2).double().mean(dim=1)
 
 
 def timed(case: Case, search: Search, batch: int) -> float:
@@ -246,7 +246,7 @@ def open_ours(case: Case, _kind: str, home: Path) -> Search:
 
 
 def build_faiss(case: Case, way: str, home: Path) -> dict[str, Any]:
-    """With usual settings; the least effort of a few that exceeds the target."""
+    """Usual settings; the least effort of a few that exceeds the target."""
     n, vectors = len(case.candidates), case.candidates.numpy()
     lists = 4 * round(n**0.5)
     names = {
@@ -284,11 +284,11 @@ def open_faiss(_case: Case, way: str, home: Path) -> Search:
 
 
 def choose_effort(index: Any, way: str, case: Case) -> tuple[int, float]:
-    """What nprobe or efSearch is, and the recall on the queries that it was chosen with."""
+    """The chosen nprobe or efSearch, and its recall on the queries for the choice."""
     truth = Exact(case.candidates).search(case.tuning[:256], K).ids
     for effort in [round(2 ** (i / 4)) for i in range(16, 49)]:
-        found = index.search(case.tuning[:256].numpy(), K, params=parameters(way, effort, None))[1]
-        values = recalls(torch.from_numpy(found), truth)
+        result = index.search(case.tuning[:256].numpy(), K, params=parameters(way, effort, None))[1]
+        values = recalls(torch.from_numpy(result), truth)
         if way == "faiss flat" or lower_bound(values) >= TARGET:
             break
     return effort, float(values.mean())
@@ -307,7 +307,7 @@ def parameters(way: str, effort: int, selector: Any) -> Any:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is not a file's."""
+    """Anonymous memory of this process."""
     words = Path("/proc/self/statm").read_text().split()
     return (int(words[1]) - int(words[2])) * 4096
 

@@ -51,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} candidates")
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     args = parser.parse_args()
     rows, load = [], [os.getloadavg()[0]]
     for n in SIZES + [LARGE] * args.large:
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def compare(n: int, draw: Callable[[int], Tensor], threads: list[int]) -> list[dict[str, Any]]:
-    """A row for each way to search n candidates."""
+    """One row per way to search n candidates."""
     drawn = draw(n + 2 * QUERIES)
     candidates, tuning, queries = drawn.split([n, QUERIES, QUERIES])
     torch.set_num_threads(max(threads))
@@ -115,7 +115,7 @@ def measure_hnsw(case: Case) -> dict[str, Any]:
 
 
 def timed(case: Case, search: Callable[[int], Tensor]) -> dict[str, Any]:
-    """Milliseconds of a query with one thread and with two, and recall, at 10 and 100."""
+    """Milliseconds per query with one and two threads, and recall, at 10 and 100."""
     row: dict[str, Any] = {}
     for k in (10, 100):
         for threads in case.threads:
@@ -127,8 +127,8 @@ def timed(case: Case, search: Callable[[int], Tensor]) -> dict[str, Any]:
     return row
 
 
-def recall(found: Tensor, truth: Tensor) -> float:
-    return float((found.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1).double().mean())
+def recall(result: Tensor, truth: Tensor) -> float:
+    return float((result.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1).double().mean())
 
 
 def clustered(n: int) -> Tensor:

@@ -49,26 +49,26 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=FOLDER)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--rank", choices=CASES, help="what torchrun is given")
+    parser.add_argument("--rank", choices=CASES, help="internal: the case of a torchrun process")
     given = parser.parse_args()
     if given.rank is not None:
         fit_one(given.home, given.rank)
         return
-    found: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
+    result: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
     if given.write and RESULT.exists():
-        found = json.loads(RESULT.read_text()) | found  # what is not measured now stays
+        result = json.loads(RESULT.read_text()) | result  # what is not measured now stays
     for ranks in given.ranks:
         prepare(given.home / f"data-{ranks}", ranks)
         for case in given.cases:
-            told = launch(given.home, ranks, case)
-            found.setdefault(str(ranks), {})[case] = told
-            print(ranks, case, json.dumps(told), flush=True)
+            figures = launch(given.home, ranks, case)
+            result.setdefault(str(ranks), {})[case] = figures
+            print(ranks, case, json.dumps(figures), flush=True)
             if given.write:
-                RESULT.write_text(json.dumps(found, indent=1) + "\n")
+                RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def prepare(folder: Path, shards: int) -> None:
-    """Pairs whose candidates are skewed, in so many files."""
+    """Pairs with skewed candidates, in a number of shards."""
     import polars as pl
 
     import rankfold as rf
@@ -85,13 +85,13 @@ def prepare(folder: Path, shards: int) -> None:
 
 
 def launch(home: Path, ranks: int, case: str) -> list[dict[str, Any]]:
-    """What each rank tells."""
-    with tempfile.TemporaryDirectory() as told:
+    """The figures of each rank."""
+    with tempfile.TemporaryDirectory() as figures:
         run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         given = ["-m", "benchmarks.scale.memory", "--home", str(home), "--rank", case]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANKS_TOLD": told}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANKS_OUT": figures}
         subprocess.run([*run, *given], env=environment, check=True)
-        return [json.loads(path.read_text()) for path in sorted(Path(told).glob("[0-9]*"))]
+        return [json.loads(path.read_text()) for path in sorted(Path(figures).glob("[0-9]*"))]
 
 
 def fit_one(home: Path, case: str) -> None:
@@ -110,21 +110,21 @@ def fit_one(home: Path, case: str) -> None:
         width=WIDTH,
         candidate_memory=memory,
         memory_budget=2**26,
-        out=Path(os.environ["RANKS_TOLD"], "model"),
+        out=Path(os.environ["RANKS_OUT"], "model"),
         **settings,
     )
-    told = {
+    figures = {
         "rank": comm.rank,
         "peak_mb": round(watch.stop() / 1e6),
         "sent_mb": round(comm.sent / 1e6, 1),
         "seconds": round(time.perf_counter() - began, 1),
     }
-    Path(os.environ["RANKS_TOLD"], str(comm.rank)).write_text(json.dumps(told))
+    Path(os.environ["RANKS_OUT"], str(comm.rank)).write_text(json.dumps(figures))
     close()
 
 
 class Watch:
-    """The largest anonymous memory of this process from now on, less that of now."""
+    """The increase of this process's anonymous memory from now on, at its peak."""
 
     def __init__(self) -> None:
         self.start = self.peak = anonymous()
@@ -143,7 +143,7 @@ class Watch:
 
 
 def anonymous() -> int:
-    """Bytes that are in no file."""
+    """Anonymous memory in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 

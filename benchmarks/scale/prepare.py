@@ -48,7 +48,7 @@ print(json.dumps({"load_seconds": seconds, "load_mib": resident() - before}))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     args = parser.parse_args()
     SCRATCH.mkdir(exist_ok=True)
     table, folder = SCRATCH / f"pairs-{args.rows}.parquet", SCRATCH / f"pairs-{args.rows}"
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def generate(rows: int, path: Path) -> None:
-    """Skewed pairs with string keys in no particular order."""
+    """Skewed pairs with string keys in random order."""
     rng = np.random.default_rng(0)
     query = (1_000_000 * rng.random(rows) ** 1.6).astype(np.int64)
     candidate = (100_000 * rng.random(rows) ** 3).astype(np.int64)

@@ -39,17 +39,17 @@ def main() -> None:
     rows = generate(int(args.pairs))
     copied = bandwidth()
     name = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"
-    found = {"device": name, "pairs": rows.n_pairs, "copy GB/s": copied / 1e9}
-    found["sizes"] = [rows.n_queries, rows.n_candidates]
+    result = {"device": name, "pairs": rows.n_pairs, "copy GB/s": copied / 1e9}
+    result["sizes"] = [rows.n_queries, rows.n_candidates]
     for width in args.widths:
-        found[f"width {width}"] = measure(rows, width, copied)
-        print(json.dumps(found), flush=True)
+        result[f"width {width}"] = measure(rows, width, copied)
+        print(json.dumps(result), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "spectral_gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+    (args.out / "spectral_gpu.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def generate(pairs: int) -> Interactions:
-    """Distinct candidates per query: a popular share and a uniform one, 100 draws a query."""
+    """Distinct candidates per query: popular and uniform ones, 100 draws per query."""
     queries, candidates = max(10, pairs // 100), max(10, pairs // 1000)
     rng = torch.Generator(DEVICE).manual_seed(0)
     parts, counts = [], []
@@ -74,11 +74,11 @@ def measure(rows: Interactions, width: int, copied: float) -> dict[str, float]:
     prepared = clock() - began
     began = clock()
     passes = list(decompose(target, width, torch.Generator().manual_seed(0), tolerance=0.07))
-    found = passes[-1]
+    result = passes[-1]
     solved = clock() - began
     began = clock()
-    assert found.vectors is not None
-    solution = factors(objective, found.values, found.vectors, 0.0)
+    assert result.vectors is not None
+    solution = factors(objective, result.values, result.vectors, 0.0)
     slope, power = target_line(row_sizes(rows), rows.n_candidates, -0.375)
     fold(solution, rows, slope, -power)
     folded = clock() - began
@@ -95,8 +95,8 @@ def measure(rows: Interactions, width: int, copied: float) -> dict[str, float]:
         "prepare seconds": prepared,
         "decomposition seconds": solved,
         "passes": len(passes),
-        "columns": found.columns,
-        "residual": found.residual,
+        "columns": result.columns,
+        "residual": result.residual,
         "query vectors seconds": folded,
         "product seconds": product,
         "product GB/s": moved / product / 1e9,

@@ -58,8 +58,8 @@ FITTED = ("ms", "exact", "products", "choosing")
 BRANCHES = 10  # topics under a broader one
 TOPIC = 20  # labels under a topic, in the mean
 APART = 0.8  # the length of what a topic, or a label, has of its own; 1 is what it shares
-NOISE = 0.5  # likewise, of a query
-LIKENED = 200  # queries and labels whose likeness to labels is told
+NOISE = 0.5  # the same, for a query
+LIKENED = 200  # queries and labels whose similarity to labels is reported
 HALF_FROM = 5_000_000  # labels: as many are stored in half precision
 BLOCK = 2**18  # labels drawn at a time
 
@@ -67,7 +67,7 @@ BLOCK = 2**18  # labels drawn at a time
 class Case(NamedTuple):
     labels: Tensor  # [N, WIDTH]
     tuning: Tensor  # [QUERIES, WIDTH]
-    queries: Tensor  # likewise
+    queries: Tensor  # the same
     truth: Tensor  # [QUERIES, max(DEPTHS)]
 
 
@@ -80,10 +80,13 @@ def main() -> None:
     parser.add_argument("--lists", type=float, help="times N^(2/3), instead of the index's own")
     parser.add_argument("--index", choices=list(FILES), default="inverted")
     parser.add_argument(
-        "--real", nargs=2, metavar=("MODEL", "DATA"), help="instead of made-up ones"
+        "--real",
+        nargs=2,
+        metavar=("MODEL", "DATA"),
+        help="labels of a model instead of generated ones",
     )
-    parser.add_argument("--threads", type=int, default=1, help="that build a graph")
-    parser.add_argument("--write", action="store_true", help="keep the figures in results/")
+    parser.add_argument("--threads", type=int, default=1, help="threads that build a graph")
+    parser.add_argument("--write", action="store_true", help="write the figures to results/")
     args = parser.parse_args()
     result = RESULTS / "scale" / FILES[args.index]
     if args.real:
@@ -100,9 +103,9 @@ def main() -> None:
     if args.write and result.exists():
         rows = joined(json.loads(result.read_text())["rows"], rows)
     fits = {name: fit(rows, name) for name in rows[0] if name.startswith(FITTED)}
-    for name, found in fits.items():
-        print(f"{name}: N^{found['exponent']} off by {found['power_off']:.0%},", end=" ")
-        print(f"a + b ln N off by {found['log_off']:.0%}")
+    for name, figures in fits.items():
+        print(f"{name}: N^{figures['exponent']} off by {figures['power_off']:.0%},", end=" ")
+        print(f"a + b ln N off by {figures['log_off']:.0%}")
     if args.write:
         kept = {
             "width": labels.shape[1],
@@ -115,7 +118,7 @@ def main() -> None:
 
 
 def joined(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By ascending size, of equal sizes the new row."""
+    """By ascending size; a new row replaces an old one."""
     rows = {row["labels"]: row for row in old + new}
     return [rows[n] for n in sorted(rows)]
 
@@ -128,13 +131,13 @@ def measure(
     case = Case(labels, tuning, queries, truth)
     index, row = linked(case, threads) if kind == "hnsw" else listed(case)
     approximate, _ = timed(index, queries, "ms", rounds=9)
-    row |= exact | approximate | found(index, case) | likeness(case)
+    row |= exact | approximate | figures(index, case) | likeness(case)
     seen = walked(index, case) if isinstance(index, Hnsw) else looked_at(index, case)
     return {"labels": len(labels), **row, **seen}
 
 
 def listed(case: Case) -> tuple[Inverted, dict[str, Any]]:
-    """An inverted file, and what it took."""
+    """An inverted file and its build time."""
     began = process_time()
     index = Inverted(case.labels, queries=case.tuning, target=TARGET)
     built = process_time() - began
@@ -148,7 +151,7 @@ def listed(case: Case) -> tuple[Inverted, dict[str, Any]]:
 
 
 def linked(case: Case, threads: int) -> tuple[Hnsw, dict[str, Any]]:
-    """A graph, and what it took."""
+    """A graph and its build time."""
     torch.set_num_threads(threads)
     began, wall = process_time(), perf_counter()
     index = build_hnsw(
@@ -163,7 +166,7 @@ def linked(case: Case, threads: int) -> tuple[Hnsw, dict[str, Any]]:
 
 
 def timed(index: Index, queries: Tensor, name: str, rounds: int) -> tuple[dict[str, Any], Tensor]:
-    """Milliseconds at each depth, and what was found at the last."""
+    """Milliseconds at each depth, and the results at the last."""
     row: dict[str, Any] = {}
     for k in DEPTHS:
         seconds = []
@@ -175,13 +178,13 @@ def timed(index: Index, queries: Tensor, name: str, rounds: int) -> tuple[dict[s
     return row, ids
 
 
-def found(index: Index, case: Case) -> dict[str, Any]:
+def figures(index: Index, case: Case) -> dict[str, Any]:
     ids = {k: index.search(case.queries, k).ids for k in DEPTHS}
     return {f"recall@{k}": round(recall(ids[k], case.truth[:, :k]), 4) for k in DEPTHS}
 
 
 def looked_at(index: Inverted, case: Case) -> dict[str, Any]:
-    """Groups, lists and labels that a query is compared with, the lists it looks into, and z."""
+    """Groups, lists and labels compared with a query, the lists read, and z."""
     _, groups, probings = index.built
     row: dict[str, Any] = {}
     for k in DEPTHS:
@@ -199,7 +202,7 @@ def looked_at(index: Inverted, case: Case) -> dict[str, Any]:
 
 
 def walked(index: Hnsw, case: Case) -> dict[str, Any]:
-    """Labels that a query is compared with on its walk, and the effort it is allowed."""
+    """Labels compared with a query in a graph, and its effort."""
     row: dict[str, Any] = {}
     for k in DEPTHS:
         faiss.cvar.hnsw_stats.reset()
@@ -210,7 +213,7 @@ def walked(index: Hnsw, case: Case) -> dict[str, Any]:
 
 
 def likeness(case: Case) -> dict[str, Any]:
-    """The cosine of queries with their best labels, and of labels with others: means at ranks."""
+    """Cosines of queries with their best labels, and of labels with others: means by rank."""
     labels = case.labels if case.labels.dtype == torch.float16 else normalize(case.labels)
     some = labels[:: len(labels) // LIKENED][:LIKENED].float()
     asked = {"query": normalize(case.queries[:LIKENED]), "label": some}
@@ -221,12 +224,12 @@ def likeness(case: Case) -> dict[str, Any]:
     return {"likeness": {"ranks": ranks, **means}}
 
 
-def recall(found: Tensor, truth: Tensor) -> float:
-    return float((found.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1).double().mean())
+def recall(figures: Tensor, truth: Tensor) -> float:
+    return float((figures.unsqueeze(2) == truth.unsqueeze(1)).any(dim=1).double().mean())
 
 
 def fit(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """Of a N^b and a + b ln N, by least squares on relative errors: the largest error of each."""
+    """Fits of a N^b and a + b ln N by least squares on relative errors, with the largest errors."""
     sizes, values = (np.array([row[key] for row in rows], float) for key in ("labels", name))
     if len(rows) < 2:
         return {"exponent": math.nan, "factor": math.nan, "power_off": 0.0, "log_off": 0.0}
@@ -246,23 +249,23 @@ def fit(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
 
 
 def learnt(model: str, data: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Some of a model's labels, then more and in the end all, and documents of test."""
-    ranker, found = rf.load(model), rf.load_data(data)
+    """Growing subsets of a model's labels, and test documents."""
+    ranker, prepared = rf.load(model), rf.load_data(data)
     labels = ranker.model.tensors["candidates"].float()
     rng = torch.Generator().manual_seed(0)
-    rows = found.split("test").counts().nonzero().flatten()
+    rows = prepared.split("test").counts().nonzero().flatten()
     rows = rows[torch.randperm(len(rows), generator=rng)[: 2 * QUERIES]]
-    assert found.query_texts is not None
+    assert prepared.query_texts is not None
     encode = ranker.searcher.opened.texts
     assert encode is not None
-    documents = encode(found.query_texts.select(rows), "query").float()
+    documents = encode(prepared.query_texts.select(rows), "query").float()
     order = torch.randperm(len(labels), generator=rng)
     for n in [n for n in FEW if n < len(labels)] + [len(labels)]:
         yield labels[order[:n]], documents[:QUERIES], documents[QUERIES:]
 
 
 def drawn(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Made-up labels and queries to choose the effort with and to measure."""
+    """Generated labels, queries to choose the effort with, and queries to measure."""
     labels = draw_labels(n)
     return labels, draw_queries(labels, 1), draw_queries(labels, 2)
 
@@ -284,13 +287,13 @@ def draw_labels(n: int) -> Tensor:
 
 
 def under(topics: Tensor, owners: Tensor, rng: torch.Generator) -> Tensor:
-    """A vector of its own under each of these topics."""
+    """One vector under each of these topics."""
     own = torch.randn(len(owners), WIDTH, generator=rng).mul_(APART / WIDTH**0.5)
     return normalize(own.add_(topics[owners]))
 
 
 def draw_queries(labels: Tensor, seed: int) -> Tensor:
-    """Means of one to three labels that stand near each other, with noise."""
+    """Means of one to three neighbouring labels, with noise."""
     rng = torch.Generator().manual_seed(seed)
     first = torch.randint(0, len(labels), (QUERIES, 1), generator=rng)
     places = first + torch.randint(-BRANCHES, BRANCHES + 1, (QUERIES, 3), generator=rng)

@@ -89,14 +89,14 @@ SMALL = Sizes(3000, 20_000, 1000, 64, 5, 2**12, 5000)
 
 @dataclass(frozen=True)
 class Place:
-    """Where it runs, and how large."""
+    """The device and the size of a run."""
 
     device: torch.device
     sizes: Sizes
     arrays: Path
 
     def wait(self) -> float:
-        """The time when all that was asked for is done."""
+        """The time when all kernels have finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--arrays", type=Path, default=ARRAYS)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--small", action="store_true", help="tiny sizes: does it run at all?")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to try out the program")
     args = parser.parse_args()
     if args.task == "export":
         export(Path(args.names[0]), args.arrays)
@@ -134,9 +134,9 @@ def main() -> None:
 
 
 def study(name: str, place: Place, out: Path) -> None:
-    """Run a piece unless it is there; what failed says so, and is tried again next time."""
-    found = json.loads(out.read_text()) if out.exists() else {}
-    if name in found and "failed" not in found[name]:
+    """Run a piece unless its figures exist; a failure is recorded and tried again next time."""
+    result = json.loads(out.read_text()) if out.exists() else {}
+    if name in result and "failed" not in result[name]:
         return
     if place.device.type == "cuda":
         gc.collect()
@@ -152,7 +152,7 @@ def study(name: str, place: Place, out: Path) -> None:
     row |= {"piece_s": round(place.wait() - began, 1), "peak_gib": place.peak(), "device": gpu}
     print(json.dumps({"piece": name, **row}), flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({**found, name: row}, indent=1) + "\n")
+    out.write_text(json.dumps({**result, name: row}, indent=1) + "\n")
 
 
 # ---------------------------------------------------------------------------------- real data
@@ -185,16 +185,16 @@ def pairs_of(rows: Interactions, split: int) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def load(arrays: Path) -> tuple[Dataset, np.ndarray[Any, np.dtype[np.int64]]]:
-    """The data again, and its pairs as ``text_scores`` has them."""
-    found = np.load(arrays)
+    """The data, and its pairs in the form of ``text_scores``."""
+    result = np.load(arrays)
     sides = [
-        Texts(*(torch.from_numpy(found[f"{side}_{name}"]) for name in names(found, side)))
+        Texts(*(torch.from_numpy(result[f"{side}_{name}"]) for name in names(result, side)))
         for side in ("query", "candidate")
     ]
     shape = len(sides[0]), len(sides[1])
-    pairs = found["pairs"].astype(np.int64)
+    pairs = result["pairs"].astype(np.int64)
     splits = [rows_of(pairs[pairs[:, 2] == number], shape) for number in range(len(SPLITS))]
-    hidden = rows_of(found["excluded"].astype(np.int64), shape) if "excluded" in found else None
+    hidden = rows_of(result["excluded"].astype(np.int64), shape) if "excluded" in result else None
     queries, candidates = (Vocabulary.numbered(size) for size in shape)
     data = Dataset(
         "texts",
@@ -202,14 +202,14 @@ def load(arrays: Path) -> tuple[Dataset, np.ndarray[Any, np.dtype[np.int64]]]:
         queries,
         candidates,
         *sides,
-        n_tokens=int(found["n_tokens"]),
+        n_tokens=int(result["n_tokens"]),
         excluded=hidden,
     )
     return data, pairs
 
 
-def names(found: Any, side: str) -> list[str]:
-    return [n for n in ("offsets", "tokens", "weights") if f"{side}_{n}" in found]
+def names(result: Any, side: str) -> list[str]:
+    return [n for n in ("offsets", "tokens", "weights") if f"{side}_{n}" in result]
 
 
 def rows_of(pairs: np.ndarray[Any, Any], shape: tuple[int, int]) -> Interactions:
@@ -284,8 +284,8 @@ def tested(
         vectors = encode(data.query_texts.select(some), "query")
         ids.append(index.search(vectors, DEPTH, hidden.select(some).to(place.device)).ids.cpu())
     seconds = place.wait() - began
-    found = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
-    return {**found, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
+    result = scores(torch.cat(ids).numpy(), truth, count(pairs, len(data.candidates)))
+    return {**result, "ms_per_1000_documents": round(seconds / len(rows) * 1e6, 2)}
 
 
 # ---------------------------------------------------------------------------------- texts
@@ -296,13 +296,13 @@ TOPICS = (1000, 100, 10)  # labels under topics, each of which gives them a word
 
 
 def zipf(shape: tuple[int, ...], n_tokens: int, rng: torch.Generator) -> Tensor:
-    """Tokens of which number r has a share of about 1 / r."""
+    """Tokens by Zipf's law: number r has a share of about 1 / r."""
     drawn = torch.rand(shape, generator=rng, device=rng.device)
     return torch.pow(float(n_tokens), drawn).int().clamp_(1, n_tokens) - 1
 
 
 def label_words(n: int, n_tokens: int, device: torch.device) -> Tensor:
-    """[n, WORDS] int32, made a part at a time."""
+    """[n, WORDS] int32, generated in parts."""
     rng = torch.Generator(device).manual_seed(0)
     words = torch.empty(n, WORDS, dtype=torch.int32, device=device)
     shared = [zipf((-(-n // size),), n_tokens, rng) for size in TOPICS]
@@ -322,13 +322,13 @@ def draw_pairs(count: int, n: int, rng: torch.Generator) -> Tensor:
 
 
 def as_texts(words: Tensor) -> Texts:
-    """Texts that all have as many words; [n, any]."""
+    """Texts of equal length; [n, any]."""
     n, size = words.shape
     return Texts(torch.arange(0, (n + 1) * size, size, device=words.device), words.flatten())
 
 
 def as_weighed(words: Tensor) -> Texts:
-    """Likewise, of length 1 if no word is repeated."""
+    """The same, of length 1 if no word is repeated."""
     texts = as_texts(words)
     weights = torch.full(texts.tokens.shape, words.shape[1] ** -0.5, device=words.device)
     return Texts(texts.offsets, texts.tokens, weights)
@@ -377,14 +377,14 @@ MANY_WIDTH = 128
 
 
 class Many(NamedTuple):
-    """Labels known by their words, and an encoder that stays as it is."""
+    """Labels with given words, and a frozen encoder."""
 
     encoder: BagEncoder
     words: Tensor  # [N, WORDS] int32
 
     @torch.no_grad()
     def encoded(self, rows: Tensor) -> Tensor:
-        """Of a label's words, each time anew: [B, D] of N vectors that nobody has to hold."""
+        """Vectors of labels, computed from their words at each call: [B, D] of N."""
         return self.encoder(as_weighed(self.words[rows]))
 
     @torch.no_grad()
@@ -401,9 +401,9 @@ def many(place: Place) -> Many:
 
 
 def update(place: Place) -> Row:
-    """Module III as a fit has it, documents against a pool that they share: the second epoch.
+    """Module III as in a fit, documents against a shared pool: the second epoch.
 
-    What a fit reads from texts is given: the labels' words are weighed alike.
+    The input that a fit reads from texts is given: all words of a label have equal weights.
     """
     n, size = place.sizes.many, place.sizes.batch
     config = SiameseConfig(
@@ -440,7 +440,7 @@ def update(place: Place) -> Row:
 
 
 def given(labels: Many, n_documents: int, run: Run) -> Corpus:
-    """What ``build_corpus`` finds of texts, without the texts."""
+    """The result of ``build_corpus``, without the texts."""
     n, device = len(labels.words), run.device
     pairs = draw_pairs(n_documents, n, torch.Generator(device).manual_seed(3))
     offsets = torch.arange(0, 2 * n_documents + 1, 2, device=device)
@@ -464,7 +464,7 @@ def given(labels: Many, n_documents: int, run: Run) -> Corpus:
 
 
 def by_blocks(place: Place) -> Row:
-    """Every label against a block of documents, the best by the product's own exact search."""
+    """Every label against a block of documents, by rankfold's exact search."""
     n, size = place.sizes.many, place.sizes.batch
     labels, table = many(place), refinements(place)
     pairs = draw_pairs(2 * size, n, torch.Generator(place.device).manual_seed(4))
@@ -491,12 +491,12 @@ def by_blocks(place: Place) -> Row:
 
 
 def storing_all_scores() -> Any:
-    """Exact search as it is without fused kernels."""
+    """Exact search without fused kernels."""
     return patch.object(nearest, "takes", lambda *_: False)
 
 
 def a_million(place: Place) -> Row:
-    """Exact search with fused kernels and without, of random vectors."""
+    """Exact search of random vectors, with and without fused kernels."""
     n, row = place.sizes.million, {}
     rng = torch.Generator(place.device).manual_seed(6)
     for dtype, width in ((torch.float32, 64), (torch.float32, 128), *HALVES):
@@ -524,13 +524,13 @@ def in_passing(labels: Many, table: Tensor, place: Place) -> Iterator[tuple[int,
 
 @torch.no_grad()
 def search_tiles(labels: Many, table: Tensor, asked: Tensor, place: Place) -> TopK:
-    found: TopK | None = None
+    result: TopK | None = None
     for first, tile in in_passing(labels, table, place):
         best = Exact(tile, BUDGET).search(asked, K)
         best = TopK(best.ids + first, best.scores)
-        found = best if found is None else merge_top_k(found, best, K)
-    assert found is not None
-    return found
+        result = best if result is None else merge_top_k(result, best, K)
+    assert result is not None
+    return result
 
 
 def timed_blocks(name: str, search: Callable[[Tensor], TopK], asked: Tensor) -> dict[str, float]:
@@ -547,18 +547,18 @@ def timed_blocks(name: str, search: Callable[[Tensor], TopK], asked: Tensor) -> 
 
 
 def agreement(index: Exact, asked: Tensor, place: Place) -> float:
-    """The share of results that are those of all scores, in single precision, tile by tile."""
-    found: TopK | None = None
+    """The share of results that equal those of all scores in single precision, tile by tile."""
+    result: TopK | None = None
     for number, tile in enumerate(index.candidates.split(place.sizes.tile)):
         best = top_k(asked.float() @ tile.float().T, K)
         best = TopK(best.ids + number * place.sizes.tile, best.scores)
-        found = best if found is None else merge_top_k(found, best, K)
-    assert found is not None
-    return float((found.ids == index.search(asked, K).ids).double().mean())
+        result = best if result is None else merge_top_k(result, best, K)
+    assert result is not None
+    return float((result.ids == index.search(asked, K).ids).double().mean())
 
 
 def refinements(place: Place) -> Tensor:
-    """As if learned: about a third as long as what the words say."""
+    """Like fitted ones: about a third as long as the encoded text."""
     rng = torch.Generator(place.device).manual_seed(5)
     table = torch.empty(place.sizes.many, MANY_WIDTH, dtype=torch.float16, device=place.device)
     for part in table.split(2**22):

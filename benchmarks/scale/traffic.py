@@ -51,21 +51,21 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    found: dict[str, Any] = {"queries": M, "candidates": N, "width": WIDTH, "batch_size": BATCH}
+    result: dict[str, Any] = {"queries": M, "candidates": N, "width": WIDTH, "batch_size": BATCH}
     for ranks in given.ranks:
         every = in_processes(ranks, measured)
-        found[str(ranks)] = {}
+        result[str(ranks)] = {}
         for case, (step, *_) in CASES.items():
-            told = {"per": step, "sent": every[1][case]["sent"]}
-            told["formula"] = formula(case, ranks, [one[case] for one in every])
-            found[str(ranks)][case] = told
-            print(ranks, case, json.dumps(told), flush=True)
+            figures = {"per": step, "sent": every[1][case]["sent"]}
+            figures["formula"] = formula(case, ranks, [one[case] for one in every])
+            result[str(ranks)][case] = figures
+            print(ranks, case, json.dumps(figures), flush=True)
     if given.write:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def formula(case: str, size: int, every: list[dict[str, int]]) -> int:
-    """Bytes by the document, which leaves small matrices and a few vectors out."""
+    """Bytes by the formulas of the document, without small matrices and a few vectors."""
 
     def s(bytes_: int) -> int:
         return 2 * bytes_ * (size - 1) // size
@@ -83,14 +83,14 @@ def formula(case: str, size: int, every: list[dict[str, int]]) -> int:
         return sums * s(4 * N * WIDTH) + counts * s(8 * N)
     if name == "bpr":
         return s(4 * BATCH) + s(24) + (2 if divided else 1) * s(4 * met["met"] * WIDTH)
-    told = (8 + 4 * max(one["chosen"] for one in every)) * (size - 1)
+    figures = (8 + 4 * max(one["chosen"] for one in every)) * (size - 1)
     tokens = (8 + 4 * max(one["own"] for one in every)) * (size - 1)
     tokens += s(4 * met["tokens"] * WIDTH)
-    return told + 2 * s(4 * met["pool"] * WIDTH) + s(24) + tokens
+    return figures + 2 * s(4 * met["pool"] * WIDTH) + s(24) + tokens
 
 
 def measured() -> dict[str, dict[str, int]]:
-    """Of each case what this rank sends for the second step, and what it meets there."""
+    """The bytes that this rank sends in the second step of each case, and the counts there."""
     torch.set_num_threads(1)
     comm, data, loop.TICK = connect(), made(), -1.0  # a step after every batch
     return {case: of_a_step(case, part(data, comm), comm) for case in CASES}
@@ -109,7 +109,7 @@ def of_a_step(case: str, data: Dataset, comm: Comm) -> dict[str, int]:
 
 
 def noted(seen: list[dict[str, int]]) -> Callable[[], None]:
-    """Let each batch enter how much it meets; returns what ends that."""
+    """Record the counts of each batch; returns a function that stops this."""
     chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
     sum_gradients = loop.sum_gradients
 
@@ -118,9 +118,9 @@ def noted(seen: list[dict[str, int]]) -> Callable[[], None]:
         return chosen_by_all(batch, comm)
 
     def pool(*given: Any) -> Any:
-        found = pool_around(*given)
-        seen[-1]["pool"] = len(found.ids)
-        return found
+        result = pool_around(*given)
+        seen[-1]["pool"] = len(result.ids)
+        return result
 
     def summed(module: Any, *given: Any) -> None:
         if not hasattr(module.encoder, "tokens"):
@@ -143,7 +143,7 @@ def _restore(chosen_by_all: Any, pool_around: Any, sum_gradients: Any) -> None:
 
 
 def made() -> Dataset:
-    """Pairs whose candidates are skewed; a text has six words, of its number and any."""
+    """Pairs with skewed candidates; a text has six words, some from its number."""
     rng = torch.Generator().manual_seed(0)
     queries = torch.randint(0, M, (PAIRS,), generator=rng)
     candidates = (torch.rand(PAIRS, generator=rng).square() * N).long()

@@ -93,7 +93,7 @@ def main() -> None:
     queries, candidates = (ranker.model.tensors[name] for name in ("queries", "candidates"))
     rows = torch.randint(0, M, (ASKED,), generator=torch.Generator().manual_seed(1))
     truth = Exact(candidates).search(queries[rows], K, hidden(ranker, rows)).ids
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "candidates": N,
         "queries": M,
         "width": WIDTH,
@@ -101,18 +101,18 @@ def main() -> None:
         "load_before": os.getloadavg(),
         "index": made,
     }
-    found["in_process"] = in_process(ranker, rows, truth)
+    result["in_process"] = in_process(ranker, rows, truth)
     del ranker
     with serving([folder], given.threads) as (address, process):
-        found["recall"] = recall_over_http(address, rows, truth)
-        found["loads"] = [drive(address, process, n, given.seconds) for n in CONNECTIONS]
+        result["recall"] = recall_over_http(address, rows, truth)
+        result["loads"] = [drive(address, process, n, given.seconds) for n in CONNECTIONS]
     if not given.no_faiss:
-        found["faiss"] = plain_faiss(candidates, queries[rows])
-    found["load_after"] = os.getloadavg()
-    summarise(found)
-    print(json.dumps(found, indent=2))
+        result["faiss"] = plain_faiss(candidates, queries[rows])
+    result["load_after"] = os.getloadavg()
+    summarise(result)
+    print(json.dumps(result, indent=2))
     if given.write:
-        RESULT.write_text(json.dumps(found, indent=2) + "\n")
+        RESULT.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def make() -> Ranker:
@@ -141,20 +141,20 @@ def _numbered(letter: str, n: int) -> Vocabulary:
 
 
 def indexed(folder: Path, kind: str) -> dict[str, Any]:
-    """What the manifest tells of the index, which is built unless it is there."""
+    """The manifest's entry of the index, which is built if it is missing."""
 
-    def told() -> Any:
+    def entry() -> Any:
         return json.loads((folder / "manifest.json").read_text()).get("index")
 
-    if told() is None or kind not in ("auto", told()["kind"]):
+    if entry() is None or kind not in ("auto", entry()["kind"]):
         words = ["index", folder, "--kind", kind, "--recall", TARGET]
         subprocess.run([sys.executable, "-m", "rankfold", *map(str, words)], check=True)
-    found: dict[str, Any] = told()
-    return found
+    result: dict[str, Any] = entry()
+    return result
 
 
 def drive(address: str, process: int, connections: int, seconds: int) -> dict[str, Any]:
-    """What wrk tells, in milliseconds, and the processor time of a request in the server."""
+    """Wrk's figures in milliseconds, and the server's CPU time per request."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(LOADED.replace("QUERIES", str(M)))
         script.flush()
@@ -165,10 +165,10 @@ def drive(address: str, process: int, connections: int, seconds: int) -> dict[st
             ["wrk", f"-d{seconds}s", *how], check=True, capture_output=True, text=True
         )
         used = _processor_seconds(process) - before
-    found = json.loads(done.stdout.partition("RESULT ")[2])
-    rate = found["requests"] / found["seconds"]
-    each = {"processor_microseconds": round(1e6 * used / found["requests"])}
-    return {"connections": connections, "requests_per_second": round(rate, 1), **found, **each}
+    result = json.loads(done.stdout.partition("RESULT ")[2])
+    rate = result["requests"] / result["seconds"]
+    each = {"processor_microseconds": round(1e6 * used / result["requests"])}
+    return {"connections": connections, "requests_per_second": round(rate, 1), **result, **each}
 
 
 def _processor_seconds(process: int) -> float:
@@ -177,7 +177,7 @@ def _processor_seconds(process: int) -> float:
 
 
 def recall_over_http(address: str, rows: Tensor, truth: Tensor) -> float:
-    """recall@10 of what the server answers."""
+    """recall@10 of the server's answers."""
     lists: list[list[int]] = []
     for part in rows.split(100):
         body = json.dumps({"queries": [f"q{row:06d}" for row in part.tolist()], "k": K})
@@ -204,7 +204,7 @@ def in_process(ranker: Ranker, rows: Tensor, truth: Tensor) -> dict[str, float]:
 
 
 def plain_faiss(candidates: Tensor, asked: Tensor) -> dict[str, Any]:
-    """An inverted file as faiss has it; nothing is left out for any query."""
+    """Faiss's inverted file; nothing is excluded."""
     faiss.omp_set_num_threads(os.cpu_count() or 1)
     begin = time.perf_counter()
     lists = faiss.IndexFlatIP(WIDTH)
@@ -222,12 +222,12 @@ def plain_faiss(candidates: Tensor, asked: Tensor) -> dict[str, Any]:
             break
     each = _timed(lambda row: index.search(row.numpy(), K), asked)
     many = _timed(lambda rows: index.search(rows.numpy(), K), asked, TOGETHER)
-    told = {"lists": LISTS, "probes": probes, "recall": recall, "build_seconds": round(built, 1)}
-    return {**each, "together": many, **told}
+    about = {"lists": LISTS, "probes": probes, "recall": recall, "build_seconds": round(built, 1)}
+    return {**each, "together": many, **about}
 
 
 def _timed(ask: Callable[[Tensor], Any], each: Tensor, size: int = 1) -> dict[str, float]:
-    """Of a row, in calls with ``size`` of them: by the clock, and of the processor."""
+    """Milliseconds per row in calls of ``size`` rows: elapsed and CPU time."""
     begin, used = time.perf_counter(), time.process_time()
     for rows in each.split(size):
         ask(rows)
@@ -243,19 +243,19 @@ def _recall(lists: Tensor, truth: Tensor) -> float:
     return round(float(same.double().mean()), 4)
 
 
-def summarise(found: dict[str, Any]) -> None:
-    """What a request costs beyond the search, and beside faiss, in time of the processor.
+def summarise(result: dict[str, Any]) -> None:
+    """CPU time of a request beyond the search, and relative to faiss.
 
     One connection is compared with one call of faiss; 16 connections, which share searches, with
     faiss given 16 queries at a time.
     """
-    loads = {load["connections"]: load["processor_microseconds"] for load in found["loads"]}
-    found["overhead_microseconds"] = round(
-        loads[1] - found["in_process"]["processor_microseconds"], 1
+    loads = {load["connections"]: load["processor_microseconds"] for load in result["loads"]}
+    result["overhead_microseconds"] = round(
+        loads[1] - result["in_process"]["processor_microseconds"], 1
     )
-    if "faiss" in found:
-        plain, many = found["faiss"], found["faiss"]["together"]
-        found["ratio_to_faiss"] = {
+    if "faiss" in result:
+        plain, many = result["faiss"], result["faiss"]["together"]
+        result["ratio_to_faiss"] = {
             "alone": round(loads[1] / plain["processor_microseconds"], 3),
             "together": round(loads[16] / many["processor_microseconds"], 3),
         }

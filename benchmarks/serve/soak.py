@@ -77,13 +77,13 @@ def main() -> None:
     with serving(list(folders.values())) as (address, process):
         soak = Soak(address, process, versions, folders)
         asyncio.run(soak.run(60 * given.minutes, given.clients))
-        found = soak.summary()
+        result = soak.summary()
         ended = time.perf_counter()
-    found["seconds_to_end"] = round(time.perf_counter() - ended, 2)
-    print(json.dumps(found, indent=2))
+    result["seconds_to_end"] = round(time.perf_counter() - ended, 2)
+    print(json.dumps(result, indent=2))
     if given.write:
-        RESULT.write_text(json.dumps(found, indent=2) + "\n")
-    sys.exit(0 if found["good"] else 1)
+        RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    sys.exit(0 if result["good"] else 1)
 
 
 # ---------------------------------------------------------------------------------- models
@@ -132,7 +132,7 @@ FITS = {"packages": fit_packages, "suggestions": fit_suggestions, "patients": fi
 
 
 def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]:
-    """A function that gives a random request."""
+    """A function that returns a random request."""
     packages, suggestions = models["packages"], models["suggestions"]
     assert isinstance(packages, Ranker)
     assert isinstance(suggestions, Ranker)
@@ -154,8 +154,8 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]
         return " ".join(some(words, 6))
 
     def row() -> dict[str, Any]:
-        found = {name: rng.gauss(0, 1) for name in ("age", "dose", "mass") if rng.random() < 0.9}
-        return {**found, "site": rng.choice(["site 0", "site 3", "elsewhere", None])}
+        result = {name: rng.gauss(0, 1) for name in ("age", "dose", "mass") if rng.random() < 0.9}
+        return {**result, "site": rng.choice(["site 0", "site 3", "elsewhere", None])}
 
     def k() -> int:
         return rng.choice([1, 5, 10, 10, 10, 20, 100, 1000])
@@ -198,7 +198,7 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]
 
 
 async def hang_up(address: str, rng: random.Random) -> None:
-    """Begin a request, and leave."""
+    """Begin a request and disconnect."""
     host, port = address.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     head = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n"
@@ -212,7 +212,7 @@ async def hang_up(address: str, rng: random.Random) -> None:
 
 
 class Soak:
-    """What was asked and what came of it."""
+    """Requests sent and their outcomes."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 @contextmanager
 def serving(folders: list[Path], threads: int = 1) -> Iterator[tuple[str, int]]:
-    """A server process: its address and its number; it must end well."""
+    """A server process: its address and process id; it must exit with 0."""
     words = ["serve", *folders, "--port", 0, "--quiet", "--threads", threads]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(

@@ -40,37 +40,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=SHARED)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs-only", action="store_true", help="keeps the quality found before")
+    parser.add_argument(
+        "--epochs-only", action="store_true", help="keep the earlier quality figures"
+    )
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     data, fit = prepared("gowalla", args.data), start("implicit")
     assert fit is not None, "the environment of implicit could not be installed"
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "data": "gowalla",
         "width": WIDTH,
         "pairs": data.split("train").n_pairs,
     }
     rounds = [epochs(data, fit) for _ in range(args.rounds)]
-    found["seconds of an epoch"] = {k: median(one[k] for one in rounds) for k in rounds[0]}
-    print(json.dumps(found["seconds of an epoch"], indent=1), flush=True)
+    result["seconds of an epoch"] = {k: median(one[k] for one in rounds) for k in rounds[0]}
+    print(json.dumps(result["seconds of an epoch"], indent=1), flush=True)
     if args.epochs_only:
-        write({**json.loads(RESULT.read_text()), **found} if args.write else {})
+        write({**json.loads(RESULT.read_text()), **result} if args.write else {})
         return
-    found["implicit"] = tuned_implicit(data, fit)
-    found["rankfold"] = tuned_rankfold(data)
+    result["implicit"] = tuned_implicit(data, fit)
+    result["rankfold"] = tuned_rankfold(data)
     for one, other in (("implicit", "rankfold"), ("rankfold", "implicit")):
-        wanted = max(point[METRIC] for point in found[other])
-        reached = [point["seconds"] for point in found[one] if point[METRIC] >= wanted]
-        best = max(found[one], key=lambda point: point[METRIC])
-        found[f"{one} best"] = best
-        found[f"{one} seconds to the best of {other}"] = min(reached, default=None)
+        wanted = max(point[METRIC] for point in result[other])
+        reached = [point["seconds"] for point in result[one] if point[METRIC] >= wanted]
+        best = max(result[one], key=lambda point: point[METRIC])
+        result[f"{one} best"] = best
+        result[f"{one} seconds to the best of {other}"] = min(reached, default=None)
         print(one, best, "to the other's best:", min(reached, default=None), flush=True)
-    write(found if args.write else {})
+    write(result if args.write else {})
 
 
-def write(found: dict[str, Any]) -> None:
-    if found:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+def write(result: dict[str, Any]) -> None:
+    if result:
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def epochs(data: Dataset, fit: Fit) -> dict[str, float]:
@@ -90,13 +92,13 @@ def epochs(data: Dataset, fit: Fit) -> dict[str, float]:
 
 
 def tuned_implicit(data: Dataset, fit: Fit) -> list[dict[str, Any]]:
-    """All points tried: seconds and score."""
-    found = []
+    """Seconds and score of every point."""
+    result = []
     for rate, regularisation in product(RATES, REGULARISATIONS):
         settings = {"learning_rate": rate, "regularization": regularisation}
-        found.append(implicit_point(data, fit, settings, 100))
-    best = max(found, key=lambda point: point[METRIC])["settings"]
-    return found + [implicit_point(data, fit, best, n) for n in LENGTHS if n != 100]
+        result.append(implicit_point(data, fit, settings, 100))
+    best = max(result, key=lambda point: point[METRIC])["settings"]
+    return result + [implicit_point(data, fit, best, n) for n in LENGTHS if n != 100]
 
 
 def implicit_point(
@@ -110,16 +112,16 @@ def implicit_point(
 
 
 def tuned_rankfold(data: Dataset) -> list[dict[str, Any]]:
-    """All epochs of all fits: seconds of training up to them, and their score."""
-    found = []
+    """Every epoch of every fit: seconds of training so far, and its score."""
+    result = []
     for values in product(*OURS.values()):
         settings = dict(zip(OURS, values, strict=True))
         seconds = 0.0
         for entry in history(data, {"batch_size": 2048, "negatives": 10, **settings}):
             seconds += entry["seconds"]
-            found.append(point(settings, entry["step"], seconds, entry["score"]))
-        print(found[-1], flush=True)
-    return found
+            result.append(point(settings, entry["step"], seconds, entry["score"]))
+        print(result[-1], flush=True)
+    return result
 
 
 def history(data: Dataset, settings: dict[str, Any], method: str = "bpr") -> list[dict[str, Any]]:
@@ -129,14 +131,14 @@ def history(data: Dataset, settings: dict[str, Any], method: str = "bpr") -> lis
 
 
 def validated(data: Dataset, model: Model) -> float:
-    """The score by which ``rf.fit`` stops, on the same queries."""
+    """The score that stops ``rf.fit``, on the same queries."""
     truth = data.split("validation")
     rows = torch.nonzero(truth.counts() > 0).flatten()
     if len(rows) > 10_000:
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:10_000]
         rows = rows[chosen.sort().values]
-    found, _ = score(model, truth, data.seen("validation"), rows, [parse(METRIC)])
-    return float(found[METRIC].mean())
+    result, _ = score(model, truth, data.seen("validation"), rows, [parse(METRIC)])
+    return float(result[METRIC].mean())
 
 
 def point(settings: dict[str, float], epoch: int, seconds: float, value: float) -> dict[str, Any]:

@@ -55,7 +55,7 @@ TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 
 
 class BatchAlone(Nothing):
-    """Ranks among the negatives of the batch itself: what ``cba`` were without a cache."""
+    """Ranks among the negatives of the batch: ``cba`` without a cache."""
 
     def __init__(self, parts: training.FitContext) -> None:
         self.grades = parts.rows.grades
@@ -76,17 +76,17 @@ class BatchAlone(Nothing):
         rows = wanted.nonzero().squeeze(1)
         some = vectors.index_select(0, rows)
         entries = self.entries(some, self.owners.index_select(0, rows))
-        found = likeness_ranks(some, entries, head)
-        return found.new_zeros(len(found), len(vectors)).index_copy_(1, rows, found)
+        result = likeness_ranks(some, entries, head)
+        return result.new_zeros(len(result), len(vectors)).index_copy_(1, rows, result)
 
     def entries(self, vectors: Tensor, owners: Tensor) -> CachedNegatives:
-        """All alike; the highest grade weighs nothing."""
+        """Equal weights; the highest grade has weight 0."""
         counts = torch.bincount(owners, minlength=self.counted.shape[1]).cumsum(0)
         return CachedNegatives(vectors, owners, self.counted / counts[:-1, None].clamp(min=1))
 
 
 class Steps:
-    """One kind of training, a step after the other."""
+    """One kind of training, step by step."""
 
     def __init__(self, data: Dataset, kind: str, batch_size: int, device: torch.device) -> None:
         given: dict[str, Any] = {"width": WIDTH, "batch_size": batch_size, "epochs": 1000}
@@ -102,13 +102,13 @@ class Steps:
         self.place, self.order = 0, self.batches.order(rng)
 
     def seconds(self, count: int) -> float:
-        """Of so many steps, of full batches."""
+        """Seconds of a number of steps with full batches."""
         began = self.clock()
         for _ in range(count):
             self.loop.learn(self.batches.take(self.order, self.place))
             self.place = (self.place + 1) % (len(self.batches) - 1)
         spent = self.clock() - began
-        self.loop.look()
+        self.loop.check_losses()
         return spent
 
     def clock(self) -> float:
@@ -120,7 +120,7 @@ class Steps:
 
 
 class Cost(NamedTuple):
-    """Of a data set and a batch size."""
+    """Figures of a data set and a batch size."""
 
     milliseconds: dict[str, float]
     cache_adds: dict[str, float]  # to a step with the same estimator, a share of it
@@ -137,23 +137,23 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    found: dict[str, Any] = {"cache": CACHE, "width": WIDTH, "torch": torch.__version__}
+    result: dict[str, Any] = {"cache": CACHE, "width": WIDTH, "torch": torch.__version__}
     cuda = args.device.type == "cuda"
     processor = torch.cuda.get_device_name(args.device) if cuda else platform.machine()
-    found |= {"processor": processor, "threads": args.threads, "rounds": args.rounds, "steps": {}}
+    result |= {"processor": processor, "threads": args.threads, "rounds": args.rounds, "steps": {}}
     for name, batch_size in CASES:
         data = ours.load(name)
         data = replace(data, train=data.graded("train").join(data.graded("validation")))
         rounds = args.rounds if data.graded("train").images is None else args.rounds // IMAGES
         cost = measured(data, batch_size, max(1, rounds), args.device)
-        found["steps"][f"{name}, batch {batch_size}"] = cost._asdict()
+        result["steps"][f"{name}, batch {batch_size}"] = cost._asdict()
         print(name, batch_size, json.dumps(cost._asdict()), flush=True)
-    found["memory"] = memory()
-    print(json.dumps(found["memory"]))
+    result["memory"] = memory()
+    print(json.dumps(result["memory"]))
     if args.write:
         OUT.mkdir(parents=True, exist_ok=True)
         name = "cache-cuda" if cuda else "cache" if args.threads == 1 else "cache-threads"
-        (OUT / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        (OUT / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) -> Cost:
@@ -175,12 +175,12 @@ def measured(data: Dataset, batch_size: int, rounds: int, device: torch.device) 
 
 
 def memory() -> dict[str, dict[str, int]]:
-    """Bytes of all that a full cache keeps, and of its vectors by the formula."""
+    """Bytes of a full cache, and of its vectors by the formula."""
     return {f"{len(counts)} grades, {sum(counts):,} rows": kept(counts) for counts in ROWS}
 
 
 def kept(counts: list[int]) -> dict[str, int]:
-    """Of grades with so many rows."""
+    """A cache for grades with these numbers of rows."""
     n, grades = len(counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     cache = RankCache(grades, torch.ones(n) / n, CACHE, WIDTH)
     for rows in torch.arange(len(grades)).split(2**16):

@@ -53,7 +53,7 @@ def main() -> None:
     results = {}
     for width in args.widths:
         rounds = [one_round(data, width, fits) for _ in range(args.rounds)]
-        middle = {name: median(found[name] for found in rounds) for name in rounds[0]}
+        middle = {name: median(result[name] for result in rounds) for name in rounds[0]}
         results[width] = {**middle, **ratios(middle)}
         print(width, json.dumps(results[width], indent=1), flush=True)
     if args.write:
@@ -63,21 +63,21 @@ def main() -> None:
 
 
 def one_round(data: Dataset, width: int, fits: dict[str, Fit | None]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for peer, fit in fits.items():
         if fit is not None:
-            found |= of_peer(peer, fit, data, width)
-    found["decomposition"] = of_decomposition(data, width)
+            result |= of_peer(peer, fit, data, width)
+    result["decomposition"] = of_decomposition(data, width)
     for name, objective in (
         ("ials sweep", ials(data.split("train"), 0.003, 0.03)),
         ("wrmf sweep", wrmf(data.split("train"), 1.0, 40.0)),
     ):
-        found[name] = of_sweep(objective, width)
+        result[name] = of_sweep(objective, width)
     began = process_time()
     ranker = rf.fit("rg2", data, width=width, metric="ndcg@20", validation_queries=QUERIES)
-    found["rg2 tuned"] = process_time() - began
-    found["scoring"] = of_scoring(ranker.model, data)
-    return found
+    result["rg2 tuned"] = process_time() - began
+    result["scoring"] = of_scoring(ranker.model, data)
+    return result
 
 
 def of_peer(peer: str, fit: Fit, data: Dataset, width: int) -> dict[str, float]:
@@ -122,21 +122,21 @@ def of_scoring(model: Model, data: Dataset) -> float:
     return process_time() - began
 
 
-def ratios(found: dict[str, float]) -> dict[str, float]:
-    """How many times rankfold's CPU seconds the others need; a sweep's ratio is ours to theirs."""
+def ratios(result: dict[str, float]) -> dict[str, float]:
+    """CPU seconds of the peers relative to rankfold's; for sweeps ours relative to theirs."""
     ratio = {}
     for peer, points in (("irspack", 16), ("implicit", 9)):
-        if f"{peer} fit" in found:
-            grid = points * (found[f"{peer} fit"] + found["scoring"])
-            ratio[f"{peer} grid / rg2 tuned"] = grid / found["rg2 tuned"]
+        if f"{peer} fit" in result:
+            grid = points * (result[f"{peer} fit"] + result["scoring"])
+            ratio[f"{peer} grid / rg2 tuned"] = grid / result["rg2 tuned"]
             ratio[f"{peer} grid without scoring / rg2 tuned"] = (
-                points * found[f"{peer} fit"] / found["rg2 tuned"]
+                points * result[f"{peer} fit"] / result["rg2 tuned"]
             )
-    if "implicit fit" in found:
-        ratio["implicit fit / decomposition"] = found["implicit fit"] / found["decomposition"]
+    if "implicit fit" in result:
+        ratio["implicit fit / decomposition"] = result["implicit fit"] / result["decomposition"]
         for name in ("ials", "wrmf"):
-            ours = found[f"{name} sweep"]
-            ratio[f"{name} sweep / implicit sweep"] = ours / found["implicit sweep"]
+            ours = result[f"{name} sweep"]
+            ratio[f"{name} sweep / implicit sweep"] = ours / result["implicit sweep"]
     return ratio
 
 

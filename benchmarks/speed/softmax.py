@@ -72,7 +72,7 @@ def on_cpu(rounds: int) -> list[Row]:
 
 
 def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each; in turn, so that what else the machine does hits them alike."""
+    """Median seconds of each, alternating, so that other load affects all equally."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
@@ -109,13 +109,13 @@ def on_cuda(rounds: int) -> list[Row]:
         for n in (100_000, 1_000_000, 4_000_000, 10_000_000):
             inputs = vectors(LARGE[0], n, device, dtype)
             for name, form in cuda_forms().items():
-                found = on_device(form, inputs, rounds)
-                rows.append(report(form=name, dtype=str(dtype)[6:], B=LARGE[0], N=n, **found))
+                result = on_device(form, inputs, rounds)
+                rows.append(report(form=name, dtype=str(dtype)[6:], B=LARGE[0], N=n, **result))
     return rows
 
 
 def cuda_forms() -> dict[str, Form]:
-    """``log_sum_exp`` takes the fused kernels by itself; told a size of blocks, it takes blocks."""
+    """``log_sum_exp`` uses the fused kernels by default, and blocks if their size is given."""
     return {
         "fused": log_sum_exp,
         "blocked": lambda p, q: log_sum_exp(p, q, DEVICE_BLOCK_BYTES),
@@ -126,7 +126,7 @@ def cuda_forms() -> dict[str, Form]:
 
 
 def on_device(form: Form, inputs: list[Tensor], rounds: int) -> Row:
-    """Milliseconds, and GiB at the peak beyond the vectors; what failed says so."""
+    """Milliseconds, and peak GiB beyond the vectors; or the error."""
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -172,13 +172,13 @@ def report(**row: object) -> Row:
 
 
 def write(device: str, rows: list[Row]) -> None:
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     name = (
         torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
     )
-    found[device] = {"device": name, "torch": torch.__version__, "width": WIDTH, "rows": rows}
+    result[device] = {"device": name, "torch": torch.__version__, "width": WIDTH, "rows": rows}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

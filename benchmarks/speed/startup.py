@@ -35,7 +35,7 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     args = parser.parse_args()
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(args.runs):

@@ -63,7 +63,7 @@ def main() -> None:
         "--data", type=Path, metavar="DIR", help="a folder with gowalla's train.txt.zst"
     )
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     args = parser.parse_args()
     torch.set_num_threads(THREADS)
     print("seconds; in brackets: times the product in the same blocks / in its best blocks")
@@ -108,7 +108,7 @@ def blocked(
 ) -> None:
     """The product in the blocks of the search; with ``exclude`` also torch.topk of each block.
 
-    The best of several tiles are not merged: torch.topk is let off that.
+    The best of several tiles are not merged, in favour of torch.topk.
     """
     plan = make_plan((len(queries), len(candidates)), k, 4, Exact(candidates[:1]).memory_budget)
     buffer = torch.empty(plan.queries, _row_length(plan.candidates, k))
@@ -125,7 +125,7 @@ def blocked(
 
 
 def product(queries: Tensor, candidates: Tensor, blocks: tuple[int, int]) -> None:
-    """The product alone, in blocks of so many queries and candidates, all in one buffer."""
+    """The product alone, in blocks of queries and candidates, all in one buffer."""
     buffer = torch.empty(blocks[0] * blocks[1])
     for block in queries.split(blocks[0]):
         for tile in candidates.split(blocks[1]):
@@ -156,7 +156,7 @@ def _from_places(places: Tensor, case: Case) -> Interactions:
 
 
 def _best_product_blocks(queries: Tensor, candidates: Tensor) -> tuple[int, int]:
-    """Those with the least time of three, over a part of the queries."""
+    """The fastest of three block sizes, on a part of the queries."""
     part = queries[:4096]
     rounds = [
         [_seconds(lambda b=blocks: product(part, candidates, b)) for blocks in PRODUCT_BLOCKS]  # type: ignore[misc]

@@ -54,7 +54,7 @@ def fit(train: sparse.csr_matrix, job: dict[str, Any]) -> MatrixFactorizationBas
         model = BayesianPersonalizedRanking(**shared)
     else:
         model = AlternatingLeastSquares(**shared, use_cg=True)
-    with suppress(ModelFitError):  # vectors that overflowed: whoever reads them sees it
+    with suppress(ModelFitError):  # the vectors overflowed: the caller checks them
         model.fit(train, show_progress=False)
     return model
 

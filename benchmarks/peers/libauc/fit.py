@@ -55,10 +55,10 @@ def main() -> None:
 
 
 def answer(job: dict[str, Any]) -> dict[str, float]:
-    found = np.load(job["data"], allow_pickle=False)
-    rows, asked, n_grades = part(found, "train"), part(found, "asked"), int(found["n_grades"])
+    result = np.load(job["data"], allow_pickle=False)
+    rows, asked, n_grades = part(result, "train"), part(result, "asked"), int(result["n_grades"])
     device = torch.device(job["device"])
-    levels = tuple(found["levels"].tolist())
+    levels = tuple(result["levels"].tolist())
     image = None if rows.images is None else tuple(rows.images.shape[1:])
     shape = RowShape(rows.numbers.shape[1], levels, image)
     began = process_time()
@@ -73,9 +73,9 @@ def answer(job: dict[str, Any]) -> dict[str, float]:
     return {"cpu_seconds": seconds}
 
 
-def part(found: Any, name: str) -> Graded:
+def part(result: Any, name: str) -> Graded:
     keys = [f"{name}_{field}" for field in ("numbers", "categories", "images", "grades")]
-    return Graded(*(torch.from_numpy(found[key]) if key in found else None for key in keys))
+    return Graded(*(torch.from_numpy(result[key]) if key in result else None for key in keys))
 
 
 def fitted(
@@ -126,7 +126,7 @@ def fitted(
 def batches(
     labels: Tensor, settings: dict[str, Any], seed: int, rng: torch.Generator
 ) -> Iterator[list[Tensor]]:
-    """The batches of one epoch after the other, all of one size but the last."""
+    """The batches of all epochs; all but the last of an epoch have one size."""
     size = settings["batch_size"]
     if settings["batches"] == "rows":
         while True:

@@ -27,9 +27,9 @@ def main() -> None:
 
 
 def answer(job: dict[str, Any]) -> dict[str, float]:
-    found = np.load(job["data"], allow_pickle=False)
-    n_grades, settings = int(found["n_grades"]), dict(job["settings"])
-    rows, places = columns(found, "train")
+    result = np.load(job["data"], allow_pickle=False)
+    n_grades, settings = int(result["n_grades"]), dict(job["settings"])
+    rows, places = columns(result, "train")
     began = process_time()
     parameters = {
         "objective": "multiclass",
@@ -41,21 +41,21 @@ def answer(job: dict[str, Any]) -> dict[str, float]:
         "seed": job["seed"],
     }
     rounds = settings.pop("trees")
-    known = lightgbm.Dataset(rows, found["train_grades"], categorical_feature=places)
+    known = lightgbm.Dataset(rows, result["train_grades"], categorical_feature=places)
     model = lightgbm.train({**parameters, **settings}, known, num_boost_round=rounds)
     seconds = process_time() - began
-    asked, _ = columns(found, "asked")
+    asked, _ = columns(result, "asked")
     np.save(Path(job["out"]), model.predict(asked, num_threads=THREADS) @ np.arange(n_grades))
     return {"cpu_seconds": seconds}
 
 
-def columns(found: Any, part: str) -> tuple[NDArray[np.float32], list[int]]:
-    """The rows as one matrix, and which columns of it are categories; NaN is missing."""
-    numbers, categories = found[f"{part}_numbers"], found[f"{part}_categories"]
+def columns(result: Any, part: str) -> tuple[NDArray[np.float32], list[int]]:
+    """The rows as one matrix, and its categorical columns; NaN is missing."""
+    numbers, categories = result[f"{part}_numbers"], result[f"{part}_categories"]
     levels = np.where(categories >= 0, categories, np.nan).astype(np.float32)
     parts = [numbers, levels]
-    if f"{part}_images" in found:
-        images = found[f"{part}_images"]
+    if f"{part}_images" in result:
+        images = result[f"{part}_images"]
         parts.append(images.reshape(len(images), -1).astype(np.float32))
     start = numbers.shape[1]
     return np.concatenate(parts, axis=1), list(range(start, start + levels.shape[1]))

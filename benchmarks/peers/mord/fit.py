@@ -25,34 +25,34 @@ def main() -> None:
 
 
 def answer(job: dict[str, Any]) -> dict[str, float]:
-    found = np.load(job["data"], allow_pickle=False)
+    result = np.load(job["data"], allow_pickle=False)
     began = process_time()
-    rows = columns(found, "train")
-    model = mord.LogisticAT(**job["settings"]).fit(rows, found["train_grades"])
+    rows = columns(result, "train")
+    model = mord.LogisticAT(**job["settings"]).fit(rows, result["train_grades"])
     seconds = process_time() - began
-    np.save(Path(job["out"]), columns(found, "asked") @ model.coef_)
+    np.save(Path(job["out"]), columns(result, "asked") @ model.coef_)
     return {"cpu_seconds": seconds}
 
 
-def columns(found: Any, part: str) -> sparse.csr_matrix:
-    """The rows as one matrix; numbers by the mean and deviation of train, missing ones 0."""
-    known, asked = numbers(found, "train"), numbers(found, part)
+def columns(result: Any, part: str) -> sparse.csr_matrix:
+    """The rows as one matrix; numbers standardised by train, missing ones 0."""
+    known, asked = numbers(result, "train"), numbers(result, part)
     deviation = np.nanstd(known, axis=0) if known.size else np.ones(known.shape[1])
     mean = np.nanmean(known, axis=0) if known.size else np.zeros(known.shape[1])
     scaled = (asked - mean) / np.where(deviation > 0, deviation, 1)
     parts = [sparse.csr_matrix(np.nan_to_num(scaled)), sparse.csr_matrix(np.isnan(asked) * 1.0)]
-    for size, places in zip(found["levels"], found[f"{part}_categories"].T, strict=True):
+    for size, places in zip(result["levels"], result[f"{part}_categories"].T, strict=True):
         rows = np.flatnonzero(places >= 0)
         ones = (np.ones(len(rows)), (rows, places[rows]))
         parts.append(sparse.csr_matrix(ones, shape=(len(places), int(size))))
     return sparse.hstack(parts, format="csr")
 
 
-def numbers(found: Any, part: str) -> Any:
-    rows = found[f"{part}_numbers"].astype(np.float64)
-    if f"{part}_images" not in found:
+def numbers(result: Any, part: str) -> Any:
+    rows = result[f"{part}_numbers"].astype(np.float64)
+    if f"{part}_images" not in result:
         return rows
-    images = found[f"{part}_images"]
+    images = result[f"{part}_images"]
     return np.concatenate([rows, images.reshape(len(images), -1)], axis=1)
 
 

@@ -33,8 +33,8 @@ def fit(known: Known, settings: dict[str, Any], seed: int, folder: Path) -> Pred
 
     def predict(asked: sparse.csr_matrix, k: int) -> NDArray[np.int64]:
         out = np.full((asked.shape[0], k), -1, np.int64)
-        for row, found in zip(out, model.predict(asked, top_k=k), strict=True):
-            row[: len(found)] = found
+        for row, result in zip(out, model.predict(asked, top_k=k), strict=True):
+            row[: len(result)] = result
         return out
 
     return predict

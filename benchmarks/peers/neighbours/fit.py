@@ -31,10 +31,10 @@ def fit(known: Known, settings: dict[str, Any], seed: int, folder: Path) -> Pred
         for start in range(0, asked.shape[0], BLOCK):
             block = asked[start : start + BLOCK]
             near = nearest((block @ documents).tocsr(), settings["k"])
-            found = near @ known.positives
+            result = near @ known.positives
             if settings["weight"]:
-                found = found + settings["weight"] * (block @ labels)
-            blocks.append(first(found.tocsr(), k))
+                result = result + settings["weight"] * (block @ labels)
+            blocks.append(first(result.tocsr(), k))
         return np.concatenate(blocks)
 
     return predict

@@ -48,14 +48,14 @@ def fit(known: Known, settings: dict[str, Any], seed: int, folder: Path) -> Pred
     model.save(str(folder))
 
     def predict(asked: sparse.csr_matrix, k: int) -> NDArray[np.int64]:
-        found = model.predict(asked, only_topk=k, beam_size=settings["beam"], threads=1)
-        return first(found, k)
+        result = model.predict(asked, only_topk=k, beam_size=settings["beam"], threads=1)
+        return first(result, k)
 
     return predict
 
 
 def features(known: Known, label_text: str) -> sparse.csr_matrix:
-    """What the labels are clustered by."""
+    """The features by which labels are clustered."""
     given = {"Y": known.positives, "X": known.words, "threads": THREADS}
     if label_text:
         return LabelEmbeddingFactory.create(**given, Z=known.label_words, method="pifa_lf_concat")

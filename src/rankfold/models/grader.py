@@ -240,7 +240,7 @@ def _halfway(lowest: Tensor, scores: Tensor) -> Tensor:
 
 def _block_rows(rows: Graded) -> int:
     """How many rows to score at a time; pixels become float32."""
-    pixels = 0 if rows.images is None else rows.images[0].numel()
+    pixels = 0 if rows.images is None else rows.images.shape[1:].numel()
     return max(
         1, BLOCK_BYTES // (4 * (pixels + rows.numbers.shape[1] + rows.categories.shape[1] + 1))
     )
