@@ -60,12 +60,12 @@ def imported(node: ast.AST) -> list[str]:
 
 
 def modules() -> list[tuple[str, Path, ast.Module]]:
-    found = []
+    result = []
     for path in SRC.rglob("*.py"):
         layer = path.relative_to(SRC).with_suffix("").parts[0]
         if layer != "__init__":
-            found.append((layer, path, ast.parse(path.read_text())))
-    return found
+            result.append((layer, path, ast.parse(path.read_text())))
+    return result
 
 
 def test_every_module_belongs_to_a_layer() -> None:
@@ -94,7 +94,7 @@ def test_inside_data_imports_point_backwards() -> None:
                     assert rank[target] <= rank[part], f"{path}: {part} imports {target}"
 
 
-def test_what_trains_loads_torch_and_numpy_alone() -> None:
+def test_training_imports_only_torch_and_numpy() -> None:
     for layer, path, tree in modules():
         if layer in TORCH_ONLY:
             for node in tree.body:

@@ -94,7 +94,7 @@ class TestSampler:
             )
         assert same(*result)
 
-    def test_state_goes_on_as_if_nothing_had_happened(self, name: str) -> None:
+    def test_restored_state_continues_identically(self, name: str) -> None:
         first, rng = make(name), torch.Generator().manual_seed(3)
         for seed in range(3):
             step(first, batch_of(8, seed), rng)

@@ -19,7 +19,7 @@ def ends(where: Range | Choices) -> list[object]:
 
 
 @pytest.mark.parametrize(("name", "space"), BOTH)
-def test_config_accepts_the_ends(name: str, space: Space) -> None:
+def test_config_accepts_the_bounds(name: str, space: Space) -> None:
     for setting, where in space.items():
         for end in ends(where):
             built = config.build(METHODS[name].config, {setting: end})
@@ -28,7 +28,7 @@ def test_config_accepts_the_ends(name: str, space: Space) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_defaults_lie_inside(name: str) -> None:
+def test_defaults_are_inside_the_space(name: str) -> None:
     """The first trial of a search is the method with its defaults."""
     defaults = METHODS[name].config()
     for setting, where in METHODS[name].space.items():

@@ -109,15 +109,17 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
         "texts": [{"text": TEXTS}] if texts else [],
         "candidates": [{"candidates": data.candidates.keys.to_list()[100:105]}],
     }
-    found: dict[str, Any] = dict(metrics)
+    result: dict[str, Any] = dict(metrics)
     for name, questions in asked.items():
         answers = [answer for question in questions if (answer := ask(model, question))]
         if answers:
             scores = np.concatenate([answer.scores.ravel() for answer in answers])
-            found[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
+            result[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
             if name != "candidates":  # of similar candidates many are equally similar
-                found[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][:5]
-    return found
+                result[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][
+                    :5
+                ]
+    return result
 
 
 def ask(model: Any, question: dict[str, Any]) -> Any:
@@ -195,13 +197,13 @@ DATA: dict[str, Callable[[], Any]] = {
 
 
 def read() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    return found
+    result: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    return result
 
 
-def write(found: dict[str, dict[str, Any]]) -> None:
+def write(result: dict[str, dict[str, Any]]) -> None:
     """A line per figure, in the order of the cases; cases that are gone are dropped."""
-    cases = [f"{json.dumps(name)}: {lines(found[name])}" for name in CASES if name in found]
+    cases = [f"{json.dumps(name)}: {lines(result[name])}" for name in CASES if name in result]
     FIGURES.write_text("{\n" + ",\n".join(cases) + "\n}\n")
 
 
@@ -215,10 +217,10 @@ def lines(case: dict[str, Any]) -> str:
 
 def main(names: list[str]) -> None:
     """Record these cases, or those that have no figures yet."""
-    found = read()
-    for name in names or [name for name in CASES if name not in found]:
-        found[name] = figures(name)
-        write(found)
+    result = read()
+    for name in names or [name for name in CASES if name not in result]:
+        result[name] = figures(name)
+        write(result)
 
 
 if __name__ == "__main__":

@@ -72,15 +72,15 @@ def answers(model: Any) -> dict[str, Any]:
         questions = {"queries": {"queries": [3, 4]}, "texts": {"text": ["old dog", "big bee"]}}
     else:
         questions = {"queries": {"queries": ["q1", "q2"]}, "history": {"history": ["c1", "c4"]}}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, question in questions.items():
         try:
             lists = model.search(k=3, **question)
         except rf.UserError:
             continue
-        found[f"{name} keys"] = lists.keys
-        found[f"{name} scores"] = lists.scores.ravel().tolist()
-    return found
+        result[f"{name} keys"] = lists.keys
+        result[f"{name} scores"] = lists.scores.ravel().tolist()
+    return result
 
 
 def interactions() -> dict[str, Any]:
@@ -133,21 +133,21 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
 
 def main() -> None:
     """Write the folders that are not there yet, and what they answer."""
-    found = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"data": {}, "models": {}}
+    result = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"data": {}, "models": {}}
     for name, make in DATA.items():
-        if name not in found["data"]:
+        if name not in result["data"]:
             options = make()
             rf.prepare(options.pop("table"), out=FOLDERS / "data" / name, seed=0, **options)
-            found["data"][name] = answers_of_data(name)
+            result["data"][name] = answers_of_data(name)
     for name, (method, kind, settings) in MODELS.items():
-        if name not in found["models"]:
+        if name not in result["models"]:
             path = FOLDERS / "models" / name
             rf.fit(method, FOLDERS / "data" / kind, out=path, device="cpu", **settings)
             if name in INDEXES:
                 command = [sys.executable, "-m", "rankfold", "index", str(path)]
                 subprocess.run([*command, "--kind", INDEXES[name]], check=True)
-            found["models"][name] = answers_of_model(name)
-    ANSWERS.write_text(json.dumps(found, indent=1) + "\n")
+            result["models"][name] = answers_of_model(name)
+    ANSWERS.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -67,14 +67,14 @@ def test_preparation() -> None:
 def test_figures(case: str) -> None:
     if case not in RECORDED:
         pytest.fail(f"{case!r} has no figures; record them: python tests/golden/record.py")
-    recorded, found = RECORDED[case], figures(case)
-    assert found.keys() == recorded.keys()
+    recorded, result = RECORDED[case], figures(case)
+    assert result.keys() == recorded.keys()
     tolerance = OTHERS.get(case) or usual(CASES[case][0])
     for name, value in recorded.items():
         if isinstance(value, list):
-            assert shared(found[name], value) >= tolerance.keys, (name, found[name], value)
+            assert shared(result[name], value) >= tolerance.keys, (name, result[name], value)
         else:
-            assert found[name] == approx(name, value, tolerance), name
+            assert result[name] == approx(name, value, tolerance), name
 
 
 def usual(method: str) -> Tolerance:

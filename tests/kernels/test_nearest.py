@@ -72,7 +72,7 @@ def test_plain_forms_by_hand() -> None:
 
 
 @pytest.mark.usefixtures("however_few")
-def test_without_a_device_nothing_is_fused() -> None:
+def test_without_a_gpu_nothing_is_fused() -> None:
     queries, candidates = whole(0, 2, 5000)
     assert not takes(queries, candidates, 1, 0)
 
@@ -130,9 +130,7 @@ def spread(calls: list[int], at_once: int) -> None:
 @cuda
 @pytest.mark.usefixtures("however_few")
 @pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that the memory is enough for
-def test_search_on_a_device_is_that_of_the_processor(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_on_a_gpu_equals_the_cpu(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     queries, candidates, hidden, budget = a_search(at_once)
     calls, there = counted(monkeypatch), Exact(candidates.cuda(), budget)
@@ -155,9 +153,7 @@ def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
 
 
 @pytest.mark.parametrize("at_once", [1, 130, 1000])
-def test_search_by_blocks_is_that_of_all_scores(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_by_blocks_equals_all_scores(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a device, with the plain forms in place of its kernels."""
     queries, candidates, hidden, budget = a_search(at_once)
     expected = Exact(candidates).search(queries, 15, hidden)

@@ -40,7 +40,7 @@ def test_uniform(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
     assert not torch.equal(pool.ids[0], pool.ids[1])  # drawn for each query
 
 
-def test_popularity_modes_are_the_written_formulas() -> None:
+def test_popularity_modes_match_the_formulas() -> None:
     counts = torch.tensor([0, 1, 8])
     count, log, power = (popularity(counts, mode) for mode in ("count", "log", "power"))
     assert count.tolist() == pytest.approx([1 / 10, 1 / 10, 8 / 10])

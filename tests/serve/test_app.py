@@ -123,7 +123,7 @@ def test_invalid_values_are_explained(client: Client, wrong: bytes) -> None:
     )
 
 
-def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
+def test_keys_with_the_prefix_come_first(client: Client) -> None:
     def keys(**parameters: object) -> list[object]:
         response = client.get(
             "/keys", params={name: str(value) for name, value in parameters.items()}
@@ -247,7 +247,7 @@ def test_invalid_keys_are_explained(client: Client, name: str, wrong: object) ->
         ([], "nobody", "GET /keys?side=query"),
     ],
 )
-def test_similar_keys_are_sought_among_few(
+def test_similar_keys_are_searched_among_few(
     monkeypatch: pytest.MonkeyPatch, keys: list[Key], key: Key, hint: str
 ) -> None:
     compared: list[int] = []

@@ -211,7 +211,7 @@ def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
     assert page.text(".count").startswith("0 of ")
 
 
-def test_a_candidate_opens_to_those_like_it(page: Page) -> None:
+def test_a_candidate_shows_similar_ones(page: Page) -> None:
     page.open("/?query=vlc")
     page.click("button.name", 3)
     page.until(lambda: page.texts(".similar li"))

@@ -93,8 +93,8 @@ def test_loop_reaches_the_minimum(settings: dict[str, Any]) -> None:
 
 def test_loss_is_one_mean_over_pairs_for_any_batch_size() -> None:
     for batch_size in (1, 3, 10):
-        found = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
-        assert found.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
+        result = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
+        assert result.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
 
 
 def test_query_counts_once_per_choice() -> None:
@@ -115,8 +115,8 @@ def test_divergence_is_reported_with_its_batch(bad: float) -> None:
     def losses(batch: Batch, _rng: torch.Generator) -> Tensor:
         nonlocal count
         count += 1
-        found: Tensor = module(batch.queries)[:, 0] ** 2
-        return found * bad if count == 6 else found  # four batches an epoch
+        result: Tensor = module(batch.queries)[:, 0] ** 2
+        return result * bad if count == 6 else result  # four batches an epoch
 
     steps = train(replace(task(module), losses=losses), Plain(lr=0.25), run())
     with pytest.raises(
@@ -166,10 +166,10 @@ def test_gradients_are_clipped_by_their_joint_norm(
     optimisers.clip(module, largest)
     table = module.table.weight.grad
     assert table is not None
-    found = [table.to_dense() if sparse else table, module.line.weight.grad]
-    assert torch.cat([part.flatten() for part in found]).norm().item() == pytest.approx(expected)
-    assert found[0][1, 0] == pytest.approx(2 * found[0][3, 0].item())
-    assert found[1][0, 0] == pytest.approx(found[0][1, 0].item())
+    actual = [table.to_dense() if sparse else table, module.line.weight.grad]
+    assert torch.cat([part.flatten() for part in actual]).norm().item() == pytest.approx(expected)
+    assert actual[0][1, 0] == pytest.approx(2 * actual[0][3, 0].item())
+    assert actual[1][0, 0] == pytest.approx(actual[0][1, 0].item())
 
 
 def data_and_config(name: str) -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ def square_full_loss(queries: Tensor, candidates: Tensor, positives: Interaction
     return ((scores - target) ** 2).mean(dim=1)
 
 
-def test_any_loss_goes_with_any_sampler() -> None:
+def test_every_loss_works_with_every_sampler() -> None:
     data = split_groups()
     for loss in LOSSES:
         for sampler in SAMPLERS:

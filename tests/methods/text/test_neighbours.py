@@ -105,7 +105,7 @@ def cosine(a: Bag, b: Bag) -> float:
         {"neighbours": 1000},
     ],
 )
-def test_scores_are_the_written_formula(
+def test_scores_match_the_formula(
     seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
@@ -236,7 +236,7 @@ def test_data_without_texts_is_refused() -> None:
         fitted(data)
 
 
-def test_random_data_has_the_odd_cases() -> None:
+def test_random_data_has_the_edge_cases() -> None:
     data = random_data(0)
     assert data.query_texts is not None
     assert data.candidate_texts is not None

@@ -127,7 +127,7 @@ def test_planted_topics_are_learned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
+def test_the_seed_determines_the_model(name: str) -> None:
     first, second, other = (
         model_of(steps(name, topics(), run(seed), **SHORT)).tensors for seed in (3, 3, 4)
     )
@@ -183,7 +183,7 @@ def test_a_new_candidate_has_the_vector_of_its_text() -> None:
     assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
 
 
-def test_the_mix_is_the_written_formula() -> None:
+def test_the_mix_matches_the_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     counts = torch.tensor([0, 1, 2, 40, 5])
@@ -213,7 +213,7 @@ def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
 
 
-def test_a_model_from_before_popularity_still_answers() -> None:
+def test_an_old_model_without_popularity_still_answers() -> None:
     data = topics()
     assert data.query_texts is not None
     model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
@@ -223,7 +223,7 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
-def test_a_model_from_before_encoders_had_names_still_answers() -> None:
+def test_an_old_model_without_encoder_names_still_answers() -> None:
     data = topics()
     assert data.query_texts is not None
     for encoder in ("plain", "residual"):
@@ -425,7 +425,7 @@ def test_float16_refinements_learn_as_float32_ones(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("index", ["exact", "auto"])
-def test_a_saved_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
+def test_a_saved_model_ranks_by_the_formula(index: str, tmp_path: Path) -> None:
     """Without seen pairs and a document's own label."""
     data = topics()
     own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
