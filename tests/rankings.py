@@ -17,7 +17,7 @@ def assert_same_ranking(actual: TopK, expected: TopK, rtol: float = 1e-5) -> Non
 
     The tolerance of a row is ``rtol`` times its largest expected score, in absolute value. Places
     whose expected scores differ by no more than that are tied: they hold the same ids in any order.
-    The ties of the last place may continue beyond the list, so any other id may stand there.
+    The ties of the last place may continue beyond the list, so any other id may be there.
     If ``expected`` has more columns than ``actual``, these show which ids those are.
 
     Padding, id -1 and score -inf, must be at the same places.

@@ -1,4 +1,4 @@
-"""The comparison of rankings accepts what rounding may change, and nothing else."""
+"""The comparison of rankings accepts rounding differences and nothing else."""
 
 import pytest
 import torch

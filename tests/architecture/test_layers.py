@@ -51,7 +51,7 @@ TRAINING_IMPORTS = {"torch", "numpy", "rankfold"} | set(sys.stdlib_module_names)
 
 
 def imported(node: ast.AST) -> list[str]:
-    """Full names of what an import statement imports."""
+    """The full names that an import statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -103,7 +103,7 @@ def test_training_imports_only_torch_and_numpy() -> None:
 
 
 def test_training_does_not_need_polars() -> None:
-    """Also through other modules: methods load where polars, faiss and typer are not installed."""
+    """Indirect imports count too: methods load without polars, faiss and typer."""
     hide = "import sys; sys.modules.update(dict.fromkeys(('polars', 'faiss', 'typer', 'rich')))"
     code = f"{hide}; import rankfold.methods, rankfold.losses, rankfold.training.checkpoint"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

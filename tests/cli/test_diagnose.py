@@ -48,8 +48,8 @@ def test_a_table_is_printed_on_stderr(rankfold: Command, tmp_path: Path) -> None
         assert f"{value:.4f}" in done.err
     assert "surrogate.svg" in done.err
     assert rankfold(*words, "--quiet").err == ""
-    told = rankfold(*words[:2], tmp_path / "data", *words[2:])
-    assert "needs no data" in told.err
+    done = rankfold(*words[:2], tmp_path / "data", *words[2:])
+    assert "needs no data" in done.err
 
 
 @pytest.mark.parametrize(

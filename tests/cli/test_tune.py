@@ -1,4 +1,4 @@
-"""``rankfold tune``: what it prints and what it leaves."""
+"""``rankfold tune``: its output and its files."""
 
 import json
 import os
@@ -108,4 +108,4 @@ def test_defaults_are_those_of_the_library() -> None:
     own = {one.name: one.default for one in fields(TuneOptions)}
     for name in ("trials", "budget", "metric", "seed", "space", "device"):
         assert shown[name] == own[name]
-    assert DEFAULT_TRIALS == 20  # what --help says
+    assert DEFAULT_TRIALS == 20  # as --help states

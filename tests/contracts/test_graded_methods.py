@@ -1,4 +1,4 @@
-"""What every method for ordered grades must do, tested once, on rows with a planted order."""
+"""The contract of every method for ordered grades, on rows with a planted order."""
 
 from dataclasses import replace
 from pathlib import Path

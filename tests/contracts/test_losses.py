@@ -1,4 +1,4 @@
-"""What every registered loss must do, tested once."""
+"""The contract of every registered loss."""
 
 import pytest
 import torch

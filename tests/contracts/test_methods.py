@@ -1,4 +1,4 @@
-"""What every registered method must do, tested once, on data with a planted structure."""
+"""The contract of every registered method, on data with a planted structure."""
 
 import random
 from dataclasses import fields, is_dataclass
@@ -19,14 +19,16 @@ from rankfold.models.search import Ranking
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]
-LEARNING = [name for name in INTERACTIONS if name != "popularity"]  # cannot tell queries apart
+LEARNING = [
+    name for name in INTERACTIONS if name != "popularity"
+]  # the same ranking for every query
 TEXTS = [name for name, method in METHODS.items() if method.data_kind == "texts"]
 
 
 def checkerboard(size: int = 24) -> Dataset:
-    """Even queries chose every even candidate but their own number; odd ones likewise.
+    """Even queries chose every even candidate but their own number; so did odd queries.
 
-    What each query must get first is its own number: the only one of its colour it has not chosen.
+    Each query must rank its own number first: the only one of its colour that it has not chosen.
     """
     board = torch.tensor([[(q + c) % 2 == 0 for c in range(size)] for q in range(size)])
     own = torch.eye(size, dtype=torch.bool)
@@ -57,7 +59,7 @@ def test_every_setting_has_one_line_of_help(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_number_has_a_bound(name: str) -> None:
-    """Or it accepts any, as a limit does."""
+    """A limit accepts any number."""
     config, free = METHODS[name].config, {"largest"}
     for setting, declared in declarations(config).items():
         if "number" in describe_type(config, setting) and setting not in free:
@@ -132,7 +134,7 @@ class TestMethod:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_held_out_pairs_rank_first(name: str) -> None:
-    """By as many components as there are colours: with more, some learn the board by heart."""
+    """The width is the number of colours: a larger model memorises the board."""
     known = {field.name for field in fields(METHODS[name].config)}
     few = {key: value for key, value in {"width": 2, "epochs": 300}.items() if key in known}
     result = rf.fit(name, checkerboard(), **few).search(list(range(24)), k=1)
@@ -160,7 +162,7 @@ def written() -> Dataset:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Ranker]:
-    """Those that were fitted so far."""
+    """A cache of fitted models."""
     return {}
 
 
@@ -231,7 +233,7 @@ class TestTextMethod:
         assert grown.search(text=["old bee"], k=1).keys == [["bee"]]
 
     def test_unusual_texts_are_harmless(self, fitted: Ranker) -> None:
-        """A document without words, one without labels, a label that nobody has."""
+        """A document without words, one without labels, an unused label."""
         table = {"id": [0, 1, 2, 3], "text": ["a b", None, "a", "b"], "labels": ["x", "y", "", "x"]}
         labels = pl.DataFrame({"candidate": ["x", "y", "z"], "text": ["a", "?", "b"]})
         how: Any = {"format": "texts", "split": (1.0, 0.0, 0.0), "candidate_texts": labels}

@@ -1,4 +1,4 @@
-"""The config of every method accepts its search spaces, and the defaults lie inside."""
+"""The config of every method accepts its search spaces, and the defaults are inside."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_width_and_settings_that_a_method_selects_itself_are_not_searched() -> N
 
 @pytest.mark.parametrize("name", [name for name, one in METHODS.items() if not one.self_tuning])
 def test_methods_with_numbers_to_tune_have_a_space(name: str) -> None:
-    """A method with a regularisation or a learning rate declares where to look for it."""
+    """A method with a regularisation or a learning rate declares a range for it."""
     known = set(config.declarations(METHODS[name].config))
     assert METHODS[name].space or not known & {"reg", "lr"}
 

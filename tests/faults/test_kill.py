@@ -156,10 +156,10 @@ def processes() -> Generator[Process, None, None]:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is written, and what must exist afterwards."""
+    """A write, and what must exist afterwards."""
 
     what: str
-    begin_with: int | None  # the version that exists before; None: none, each time
+    begin_with: int | None  # the version that exists before each write; None: none
     make: Callable[[int], Any]
     load: Callable[[Path], Any]
     same: Callable[[Any, Any], bool]
@@ -211,7 +211,7 @@ def test_a_killed_write_leaves_the_old_or_the_new_folder(
 
 
 def measure(scenario: Scenario, path: Path, ready: Iterator[Process]) -> float:
-    """The median duration of a write in seconds. Leaves what the scenario begins with."""
+    """The median duration of a write in seconds. Restores the start of the scenario."""
     seconds = []
     for version in (2, 1, 0):
         if scenario.begin_with is None:

@@ -1,4 +1,4 @@
-"""Golden figures: fit every method on small data, and write what it gives to ``figures.json``.
+"""Golden figures: fit every method on small data, and write the results to ``figures.json``.
 
 Record the cases that have no figures yet, or some cases again::
 
@@ -88,7 +88,7 @@ def figures(case: str) -> dict[str, Any]:
 
 
 def small(method: str) -> dict[str, Any]:
-    """Settings that make a fit fast; all else stays as it is by default."""
+    """Settings that make a fit fast; all others keep their defaults."""
     if method in SMALL:
         return SMALL[method]
     known = rf.METHODS[method].config.__dataclass_fields__
@@ -123,7 +123,7 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
 
 
 def ask(model: Any, question: dict[str, Any]) -> Any:
-    """What the model answers; None if it cannot be asked that way."""
+    """The ranking of the model; None if it does not support this input."""
     try:
         return model.search(k=10, **question)
     except rf.UserError:
@@ -131,11 +131,11 @@ def ask(model: Any, question: dict[str, Any]) -> Any:
 
 
 def graded_figures(model: Any, data: Any) -> dict[str, Any]:
-    """Metrics on test, and the scores and grades that all rows get."""
+    """Metrics on test, and the scores and grades of all rows."""
     metrics = rf.evaluate(model, data, metrics=["tpr@fpr=.1", "auc"]).metrics
-    told = model.predict(rows().drop("grade"), fpr=0.1)
-    scores = told["score"].to_numpy()
-    shares = told["grade"].value_counts(normalize=True)
+    predicted = model.predict(rows().drop("grade"), fpr=0.1)
+    scores = predicted["score"].to_numpy()
+    shares = predicted["grade"].value_counts(normalize=True)
     return {
         **metrics,
         "scores mean": float(scores.mean()),
@@ -160,7 +160,7 @@ def texts() -> Any:
 
 
 def tagged() -> pl.DataFrame:
-    """Names, descriptions and tags of packages, as they are bundled."""
+    """Names, descriptions and tags of packages, as bundled."""
     path = next(Path(rf.__file__).parent.rglob("debian/packages.tsv.zst"))
     names = ["number", "id", "source", "section", "priority", "summary", "tags"]
     schema = dict.fromkeys(names, pl.String)
@@ -202,7 +202,7 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def write(result: dict[str, dict[str, Any]]) -> None:
-    """A line per figure, in the order of the cases; cases that are gone are dropped."""
+    """A line per figure, in the order of the cases; removed cases are dropped."""
     cases = [f"{json.dumps(name)}: {lines(result[name])}" for name in CASES if name in result]
     FIGURES.write_text("{\n" + ",\n".join(cases) + "\n}\n")
 

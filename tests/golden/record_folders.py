@@ -1,7 +1,7 @@
 """Small folders of models and data, as they were written by the first version of the format.
 
 Folders that were written once must keep loading, so these are not written again when the code
-changes. Add a folder for what is new; existing ones are left alone::
+changes. Add a folder for each new feature; existing ones are not changed::
 
     python tests/golden/record_folders.py
 """
@@ -42,7 +42,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: method, data,
     "ce": ("ce", "graded", {"width": 4, "epochs": 2}),
 }
 INDEXES = {"ials-hnsw": "hnsw", "ials-inverted": "inverted"}  # kept in the folders of models
-FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # what is fitted on data that is loaded
+FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # methods to fit on loaded data
     "interactions": ("ials", {"width": 4, "sweeps": 2}),
     "sharded": ("ials", {"width": 4, "sweeps": 2}),
     "features": ("bpr", {"width": 4, "epochs": 2, "encoder": "towers"}),
@@ -53,7 +53,7 @@ NEW_ROWS = pl.DataFrame({"size": [0.0, 2.5, None], "colour": ["red", "blue", "gr
 
 
 def answers_of_data(name: str) -> dict[str, Any]:
-    """What is in a data folder, and what a model fitted on it answers."""
+    """The content of a data folder, and the results of a model fitted on it."""
     data = rf.load_data(FOLDERS / "data" / name)
     method, settings = FITTED_ON[name]
     return {"summary": data.summary, **answers(rf.fit(method, data, device="cpu", **settings))}
@@ -64,7 +64,7 @@ def answers_of_model(name: str) -> dict[str, Any]:
 
 
 def answers(model: Any) -> dict[str, Any]:
-    """What a model answers to a few questions."""
+    """The results of a few searches or predictions."""
     if isinstance(model, rf.Grader):
         graded = model.predict(NEW_ROWS, fpr=0.2)
         return {"grades": graded["grade"].to_list(), "scores": graded["score"].to_list()}
@@ -132,7 +132,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Write the folders that are not there yet, and what they answer."""
+    """Write the missing folders and their expected results."""
     result = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"data": {}, "models": {}}
     for name, make in DATA.items():
         if name not in result["data"]:

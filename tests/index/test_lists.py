@@ -1,4 +1,4 @@
-"""Centres and lists found through groups equal those of plain comparison, or nearly."""
+"""Searching centres and lists by groups gives nearly the results of comparing all."""
 
 from functools import partial
 

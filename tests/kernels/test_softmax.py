@@ -1,4 +1,4 @@
-"""The log-sum-exp by blocks is the plain one, gradients too, and never holds all scores."""
+"""The log-sum-exp by blocks equals the plain one, with gradients, and never stores all scores."""
 
 import pytest
 import torch

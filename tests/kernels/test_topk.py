@@ -1,4 +1,4 @@
-"""The fast top-k is the stable sort, ties and all."""
+"""The fast top-k equals a stable sort, including ties."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def assert_same(one: TopK, other: TopK) -> None:
 
 
 def scores_with_ties(seed: int, rows: int, n: int, levels: int, hidden: float) -> Tensor:
-    """Few levels make many ties; some or all entries are -inf, zeros come with both signs."""
+    """Few levels make many ties; some or all entries are -inf, zeros have both signs."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randint(-levels, levels + 1, (rows, n), generator=rng) / 7
     signs = 1 - 2 * torch.randint(0, 2, (rows, n), generator=rng)
@@ -130,6 +130,6 @@ def test_the_best_of_two_parts_are_the_best_of_all(
 
 
 def test_blocks_rank_far_fewer_columns_than_there_are() -> None:
-    """The point of blocks: 41 thousand columns, of which less than 3 thousand are ranked."""
+    """With blocks, fewer than 3 thousand of 41 thousand columns are ranked."""
     size = block_size(40_981, 20)
     assert 40_981 // size + 20 * size < 3000

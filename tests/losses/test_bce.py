@@ -1,4 +1,4 @@
-"""Binary cross-entropy is what its docstring says."""
+"""Binary cross-entropy matches its formula."""
 
 from math import exp, log
 

@@ -1,4 +1,4 @@
-"""The BPR loss is what its docstring says."""
+"""The BPR loss matches its formula."""
 
 from math import exp, log
 

@@ -1,4 +1,4 @@
-"""The expected-score loss is what its docstring says."""
+"""The expected-score loss matches its formula."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Each loss over all candidates is its formula, by a loop over queries and candidates."""
+"""Each loss over all candidates equals a loop over queries and candidates."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The hinge loss is what its docstring says."""
+"""The hinge loss matches its formula."""
 
 import pytest
 import torch

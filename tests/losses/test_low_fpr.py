@@ -95,7 +95,7 @@ def test_small_sigma_puts_all_weight_on_the_negatives_at_the_rate(fpr: float, n:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-45, 1e-20, 1e-3, 1, 1e20, 1e38, 1e300, 1e308])
 def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
-    """Also one that floats take for 0 or infinity: decimals do not."""
+    """Even one that is 0 or infinity as a float: the reference uses decimals."""
     ranks = torch.tensor([[0.0, 0.25, 0.75, 0.5, 0.5, 1.0], [0.0] * 6], dtype=dtype)
     negative = torch.tensor([[True, True, True, True, True, False], [False] * 6])
     result = rank_weights(ranks, negative, 0.5, sigma)

@@ -1,4 +1,4 @@
-"""The RG2 loss is what its docstring says."""
+"""The RG2 loss matches its formula."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The RGx loss is what its docstring says."""
+"""The RGx loss matches its formula."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The loss is what its docstring says, at every shape and at the edges."""
+"""The softmax loss matches its formula."""
 
 from math import exp, log
 

@@ -1,4 +1,4 @@
-"""The sparsemax loss and its gradient are what its docstring says."""
+"""The sparsemax loss and its gradient match their formulas."""
 
 import pytest
 import torch

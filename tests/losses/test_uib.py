@@ -1,4 +1,4 @@
-"""The boundary loss is what its docstring says."""
+"""The boundary loss matches its formula."""
 
 from math import exp, log
 

@@ -1,4 +1,4 @@
-"""The WARP loss is what its docstring says."""
+"""The WARP loss matches its formula."""
 
 from math import log
 

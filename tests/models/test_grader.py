@@ -1,4 +1,4 @@
-"""A grader scores rows, cuts scores into grades, and comes back from disk as it was."""
+"""A grader scores rows, cuts scores into grades, and is saved and loaded unchanged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_a_cut_never_falls(grader: Grader) -> None:
         grader, operating_scores=scores, operating_grades=torch.tensor([0, 0, 1, 1, 2, 2])
     )
     first, second = crossed.cuts(0.3).tolist()
-    assert first == second == pytest.approx(9.0, abs=1e-5)  # by itself the second would be 8.5
+    assert first == second == pytest.approx(9.0, abs=1e-5)  # on its own the second would be 8.5
     assert first > 9
 
 
@@ -260,15 +260,15 @@ def test_an_unknown_method_is_an_error(
 
 
 def rewrite(path: Path, meta: dict[str, object], tensors: dict[str, torch.Tensor]) -> None:
-    """The same folder with something else in it, and good checksums."""
+    """The same folder with other content and valid checksums."""
     folder = storage.read(path)
     kept = ("method", "data_kind", "config", "notes", "sizes", "columns")
-    told = {name: folder.manifest[name] for name in kept} | meta
+    manifest = {name: folder.manifest[name] for name in kept} | meta
     files: dict[str, storage.Content] = {
         "tensors": {**folder.tensors("tensors"), **tensors},
         "grades": folder.table("grades"),
     }
-    storage.write(path, "model", told, files)
+    storage.write(path, "model", manifest, files)
 
 
 SCORES = torch.zeros(3, dtype=torch.float64)

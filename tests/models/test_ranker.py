@@ -1,4 +1,4 @@
-"""A ranker answers in keys, says what it does not know, and comes back from disk as it was."""
+"""A ranker returns keys, reports unknown keys, and is saved and loaded unchanged."""
 
 import json
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_integer_keys_are_found_as_numbers_and_as_text() -> None:
 
 
 def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
-    """Pages that link to pages: none is its own candidate, even if seen ones are asked for."""
+    """Pages link to pages: no page is its own candidate, even with ``include_seen``."""
     links = (["a", "a", "b", "b", "c", "a"], ["b", "c", "c", "a", "a", "a"])
     data = rf.prepare(links, split=(1.0, 0.0, 0.0), exclude_self=True)
     assert data.summary["dropped"] == [{"why": "own key", "rows": 1}]
@@ -116,7 +116,7 @@ def test_excluded_pairs_are_never_returned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ["method", "config", "sizes", "notes"])
 def test_a_forged_folder_is_refused(ranker: rf.Ranker, tmp_path: Path, lacking: str) -> None:
-    """Checksums that are right do not make a folder a model."""
+    """A folder with valid checksums may still not be a model."""
     ranker.save(tmp_path / "model")
     folder = storage.read(tmp_path / "model")
     meta = {k: v for k, v in folder.manifest.items() if k not in ("checksum", "files", lacking)}
@@ -140,7 +140,7 @@ def test_exclude_and_allow_accept_lists_of_keys(
     assert ranker.search(**question, allow=best, exclude=best[1:]).keys == [best[:1]]
     assert ranker.search(**question, allow=["no such"]).keys == [[]]
     assert ranker.search(**question, allow=[]).keys == [[]]
-    assert ranker.search(**question, allow=["tea"]).keys == [[]]  # seen, or the one that is asked
+    assert ranker.search(**question, allow=["tea"]).keys == [[]]  # seen, or the query itself
 
 
 def test_about_is_plain_data_with_the_kind(ranker: rf.Ranker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""All answers come one way: by vectors, by a method's own search, by popularity where neither."""
+"""Search by vectors, by a method's custom search, or else by popularity."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def chosen(rows: list[list[int]], n: int) -> Interactions:
 
 @pytest.fixture
 def searcher() -> Searcher:
-    """Four queries, two of them without anything; candidate 3 was chosen most, then 1 and 2."""
+    """Four queries, two of them without pairs; candidate 3 was chosen most, then 1 and 2."""
     rng = torch.Generator().manual_seed(0)
     queries = torch.randn(4, 3, generator=rng)
     queries[[1, 3]] = 0
@@ -76,7 +76,7 @@ def test_histories_and_vectors_give_the_same_ranking(searcher: Searcher) -> None
 def test_counts_are_compared_exactly_and_counted_once(
     searcher: Searcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond 2**24 a float32 does not know two counts from one another."""
+    """Beyond 2**24 float32 cannot represent every count."""
     counted: list[Interactions] = []
 
     def count(pairs: Interactions) -> Tensor:

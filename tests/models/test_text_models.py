@@ -1,4 +1,4 @@
-"""Models over texts, from a fit to lists: by vectors of texts and by a search of their own."""
+"""Models over texts, from fit to ranking: by text vectors and by custom search."""
 
 import os
 from collections.abc import Callable
@@ -33,7 +33,7 @@ TOPICS = ["red apples", "blue Ã„ther", "green tea", "old maps", "cold noodles éº
 
 
 def documents(n: int = 40) -> pl.DataFrame:
-    """Document i is about topic i % 5 and says so; tag 1 is the most frequent."""
+    """Document i is about topic i % 5 and contains its word; tag 1 is the most frequent."""
     names = [f"tag {i % 5}" for i in range(n)]
     return pl.DataFrame(
         {
@@ -419,7 +419,7 @@ def test_a_forged_model_is_refused(
 
 @BOTH
 def test_every_query_is_ranked_by_the_text_that_the_data_has(data: Dataset, method: str) -> None:
-    """Queries that the model does not know, too: here those that it has forgotten."""
+    """Including queries that are unknown to the model: here the removed ones."""
     ranker = rf.fit(method, data)
     whole = rf.evaluate(ranker, data, metrics=["recall@2", "ndcg@5"], memory_budget=2**12)
     assert (whole.unknown, whole.trained_on) == (0, 0)
@@ -459,7 +459,7 @@ def as_bags(texts: Texts | None) -> Texts:
 def test_pairs_of_the_same_text_count_as_learnt_and_others_do_not(
     data: Dataset, ranker: Ranker
 ) -> None:
-    """Documents are numbered anew in other data: with one key and another text, they are others."""
+    """Other data renumbers its documents: the same key with another text is another document."""
     train = data.split("train")
     swapped = replace(data, train=data.split("test"), test=train, fingerprint="another")
     assert rf.evaluate(ranker, swapped, metrics="ndcg@3").trained_on == train.n_pairs

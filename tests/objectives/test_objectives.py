@@ -56,7 +56,7 @@ def test_sampled_objectives_are_the_expectation_over_pools(
 
 
 def test_many_negatives_give_the_full_softmax() -> None:
-    """RG2 and RGx over N, to the last digit that 1/n leaves."""
+    """RG2 and RGx over N, up to terms of order 1/n."""
     rows, _ = random_rows(3)
     rng = torch.Generator().manual_seed(1)
     p = torch.randn(9, 3, generator=rng, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Known positives in a pool are found, all of them and nothing else."""
+"""Exactly the known positives of a pool are detected."""
 
 import pytest
 import torch

@@ -73,7 +73,7 @@ def test_in_batch(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("size", [20_000, 5_000])  # the second: a short last batch
 def test_mixed(follow: Follow, counts: Tensor, rng: torch.Generator, size: int) -> None:
-    """One column of each of many pools, for in one pool the in-batch share is no matter of chance.
+    """One column of each of many pools, since in one pool the in-batch share is fixed.
 
     A pool of a very large batch has the same shares, so its columns are sampled instead.
     """

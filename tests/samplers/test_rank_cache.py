@@ -112,7 +112,7 @@ def test_ranks_by_similarity_are_means_over_entries() -> None:
 def by_definition(
     cache: RankCache, vectors: torch.Tensor, head: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ranks as the formulas have them, in double precision, a threshold at a time.
+    """Ranks by the formulas, in double precision, one threshold at a time.
 
     By likeness, and direct ones.
     """
@@ -257,7 +257,7 @@ def test_ranks_by_similarity_are_exact_for_dissimilar_rows() -> None:
     head, grades = vectors_of(1, 12, 1)[0], cache.grades
     both = (cache.ranks(torch.eye(12), head, by_likeness=b) for b in (True, False))
     by_likeness, direct = both
-    for k in range(2):  # of negatives: a positive has no entry of its own
+    for k in range(2):  # negatives only: a positive has no entry
         torch.testing.assert_close(by_likeness[k][grades <= k], direct[k][grades <= k])
 
 
@@ -287,7 +287,7 @@ def test_no_table_of_entries_has_more_numbers_than_their_vectors(
 
 @pytest.mark.parametrize(("n_grades", "counts"), [(3, [9, 40_000, 40_000]), (100, [60] * 100)])
 def test_memory_is_bounded_by_the_vectors_of_full_queues(n_grades: int, counts: list[int]) -> None:
-    """However many rows there are, and grades: a few numbers for each entry beside its vector."""
+    """For any number of rows and grades: a few numbers per entry besides its vector."""
     cache = queues_of(torch.ones(n_grades) / n_grades, 20, 32, counts)
     cache.push(*batch(cache, len(cache.grades), 0))
     for likeness in (True, False):

@@ -1,4 +1,4 @@
-"""The streaming estimate is what its docstring says, and it finds the frequency."""
+"""The streaming estimate equals plain loops, and converges to the frequency."""
 
 import math
 

@@ -93,7 +93,7 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     rows = [
         {"age": 3.0, "dose": 1, "site": "a"},
         {"age": -2.5, "dose": 0.25, "site": "b"},
-        {"age": 1, "dose": 1, "site": "a level that nobody knows"},
+        {"age": 1, "dose": 1, "site": "an unknown level"},
     ]
     response = client.post("/models/patients/grade", {"rows": rows, "fpr": 0.1})
     assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""Models come from folders, are followed there, and are replaced between two requests."""
+"""Models are loaded from folders, watched for changes, and replaced between requests."""
 
 import asyncio
 import gc
@@ -62,7 +62,7 @@ def test_an_unreadable_folder_keeps_the_old_model(
     manifest = (shop / "manifest.json").read_bytes()
     (shop / "manifest.json").write_text("{}")
     client.models.look()
-    client.models.look()  # it is not tried again at once
+    client.models.look()  # not retried immediately
     assert lists(client) == before
     assert swaps(client) == {("shop", "failed"): 1}
     monkeypatch.setattr(module, "RETRY_SECONDS", -1.0)
@@ -74,11 +74,11 @@ def test_an_unreadable_folder_keeps_the_old_model(
     assert client.get("/ready").status_code == 200
     shop.mkdir()
     (shop / "manifest.json").write_bytes(manifest)
-    client.models.look()  # its files are not there
+    client.models.look()  # its files are missing
     assert lists(client) == before
     client.models.log.close()
-    told = [json.loads(line) for line in client.log.getvalue().splitlines()]
-    errors = [line for line in told if line["level"] == "error"]
+    entries = [json.loads(line) for line in client.log.getvalue().splitlines()]
+    errors = [line for line in entries if line["level"] == "error"]
     assert len(errors) == 3  # one for each state of the folder
     assert all(line["model"] == "shop" and line["hint"] for line in errors)
 

@@ -162,7 +162,7 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     page.click("#history input", 2)
     page.wait()
     left = chosen[:2] + chosen[3:]
-    body = {"exclude": ["vlc"]}  # the data links packages: none is a candidate of its own
+    body = {"exclude": ["vlc"]}  # the data links packages: none is its own candidate
     now = keys(fetch(page.address, "/search", {"history": left, **body}))
     full = keys(fetch(page.address, "/search", {"history": chosen, "k": 200, **body}))
     assert names(page) == now

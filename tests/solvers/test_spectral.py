@@ -35,7 +35,7 @@ def dense_target(case: Case, r: Tensor) -> Tensor:
 
 
 def planted(seed: int, *, graded: bool, m: int = 150, n: int = 120) -> tuple[Interactions, Tensor]:
-    """Groups of different density, so that the first singular values stand apart."""
+    """Groups of different density, so that the first singular values are separated."""
     rng = torch.Generator().manual_seed(seed)
     group = torch.arange(m)[:, None] % 5 == torch.arange(n) % 5
     share = torch.where(group, 0.3 + 0.12 * (torch.arange(n) % 5), 0.03)
@@ -93,7 +93,7 @@ def test_small_matrix_is_decomposed_completely(case: Case, seed: int) -> None:
     rows, r = random_rows(seed, graded=case.graded)
     expected = torch.linalg.svdvals(dense_target(case, r))
     values, vectors = solved(case.build(rows), 7)
-    expected = expected[expected > 1e-4 * expected[0]]  # of smaller ones float32 knows nothing
+    expected = expected[expected > 1e-4 * expected[0]]  # float32 does not resolve smaller ones
     torch.testing.assert_close(values[: len(expected)], expected, rtol=1e-4, atol=0)
     assert float(values[len(expected) :].sum()) < 1e-3 * float(expected[0])
     inner = vectors.T @ vectors
@@ -154,7 +154,7 @@ def test_unconverged_iteration_ends_at_the_largest_space() -> None:
 
 @pytest.mark.parametrize("width", [16, 20, 30])
 def test_residual_includes_the_part_cut_off_at_a_full_space(width: int) -> None:
-    """If the last block does not fit, its cut-off part lies outside the space, too."""
+    """If the last block does not fit, its cut-off part is outside the space too."""
     rows, r = random_rows(3, m=400, n=300)
     result = passes(puresvd(rows), width, 1e-12)[-1]
     assert result.vectors is not None

@@ -1,4 +1,4 @@
-"""A folder is read as it was written, whatever its content and its name."""
+"""A folder with any content and any name is read as it was written."""
 
 import math
 from pathlib import Path
@@ -149,7 +149,7 @@ def test_tensors_are_memory_mapped_and_not_written_through(folder: Path) -> None
     with path.open("r+b") as file:
         file.seek(before.index(torch.tensor(1.0).numpy().tobytes()))
         file.write(torch.tensor(5.0).numpy().tobytes())
-    assert untouched[0, 0] == 5.0  # a copy would still say 1
+    assert untouched[0, 0] == 5.0  # a copy would still be 1
 
 
 NAMES = [

@@ -76,12 +76,12 @@ def test_equals_a_loop_over_queries(seed: int, split: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None:
-    """As if neither the test nor any list had ever held them."""
+    """They are neither in the truth nor in any ranking."""
     rng = np.random.default_rng(seed)
     m, n, k = 12, 9, 3
     labels, filtered = rng.random((2, m, n)) < 0.3, rng.random((2, m, n)) < 0.2
     labels[:, 0] = np.arange(n) == 4
-    filtered[:, 0, 4] = True  # so that one document loses the only label that it has
+    filtered[:, 0, 4] = True  # so one document loses its only label
     for own, out, name, long in zip(
         labels, filtered, ("trn", "tst"), ("train", "test"), strict=True
     ):
@@ -225,7 +225,7 @@ def test_a_query_without_a_vector_gets_the_most_popular(
     queries[::2] = 0
     counts = data.split("train").candidate_counts().float()
     assert counts.argsort().tolist() != ranker.seen.candidate_counts().argsort().tolist()
-    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same answers, without zeros
+    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same rankings, without zeros
     longer = torch.cat([queries, (torch.arange(17) % 2 == 0)[:, None].float()], dim=1)
     same = replace(ranker.model, tensors={"queries": longer, "candidates": taller})
     expected = by_loop(data, replace(ranker, model=same), "test", 3)
@@ -253,7 +253,7 @@ def weights_by_loop(data: Dataset, a: float, b: float) -> list[float]:
 def propensity_scored_by_loop(
     data: Dataset, ranker: Ranker, weights: list[float], k: int, group: set[int]
 ) -> dict[str, float]:
-    """On test, with the positives of a group alone; ratios of sums over queries."""
+    """On test, with only the positives of a group; ratios of sums over queries."""
     scores = (ranker.model.tensors["queries"] @ ranker.model.tensors["candidates"].T).tolist()
     sums, queries = dict.fromkeys(("psp", "psp best", "psn", "psn best"), 0.0), 0
     for query in range(len(data.queries)):
@@ -325,7 +325,7 @@ def test_strata_equal_a_loop(seed: int, budget: int) -> None:
         pairs = [pair for pair in _pairs(data.split("test")) if pair[1] in members]
         alone = replace(data, test=_from(pairs, data))
         expected["recall@3"] = rf.evaluate(ranker, alone, metrics="recall@3")["recall@3"]
-        assert actual == pytest.approx(expected, rel=1e-5)  # nothing that ignores the truth
+        assert actual == pytest.approx(expected, rel=1e-5)  # no metric that ignores the truth
     assert result.to_json()["strata"][3] == {
         "name": "unseen",
         "candidates": 2,

@@ -1,4 +1,4 @@
-"""Evaluation of graded rows: the metrics of the scores, and how sure they are."""
+"""Evaluation of graded rows: the metrics of the scores, and their intervals."""
 
 import importlib
 import json
@@ -126,7 +126,7 @@ def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_too_few_samples_give_no_interval(grader: Grader, data: Dataset, seed: int) -> None:
-    """Two rows: half of the samples have both."""
+    """There are two rows: half of the samples contain both."""
     rows = data.graded("test")
     places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
     result = evaluate(grader, replace(data, test=rows.select(places)), bootstrap=3, seed=seed)
@@ -200,7 +200,7 @@ def test_rows_used_by_a_refit_are_counted(data: Dataset) -> None:
 
 @pytest.mark.parametrize("refit", [False, True])
 def test_training_rows_in_another_split_are_counted(*, refit: bool) -> None:
-    """The same table, split again: rows are told by what is in them; ``id`` is no feature."""
+    """The same table, split again: rows are recognised by their values, without ``id``."""
     table = pl.DataFrame(
         {
             "id": range(200),
@@ -227,7 +227,7 @@ def _ids(data: Dataset, split: str) -> list[int]:
 
 
 def test_training_rows_are_recognised_by_the_models_columns(grader: Grader, data: Dataset) -> None:
-    """Whatever the order of columns and levels in the data; by columns of its own it is not."""
+    """The order of columns and levels does not matter, nor do columns unknown to the model."""
     theirs = Columns(("age", "bmi", "dose"), {"site": ("0", "a", "b")})
     rows = data.graded("train")
     bmi = torch.arange(200.0)
@@ -238,12 +238,12 @@ def test_training_rows_are_recognised_by_the_models_columns(grader: Grader, data
     sites[10:20] = 0
     grades[20:30] = (grades[20:30] + 1) % 3
     other = replace(data, columns=theirs, test=Graded(numbers, sites, None, grades))
-    same = int((rows.categories[10:20] == -1).sum())  # to the model a new level is a missing one
+    same = int((rows.categories[10:20] == -1).sum())  # the model treats a new level as missing
     assert evaluate(grader, other, bootstrap=0).trained_on == 170 + same
 
 
 def test_lost_values_make_trained_on_unknown() -> None:
-    """A column of keys: in another split each row of test has one that train lacks."""
+    """With a column of keys, each test row of another split has a value that train lacks."""
     rows = range(200)
     table = pl.DataFrame(
         {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
@@ -294,17 +294,17 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     assert (result.categories[:20] == -1).all()
     assert result.categories.dtype == torch.int32
     other = replace(data, columns=theirs, train=test, validation=test, test=test)
-    told = evaluate(grader, other, bootstrap=0).cautions
-    assert told == ["20 of 200 values of site are new to the model and count as missing"]
+    cautions = evaluate(grader, other, bootstrap=0).cautions
+    assert cautions == ["20 of 200 values of site are new to the model and count as missing"]
 
 
 def test_new_values_are_reported(grader: Grader, data: Dataset) -> None:
-    """Also those that the data has not kept, because its own train rows have none such."""
+    """Including values that the data dropped because its own train rows lack them."""
     assert not evaluate(grader, data, bootstrap=0).cautions
     assert "cautions" not in evaluate(grader, data, bootstrap=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
-    told = "7 of 200 values of site are new to the model and count as missing"
-    assert evaluate(grader, lost, bootstrap=0).to_json()["cautions"][0] == told
+    expected = "7 of 200 values of site are new to the model and count as missing"
+    assert evaluate(grader, lost, bootstrap=0).to_json()["cautions"][0] == expected
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
     other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
@@ -331,8 +331,8 @@ def test_missing_columns_are_an_error(
 
 def test_the_error_for_a_word_among_numbers_has_its_line(grader: Grader, data: Dataset) -> None:
     columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
-    told = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
-    other = replace(data, columns=columns, summary={"doubtful": told})
+    doubtful = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
+    other = replace(data, columns=columns, summary={"doubtful": doubtful})
     with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
         evaluate(grader, other)
     assert caught.value.hint == "prepare says: 'x' (new.csv:17) is not a number"

@@ -1,4 +1,4 @@
-"""What is exported gives, by plain means, the answers that the model gives."""
+"""Exported files give the rankings of the model, without rankfold."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_the_exported_index_is_read_by_faiss(tmp_path: Path) -> None:
 
 
 KINDS = {"exact": ("FlatIP", 1.0), "inverted": ("IVFFlat", 0.95), "hnsw": ("HNSW", 0.9)}
-KINDS["compressed"] = ("IVFPQ", 0.3)  # codes alone, of random vectors
+KINDS["compressed"] = ("IVFPQ", 0.3)  # only codes, of random vectors
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,7 @@ def test_every_kind_of_index_is_read_by_faiss(kind: str, tmp_path: Path) -> None
     result = faiss.read_index(str(tmp_path / "index.faiss"))
     assert about["kind"] == name
     if "lists" in about:
-        assert result.nprobe == about["nprobe"] < about["lists"]  # what is in the file suffices
+        assert result.nprobe == about["nprobe"] < about["lists"]  # the file is self-contained
     if kind == "hnsw":
         assert result.hnsw.efSearch == about["efSearch"]
     asked = np.zeros((20, result.d), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The guide's way into PostgreSQL with pgvector, run as it is written there, against a real one."""
+"""The guide's code for PostgreSQL with pgvector, run unchanged on a real server."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 
 def programs() -> Path:
-    """Where PostgreSQL's programs are, with pgvector beside them; the test is skipped without."""
+    """The folder of PostgreSQL's programs; skips the test if they or pgvector are missing."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
@@ -38,11 +38,11 @@ def programs() -> Path:
 
 
 class Server:
-    """A database of its own, reached by a socket in its folder."""
+    """A temporary database, reached by a socket in its folder."""
 
     def __init__(self, home: Path, programs: Path) -> None:
         self.home, self.programs = home, programs
-        self.user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+        self.user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
 
     def run(self, name: str, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
@@ -74,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         shutil.chown(home, result.user)
     result.run("initdb", "-D", "data", "--auth=trust")
     settings = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
-    # its output goes to a file: what it starts would hold a pipe open
+    # its output is a file: its child processes would hold a pipe open
     result.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
     try:
         yield result

@@ -1,4 +1,4 @@
-"""A model takes in pairs and forgets queries: what changes changes by key, the rest not a bit."""
+"""Add pairs to a model and remove queries: other rows stay bit-identical."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def vectors_of(ranker: Ranker) -> dict[Any, Tensor]:
 
 
 def rows_of(ranker: Ranker, pairs: Interactions | None = None) -> dict[Any, list[Any]]:
-    """The candidates of each query, in keys; those it has seen unless others are given."""
+    """The candidates of each query, in keys; by default the seen ones."""
     pairs = ranker.seen if pairs is None else pairs
     keys = ranker.candidates.take(pairs.candidates).to_list()
     ends = pairs.offsets.tolist()
@@ -42,7 +42,7 @@ def rows_of(ranker: Ranker, pairs: Interactions | None = None) -> dict[Any, list
 
 
 def same(left: Ranker, right: Ranker) -> bool:
-    """Whether all but the notes is equal to the bit."""
+    """Whether everything but the notes is bit-identical."""
     ours, theirs = left.model.tensors, right.model.tensors
     return (
         ours.keys() == theirs.keys()
@@ -108,7 +108,7 @@ def test_adding_twice_changes_only_the_notes(method: str) -> None:
 
 
 def test_fold_in_equals_the_fit() -> None:
-    """A query added with the history of a fitted one answers as that one does."""
+    """A query added with the history of a fitted one gets the same ranking."""
     ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=20)
     after = vectors_of(ranker.add(MORE))
     torch.testing.assert_close(after["ann"], vectors_of(ranker)["bob"], atol=1e-4, rtol=1e-4)
@@ -116,7 +116,7 @@ def test_fold_in_equals_the_fit() -> None:
 
 
 def test_a_known_query_is_folded_in_with_all_its_seen_pairs() -> None:
-    """Its validation pairs among them, though they were not fitted on."""
+    """Including validation pairs, although the model was not fitted on them."""
     parts = [
         pl.DataFrame({"query": ["a", "b"], "candidate": ["x", "y"]}),
         pl.DataFrame({"query": ["a", "b"], "candidate": ["y", "z"]}),
@@ -149,7 +149,7 @@ def test_only_training_pairs_of_data_are_added() -> None:
 
 
 def test_words_among_integers_move_every_row() -> None:
-    """As words 10 comes before 2: all that has a row per query goes along."""
+    """As text, 10 sorts before 2: every tensor with a row per query is reordered."""
     ranker = rf.fit("sums", ([2, 2, 10, 30], ["a", "b", "c", "a"]))
     grown = ranker.add((["x"], ["c"]))
     assert grown.queries.keys.to_list() == ["10", "2", "30", "x"]
@@ -305,7 +305,7 @@ def test_new_candidates_get_the_vector_of_their_features(informed: Ranker) -> No
     assert torch.equal(grown.model.tensors["queries"], informed.model.tensors["queries"])
     assert rows_of(grown) == rows_of(informed)
     assert grown.model.notes["extended"] == [{"candidates": 4, "left_out": 0}]
-    assert candidates_of(informed).keys() == before.keys()  # the old one is as it was
+    assert candidates_of(informed).keys() == before.keys()  # the old one is unchanged
 
 
 def test_new_candidates_are_found(informed: Ranker) -> None:
@@ -319,11 +319,11 @@ def test_new_candidates_are_found(informed: Ranker) -> None:
     vectors, query = candidates_of(grown), vectors_of(grown)["bob"]
     scores = dict(zip(whole.keys[0], whole.scores[0].tolist(), strict=True))
     assert all(scores[key] == pytest.approx(float(query @ vectors[key])) for key in vectors)
-    assert not {"tea", "ink"} & set(grown.search(["bob"], k=10).keys[0])  # seen ones moved along
+    assert not {"tea", "ink"} & set(grown.search(["bob"], k=10).keys[0])  # seen ones moved too
     twins = [grown.search(history=[key], k=8, include_seen=True).keys for key in ("oil", "tea")]
     assert twins[0] == twins[1]
     popular = grown.search(history=[], k=8).keys[0]
-    assert set(popular[-4:]) == {"bun", "oil", "wax", "zip"}  # nobody has chosen them
+    assert set(popular[-4:]) == {"bun", "oil", "wax", "zip"}  # they were never chosen
 
 
 def test_pairs_with_new_candidates_can_be_added_then(informed: Ranker) -> None:
@@ -342,7 +342,7 @@ def test_candidates_can_be_added_one_after_another(informed: Ranker) -> None:
 
 @pytest.mark.parametrize("keys", [[2, 40, 7], ["2", "40", "x7"]])
 def test_integer_candidates_and_words_among_them(keys: list[Any]) -> None:
-    """As words 10 comes before 3: all that has a row per candidate goes along."""
+    """As text, 10 sorts before 3: every tensor with a row per candidate is reordered."""
     goods = pl.DataFrame({"candidate": [3, 10, 30], "size": [1.0, 2.0, 3.0]})
     links = (["3", "3", "10", "x7"], [10, 30, 3, 30])
     how: Any = {"split": (1, 0, 0), "exclude_self": True, "candidate_features": goods}
@@ -418,7 +418,7 @@ def pairs_in(data: Dataset, part: Interactions) -> set[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("method", ["sums", "neighbours"])
 def test_pairs_added_after_the_fit_are_counted(method: str) -> None:
-    """Of validation: those of the queries that were folded in; of test: those that were added."""
+    """Validation: pairs of folded-in queries; test: added pairs."""
     pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
     data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
     ranker = rf.fit(method, data)
@@ -527,4 +527,4 @@ def test_no_file_of_the_folder_holds_a_forgotten_query(home: Path) -> None:
     assert forget(out, keys[:1]).queries.keys.to_list() == ["bob"]
     assert rf.load(out).queries.keys.to_list() == ["bob"]
     assert holding() == []
-    assert len(list(out.iterdir())) == 5  # the manifest and what it names
+    assert len(list(out.iterdir())) == 5  # the manifest and its files

@@ -18,7 +18,7 @@ from rankfold.training.batches import PairBatches, QueryBatches
 from rankfold.training.loop import Task, Training, train
 from rankfold.types import Batch, Interactions, Model, Run, Step
 
-TRAINED = [  # on pairs; those on graded rows have contracts of their own
+TRAINED = [  # on pairs; methods for graded rows have separate contracts
     name
     for name, method in METHODS.items()
     if issubclass(method.config, Training) and method.data_kind != "graded"
@@ -121,9 +121,9 @@ def test_divergence_is_reported_with_its_batch(bad: float) -> None:
     steps = train(replace(task(module), losses=losses), Plain(lr=0.25), run())
     with pytest.raises(
         UserError, match=r"^the loss became (nan|inf) at batch 2 of epoch 2"
-    ) as told:
+    ) as caught:
         list(steps)
-    assert told.value.hint == "lower lr, now 0.25, or set clip=1"
+    assert caught.value.hint == "lower lr, now 0.25, or set clip=1"
 
 
 def test_only_rows_in_the_batch_decay_with_sparse_gradients() -> None:
@@ -181,7 +181,7 @@ def data_and_config(name: str) -> tuple[Any, Any]:
 def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From every place of the second epoch, through plain tensors, to the same bits."""
+    """From every batch of the second epoch, through plain tensors, bit by bit."""
     monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
     data, config = data_and_config(name)
     steps, states = [], []

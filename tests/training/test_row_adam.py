@@ -120,7 +120,7 @@ def test_mean_of_halves_over_turns_is_the_value() -> None:
 
 
 def test_half_precision_learns_from_updates_below_its_resolution() -> None:
-    """Rounded to the nearest, half of the way would be lost here."""
+    """Rounding to nearest would lose half of the way here."""
     ends = []
     for kind in (torch.float32, torch.float16):
         rng = torch.Generator().manual_seed(0)

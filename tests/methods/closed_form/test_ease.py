@@ -1,4 +1,4 @@
-"""EASE is its closed formula, and refuses too many candidates."""
+"""EASE matches its closed form, and refuses too many candidates."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ def scores(model: Model) -> torch.Tensor:
 
 @pytest.mark.parametrize("weights", ["none", "grade"])
 def test_scores_are_those_of_the_dense_svd(weights: str) -> None:
-    """At rank 6 the groups' singular values stand apart from the noise."""
+    """At rank 6 the groups' singular values are well above the noise."""
     frame = groups(graded=True)
     rows = rf.prepare(frame, split=(1, 0, 0)).split("train")
     r = dense(rows if weights == "grade" else replace(rows, grades=None))

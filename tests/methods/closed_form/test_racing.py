@@ -81,7 +81,7 @@ def test_single_point_and_ties() -> None:
 
 
 class Judge:
-    """Of some queries; what may not be returned is the candidate of the same number."""
+    """For some queries; the candidate with the same number is hidden."""
 
     depth = 10
 

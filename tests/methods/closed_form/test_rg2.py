@@ -240,8 +240,8 @@ def test_fold_in_gives_the_trained_rows(weights: str) -> None:
     model = rf.fit("rg2", data, **OPTIONS, weights=weights).model
     torch.testing.assert_close(fold_in(model, data), model.tensors["queries"], rtol=1e-6, atol=1e-6)
     ones = replace(data.split("train"), grades=None)
-    alike = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
-    assert alike is (weights == "none")
+    equal = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
+    assert equal is (weights == "none")
 
 
 # ---------------------------------------------------------------------------- resume

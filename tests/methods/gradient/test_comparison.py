@@ -50,7 +50,7 @@ def rows_of_batch() -> list[tuple[int, int, int]]:
 def in_batch_loss(
     scores: torch.Tensor, left_out: list[list[int]], log_q: list[float]
 ) -> list[float]:
-    """-log softmax of each pair's own among the batch's other columns."""
+    """-log softmax of each pair's candidate among the other columns of the batch."""
     result = []
     for row, x, y in rows_of_batch():
         columns = [c for c in BATCH.candidates.tolist() if c not in left_out[row]]
@@ -60,7 +60,9 @@ def in_batch_loss(
     return result
 
 
-POP = [math.log(share) for share in (2 / 6, 2 / 6, 1 / 6, 1 / 6)]  # nobody chose the last: as one
+POP = [
+    math.log(share) for share in (2 / 6, 2 / 6, 1 / 6, 1 / 6)
+]  # the last was never chosen: counts as one
 OWN = [[0], [1], [2], [1]]
 CHOSEN = [[0, 1], [1], [0, 2], [0, 1]]
 
@@ -85,7 +87,7 @@ def test_in_batch_softmax_by_hand(
 
 @pytest.mark.parametrize("correction", ["released", "appendix", "sir"])
 def test_resampled_halves_have_their_shares(correction: str) -> None:
-    """XIR's loss is the shares' sum of the losses on what the sampler picked."""
+    """XIR's loss sums the losses on the sampler's picks, weighted by their shares."""
     config = CachedConfig(correction=correction)
     made, scores = comparison(Combination("xir", "softmax"), config)
     kept = []
@@ -124,7 +126,7 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
 
 
 def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
-    """Its value is the softmax's, its gradient that of the picks' mean less the positive."""
+    """The value is that of softmax; the gradient is the mean of the picks minus the positive."""
     config = CachedConfig(correction="sir")
     made, _ = comparison(Combination("xir", "softmax"), config)
     kept = []
@@ -159,7 +161,7 @@ def test_single_positive_loss_equals_its_namesake(name: str) -> None:
     times = torch.randint(0, 4, (6, 8), generator=draw).double()
     times[4] = 0
     scores[times == 0] = 50.0
-    scores[3] -= 200 * (times[3] > 0)  # what counts is far below what does not
+    scores[3] -= 200 * (times[3] > 0)  # valid scores are far below invalid ones
     scores.requires_grad_()
     actual = SINGLE_POSITIVE[name](positive, scores, times)
     actual.sum().backward()
@@ -200,7 +202,7 @@ def test_odds_follow_from_popularity() -> None:
 
 
 def test_towers_rank_an_unchosen_candidate_by_its_features() -> None:
-    """Its group is known from a feature alone."""
+    """Only a feature shows its group."""
     data = split_groups()
     rows = data.split("train")
     n = rows.n_candidates

@@ -1,4 +1,4 @@
-"""``sampled`` and ``full`` accept every registered part, those registered later included."""
+"""``sampled`` and ``full`` accept every registered part, including parts registered later."""
 
 import math
 from typing import Any

@@ -69,10 +69,10 @@ def context_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> FitContext
 
 
 def in_sixteenths(tensor: torch.Tensor) -> torch.Tensor:
-    """Values whose products and sums are not rounded.
+    """Values whose products and sums are exact.
 
-    An older copy of a row, encoded among other rows, otherwise differs from it in the last bit, and
-    where its score is the higher one it counts as one more negative above the row.
+    Otherwise an older copy of a row, encoded in another batch, may differ in the last bit. If its
+    score is higher, it counts as one more negative above the row.
     """
     return (tensor * 16).round() / 16
 
@@ -151,7 +151,7 @@ def test_equal_cache_weights_differ_for_unequal_grades(counts: list[int]) -> Non
         fpr=0.1, sigma=0.1, cache=60, classes=0.0, width=6, cache_weights="equal"
     )
     result, expected = seen_and_exact(exact_context(counts, config))
-    assert abs(result.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
+    assert abs(result.item() / expected.item() - 1) > 1e-4  # with shares: 1e-6
 
 
 def test_the_first_cache_has_each_row_of_a_small_grade_once() -> None:

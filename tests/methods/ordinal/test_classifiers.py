@@ -1,4 +1,4 @@
-"""Ordinal classifiers against their written formulas."""
+"""Ordinal classifiers match their formulas."""
 
 import torch
 

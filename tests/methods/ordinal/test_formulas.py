@@ -261,14 +261,14 @@ def test_duals_of_eban_weigh_the_excess_then_climb_by_it(
         duals = [dual + lr * e for dual, e in zip(duals, excess, strict=True)]
         kept = task.memory.state()["values"]
         torch.testing.assert_close(kept, torch.tensor(duals), rtol=1e-6, atol=0)
-    assert min(abs(dual - 1) for dual in duals) > lr / 100  # each of them went somewhere
+    assert min(abs(dual - 1) for dual in duals) > lr / 100  # every dual changed
 
 
 def test_duals_of_eban_are_kept_between_0_and_1e5(start: Start) -> None:
     task, batch = start("eban", 3, dual_lr=1e5, fpr=0.5), batches_of(3)["all grades"]
     module: Any = task.module
     with torch.no_grad():
-        module.head.biases.copy_(torch.tensor([-30.0, 30.0]))  # no false alarm, nothing but
+        module.head.biases.copy_(torch.tensor([-30.0, 30.0]))  # no false positives, then only those
     losses_of(task, batch)
     assert task.memory.state()["values"].tolist() == [0.0, 1e5]
     values, _ = eban(*outputs_of(task, batch, 3), [0.0, 1e5], 0.5)

@@ -1,4 +1,4 @@
-"""text-linear takes the written steps, scores by the written formula, and learns."""
+"""text-linear: its steps and scores match the formulas, and it learns."""
 
 from dataclasses import replace
 from math import exp, log

@@ -1,4 +1,4 @@
-"""text-neighbours equals its written formula, also for empty and unknown texts."""
+"""text-neighbours matches its formula, even for empty and unknown texts."""
 
 from collections import Counter
 from dataclasses import replace
@@ -147,7 +147,7 @@ def test_order_of_words_counts_only_with_bigrams() -> None:
 
 
 def test_pairs_of_words_do_not_reach_into_the_next_text() -> None:
-    """Word 1 ends a text and word 2 begins the next: nothing knows the pair 1 2."""
+    """Word 1 ends a text and word 2 begins the next: no text has the pair 1 2."""
     data = data_of([[0, 1], [2, 3]], [[], []], [(0, 0), (1, 1)])
     assert fitted(data).tensors["word_pairs"].tolist() == [0 * 4 + 1, 2 * 4 + 3]
 
@@ -217,7 +217,7 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
     result = search(model, data.query_texts.select(written), 1, None)
     best = result.ids[:, 0].tolist()
     hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
-    assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, but for a twin
+    assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, except for a twin
 
 
 def test_one_query_one_candidate() -> None:

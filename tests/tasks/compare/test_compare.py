@@ -1,4 +1,4 @@
-"""A whole comparison: what it finds, what it keeps, how it goes on, what it refuses."""
+"""A whole comparison: its results, its files, how it resumes, and its errors."""
 
 import csv
 import json
@@ -354,7 +354,7 @@ def test_the_folder_of_another_comparison_is_refused(
 def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     results = rf.compare(data, "popularity", out=out)
-    left = out / "runs/ease/model-0"  # as of the other process, which has not finished it
+    left = out / "runs/ease/model-0"  # as if another process had not finished it
     left.mkdir(parents=True)
     with (
         storage.locked(out),

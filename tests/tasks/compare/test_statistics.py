@@ -31,7 +31,7 @@ def test_flips_approach_the_share_of_all_sign_patterns() -> None:
 
 
 def test_a_flip_that_only_changes_the_order_of_the_sum_counts() -> None:
-    """All differences are equal: T is reached by two patterns of signs alone, of 2^4."""
+    """All differences are equal: only two of the 2^4 sign patterns reach T."""
     p = flip_test(np.array([[0.1, 0.1, 0.1, 0.1]]), flips=20_000)
     assert p == pytest.approx([2 / 16], abs=0.01)
 

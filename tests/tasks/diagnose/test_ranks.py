@@ -83,7 +83,7 @@ def test_measurements_match_loops(cache: int) -> None:
     rows = rows_now.numbers.vectors[: sizes.sum(), 0]
     assert torch.equal(grades[rows], torch.arange(3).repeat_interleave(sizes))  # the right queue
     fresh, cached = encode(parts, rows), queues.vectors[: len(rows)].double()
-    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of what can be negative
+    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of possible negatives
     assert result["drift"] == pytest.approx(drift, rel=1e-5)
     errors: list[list[float]] = [[], []]
     changes: list[list[float]] = [[], []]

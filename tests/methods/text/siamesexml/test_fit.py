@@ -91,7 +91,7 @@ def config_of(name: str, **settings: Any) -> Any:
 
 
 def small(name: str, **settings: Any) -> dict[str, Any]:
-    """The settings that the method has."""
+    """The settings of the method."""
     has = {field.name for field in fields(METHODS[name].config)}
     return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
 
@@ -180,7 +180,7 @@ def test_a_new_candidate_has_the_vector_of_its_text() -> None:
     vectors = encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
-    assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
+    assert set(new[:, -1].tolist()) == {0.0}  # it was never chosen
 
 
 def test_the_mix_matches_the_formula() -> None:
@@ -279,7 +279,7 @@ def test_a_custom_encoder_is_trained_saved_and_queried(
 
 
 class FirstWord(Widest):
-    """An encoder that reads: a text is its first word."""
+    """An encoder that depends on the order: a text is its first word."""
 
     def forward(self, texts: Texts) -> Tensor:
         assert bool((texts.counts() > 0).all())
@@ -402,7 +402,7 @@ def test_a_stage_trains_only_its_part(stage: modules.StageName) -> None:
 
 
 def test_classifiers_and_their_optimiser_state_take_at_most_three_times_float16() -> None:
-    """Weights, and all that the optimiser has of them, after real steps."""
+    """Weights and their optimiser state, after real steps."""
     corpus, width = corpus_of(topics()), 128
     config = config_of("siamesexml", width=width)
     module = recipe.start_module(corpus, config, run(), 0)
@@ -480,7 +480,7 @@ class First:
 def test_scores_of_mixes_are_those_of_a_search(
     mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slow way: an index of each mixture."""
+    """The slow way: one index per mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
     counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
     corpus = corpus_of(topics())._replace(counts=counts)

@@ -226,7 +226,7 @@ def test_the_near_space_is_centroids_plus_smoothed_texts() -> None:
 def test_shortlists_are_the_best_without_own_labels(
     size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Among all candidates, though only some are looked at."""
+    """The best of all candidates, although only some are compared."""
     monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)
     monkeypatch.setattr(shortlists, "PAIR_BLOCK", 5)
     module, corpus = module_of(random_data(6))
@@ -274,7 +274,7 @@ def test_the_residual_starts_as_the_identity() -> None:
     torch.testing.assert_close(plain, unit(features + features.relu()))
     with torch.no_grad():
         thinned = module.documents(features, rng_of(1))
-    # each coordinate of the residual is either doubled or dropped: what is below 0 stays as it is
+    # each coordinate of the residual is either doubled or dropped: values below 0 do not change
     direction = thinned / thinned.norm(dim=1, keepdim=True)
     ratio = direction * (features[:, :1] / direction[:, :1])
     negative = (features[:, 0] < 0).nonzero().flatten()
@@ -420,7 +420,7 @@ def test_the_mix_matches_the_formula_and_ties_go_by_id() -> None:
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge wants what one of the betas puts first, where the others do not."""
+    """The right candidate is first for only one of the betas."""
     data = random_data(12)
     monkeypatch.setattr(recipe, "BETAS", (0.0, 0.5, 1.0))
     firsts = []
