@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from rankfold.cli import COMMANDS
+from rankfold.data import prepare as preparing
 from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
 from rankfold.tasks.diagnose import DIAGNOSES
@@ -261,11 +262,15 @@ def test_demo_shows_lists_compares_and_reports(
 ) -> None:
     quick = {"popularity": {}, "ials": {"width": 4, "sweeps": 1}}
     monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
-    fit = fitting.fit
+    fit, prepare = fitting.fit, preparing.prepare
+
+    def small(**options: Any) -> Any:
+        return prepare(**options, kcore=6)
 
     def narrow(method: str, *given: Any, **options: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)
 
+    monkeypatch.setattr("rankfold.data.prepare.prepare", small)
     monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0

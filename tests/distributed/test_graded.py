@@ -24,8 +24,8 @@ from rankfold.training import loop
 from rankfold.training.history import History
 from rankfold.types import Columns, Comm, Dataset, Graded, OwnRows, Run, Step
 
-STEPS = 20
-COUNTED = 10  # steps, from the second on, whose bytes are counted
+STEPS = 12
+COUNTED = 6  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 24
 NAMES = ["none", "mild", "grave"]
 SPLITS = ("train", "validation", "test")

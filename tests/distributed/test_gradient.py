@@ -27,8 +27,8 @@ from rankfold.training.history import History
 from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Run, Step
 
-STEPS = 20
-COUNTED = 10  # steps, from the second on, whose bytes are counted
+STEPS = 12
+COUNTED = 6  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 32
 SHARDED = {"candidate_memory": 1000}  # bytes
 FITS: dict[str, tuple[str, dict[str, Any]]] = {

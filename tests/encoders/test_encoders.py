@@ -45,7 +45,7 @@ def test_sparse_gradients_are_of_the_rows_used() -> None:
     assert gradient.to_dense()[3].tolist() == [2.0] * 6
 
 
-def test_a_tower_is_its_written_formula() -> None:
+def test_a_tower_matches_its_formula() -> None:
     made = towers().candidates
     known = made.known
     assert known is not None

@@ -83,9 +83,9 @@ def test_unknown_levels_have_their_own_vector(name: str, rows: Graded) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "mlp"])
 def test_inputs_unseen_in_training_add_nothing(name: str) -> None:
-    """Numbers of noise, complete in training: a row without them is scored as one with their mean.
+    """The numbers are noise, and complete in training. A row without them scores as their mean.
 
-    Likewise a new level of a category is no reason for a higher or a lower score.
+    A new level of a category does not raise or lower the score either.
     """
     rng = torch.Generator().manual_seed(1)
     numbers = torch.randn(300, 4, generator=rng)

@@ -1,4 +1,4 @@
-"""Golden figures: fit every method on small data, and write what it gives to ``figures.json``.
+"""Golden figures: fit every method on small data, and write the results to ``figures.json``.
 
 Record the cases that have no figures yet, or some cases again::
 
@@ -107,19 +107,21 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
         "texts": [{"text": TEXTS}] if texts else [],
         "candidates": [{"candidates": data.candidates.keys.to_list()[100:105]}],
     }
-    found: dict[str, Any] = dict(metrics)
+    result: dict[str, Any] = dict(metrics)
     for name, questions in asked.items():
         answers = [answer for question in questions if (answer := ask(model, question))]
         if answers:
             scores = np.concatenate([answer.scores.ravel() for answer in answers])
-            found[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
+            result[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
             if name != "candidates":  # of similar candidates many are equally similar
-                found[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][:5]
-    return found
+                result[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][
+                    :5
+                ]
+    return result
 
 
 def ask(model: Any, question: dict[str, Any]) -> Any:
-    """What the model answers; None if it cannot be asked that way."""
+    """The ranking of the model; None if it does not support this input."""
     try:
         return model.search(k=10, **question)
     except rf.UserError:
@@ -127,11 +129,11 @@ def ask(model: Any, question: dict[str, Any]) -> Any:
 
 
 def graded_figures(model: Any, data: Any) -> dict[str, Any]:
-    """Metrics on test, and the scores and grades that all rows get."""
+    """Metrics on test, and the scores and grades of all rows."""
     metrics = rf.evaluate(model, data, metrics=["tpr@fpr=.1", "auc"]).metrics
-    told = model.predict(rows().drop("grade"), fpr=0.1)
-    scores = told["score"].to_numpy()
-    shares = told["grade"].value_counts(normalize=True)
+    predicted = model.predict(rows().drop("grade"), fpr=0.1)
+    scores = predicted["score"].to_numpy()
+    shares = predicted["grade"].value_counts(normalize=True)
     return {
         **metrics,
         "scores mean": float(scores.mean()),
@@ -156,7 +158,7 @@ def texts() -> Any:
 
 
 def tagged() -> pl.DataFrame:
-    """Names, descriptions and tags of packages, as they are bundled."""
+    """Names, descriptions and tags of packages, as bundled."""
     path = next(Path(rf.__file__).parent.rglob("debian/packages.tsv.zst"))
     names = ["number", "id", "source", "section", "priority", "summary", "tags"]
     schema = dict.fromkeys(names, pl.String)
@@ -193,13 +195,13 @@ DATA: dict[str, Callable[[], Any]] = {
 
 
 def read() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    return found
+    result: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    return result
 
 
-def write(found: dict[str, dict[str, Any]]) -> None:
-    """A line per figure, in the order of the cases; cases that are gone are dropped."""
-    cases = [f"{json.dumps(name)}: {lines(found[name])}" for name in CASES if name in found]
+def write(result: dict[str, dict[str, Any]]) -> None:
+    """A line per figure, in the order of the cases; removed cases are dropped."""
+    cases = [f"{json.dumps(name)}: {lines(result[name])}" for name in CASES if name in result]
     FIGURES.write_text("{\n" + ",\n".join(cases) + "\n}\n")
 
 
@@ -213,10 +215,10 @@ def lines(case: dict[str, Any]) -> str:
 
 def main(names: list[str]) -> None:
     """Record these cases, or those that have no figures yet."""
-    found = read()
-    for name in names or [name for name in CASES if name not in found]:
-        found[name] = figures(name)
-        write(found)
+    result = read()
+    for name in names or [name for name in CASES if name not in result]:
+        result[name] = figures(name)
+        write(result)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_lists, "MAX_CENTRES_COMPARED", 16)
 
 
-def recall(found: TopK, right: TopK) -> float:
-    return float((found.ids.unsqueeze(2) == right.ids.unsqueeze(1)).any(dim=1).double().mean())
+def recall(result: TopK, right: TopK) -> float:
+    return float((result.ids.unsqueeze(2) == right.ids.unsqueeze(1)).any(dim=1).double().mean())
 
 
 # ---------------------------------------------------------------------------------- recall
@@ -97,12 +97,12 @@ def test_new_queries_reach_the_target(draw: object, k: int, target: float) -> No
     assert target <= index.recall < 1
     used = next(p for p in index.built.probings if p.depth >= k)
     assert used.share < 0.1
-    found, right = (i.search(queries[500:], k) for i in (index, Exact(candidates)))
-    assert target <= recall(found, right) < 1
+    result, right = (i.search(queries[500:], k) for i in (index, Exact(candidates)))
+    assert target <= recall(result, right) < 1
 
 
 @pytest.mark.parametrize("few", [16, 10**6])
-def test_recall_is_what_searching_finds(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_predicted_recall_equals_measured_recall(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """It is computed from the ranks of lists; compare it with a search of the same queries."""
     monkeypatch.setattr(index_lists, "MAX_CENTRES_COMPARED", few)
     candidates, queries = skewed(1, 5000), skewed(3, 200)
@@ -112,17 +112,17 @@ def test_recall_is_what_searching_finds(monkeypatch: pytest.MonkeyPatch, few: in
     assert (probing.groups < len(groups.spreads)) == (few == 16)
     read_points = partial(scan, points(lists), groups)
     taken = choose_lists(lists, groups, queries, probing, read_points)
-    found = TopK(*scan(candidates, lists, queries, taken, 32))
-    assert recall(found, right) == pytest.approx(probing.recall, abs=1e-6)
+    result = TopK(*scan(candidates, lists, queries, taken, 32))
+    assert recall(result, right) == pytest.approx(probing.recall, abs=1e-6)
     read = lists.offsets.diff()[taken].where(taken >= 0, 0).sum(dim=1).double().mean() / 5000
     assert float(read) == pytest.approx(probing.share)
 
 
-def test_promise_is_the_written_formula() -> None:
+def test_promise_matches_the_formula() -> None:
     offsets, ids = torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])
     lists = Lists(torch.tensor([[1.0, 0], [0, 2.0]]), torch.tensor([0.5, 3.0]), offsets, ids)
-    found = promises(lists, torch.tensor([[3.0, 4.0]]), 2.0)
-    assert found.tolist() == [[3 * 1 + 2 * 5 * 0.5, 4 * 2 + 2 * 5 * 3.0]]
+    result = promises(lists, torch.tensor([[3.0, 4.0]]), 2.0)
+    assert result.tolist() == [[3 * 1 + 2 * 5 * 0.5, 4 * 2 + 2 * 5 * 3.0]]
 
 
 def test_lists_hold_every_candidate_and_their_moments() -> None:
@@ -184,24 +184,24 @@ def test_excluded_candidates_are_never_returned_and_no_list_is_short(
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.rand(6, n, generator=rng) < share * torch.rand(6, 1, generator=rng) * 2
     exclude = from_pairs(*hidden.nonzero().T, None, (6, n))
-    found = few_lists(candidates, n_lists, n_groups, budget=budget).search(vectors, k, exclude)
+    result = few_lists(candidates, n_lists, n_groups, budget=budget).search(vectors, k, exclude)
     scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
     left = (~hidden).sum(dim=1).clamp(max=k).tolist()
-    for row, ids in enumerate(found.ids.tolist()):
+    for row, ids in enumerate(result.ids.tolist()):
         kept, pads = ids[: left[row]], ids[left[row] :]
         assert set(pads) <= {-1}
         assert len(set(kept)) == left[row]
         assert not hidden[row, kept].any()
         assert kept == sorted(kept, key=lambda c, row=row: (-float(scores[row, c]), c))
-        assert torch.equal(found.scores[row, : left[row]], scores[row, kept])
+        assert torch.equal(result.scores[row, : left[row]], scores[row, kept])
 
 
-def test_all_lists_are_exact_search() -> None:
+def test_probing_all_lists_is_exact() -> None:
     candidates, vectors = skewed(1, 3000).round(decimals=1), skewed(3, 50)
     index, exclude = few_lists(candidates, 10**6), torch.rand(50, 3000) < 0.01
     pairs = from_pairs(*exclude.nonzero().T, None, (50, 3000))
-    found, right = index.search(vectors, 20, pairs), Exact(candidates).search(vectors, 40, pairs)
-    assert_same_ranking(found, right)
+    result, right = index.search(vectors, 20, pairs), Exact(candidates).search(vectors, 40, pairs)
+    assert_same_ranking(result, right)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -229,8 +229,8 @@ def test_widths_that_faiss_reads_slowly_are_padded(dtype: torch.dtype) -> None:
     halves = torch.float16 if dtype == torch.float32 else dtype
     coded = inverted._fill(candidates, lists, halves)
     assert coded.d == 48
-    found = inverted.scan_and_rescore(candidates, coded, queries, taken, 10)
-    assert_same_ranking(found, TopK(*scan(candidates, lists, queries, taken, 20)))
+    result = inverted.scan_and_rescore(candidates, coded, queries, taken, 10)
+    assert_same_ranking(result, TopK(*scan(candidates, lists, queries, taken, 20)))
 
 
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,10 +251,10 @@ def test_half_precision_works_for_any_scale(size: float) -> None:
     """Lists hold half precision, in which 1e9 is infinite and 1e-9 is 0."""
     candidates, queries = skewed(1, 20_000), skewed(3, 100)
     usual, scaled = Inverted(candidates), Inverted(candidates * size)
-    expected, found = usual.search(queries, 20), scaled.search(queries, 20)
-    assert (found.ids == expected.ids).double().mean() > 0.99  # the lists may differ, by rounding
-    right = (candidates[found.ids] * queries[:, None]).sum(dim=2) * size
-    torch.testing.assert_close(found.scores, right, rtol=1e-4, atol=1e-5 * size)
+    expected, actual = usual.search(queries, 20), scaled.search(queries, 20)
+    assert (actual.ids == expected.ids).double().mean() > 0.99  # the lists may differ, by rounding
+    right = (candidates[actual.ids] * queries[:, None]).sum(dim=2) * size
+    torch.testing.assert_close(actual.scores, right, rtol=1e-4, atol=1e-5 * size)
 
 
 def test_one_long_vector_does_not_cost_the_others_precision() -> None:
@@ -293,7 +293,7 @@ def test_round_trip_is_exact() -> None:
 
 
 @pytest.mark.parametrize("n", [10, 100])
-def test_an_index_from_before_groups_compares_all_lists(
+def test_an_old_index_without_groups_compares_all_lists(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     candidates, queries = clustered(1, 3000), clustered(2, 50)

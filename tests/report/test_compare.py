@@ -189,8 +189,8 @@ def test_the_legend_of_a_sweep_is_sorted_by_quality() -> None:
     for order in (ranked, ranked[::-1]):
         sweep = results["sweep"] | {"methods": {name: methods[name] for name in order}}
         legend = render(results | {"sweep": sweep}).split('<ul class="legend">')[1]
-        found = re.findall(r"<span>(.*?)</span>", legend.split("</ul>")[0])
-        assert found == ranked
+        result = re.findall(r"<span>(.*?)</span>", legend.split("</ul>")[0])
+        assert result == ranked
 
 
 def test_a_sweep_is_drawn_for_each_metric_on_a_log_axis() -> None:
@@ -222,14 +222,14 @@ def test_text_from_data_is_escaped() -> None:
 
 def test_long_lines_are_thinned_to_their_end() -> None:
     assert thin(list(range(MAX_STEPS))) == list(range(MAX_STEPS))
-    found = thin(list(range(1000)))
-    assert found[-1] == 999
-    assert MAX_STEPS / 2 < len(found) <= MAX_STEPS
-    assert len({b - a for a, b in pairwise(found)}) == 1
+    result = thin(list(range(1000)))
+    assert result[-1] == 999
+    assert MAX_STEPS / 2 < len(result) <= MAX_STEPS
+    assert len({b - a for a, b in pairwise(result)}) == 1
     assert thin([]) == []
 
 
-def test_facts_of_data() -> None:
+def test_facts_about_the_data() -> None:
     summary = {
         "pairs": 12345,
         "density": 0.0027,

@@ -24,7 +24,7 @@ SETTINGS = f"""
 expected-statuses = {REJECTED}
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 400, 404, 413]
-"""  # this model may be unable to response a valid request
+"""  # this model may be unable to answer a valid request
 
 
 def fuzz(live: Live, home: Path, *words: str) -> str:
@@ -56,7 +56,7 @@ def fuzz(live: Live, home: Path, *words: str) -> str:
 
 
 def test_responses_match_the_document(live: Live, tmp_path: Path) -> None:
-    fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "4", "--max-time", "25")
+    fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "3", "--max-time", "12")
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def check_items(features: Features) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_the_same(name: str, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     WRITERS[name](pl.DataFrame(ITEMS), tmp_path / name)
     check_items(read(tmp_path / name, "item", vocabulary("tea", "ink", "pen", "jam")))
 
@@ -250,7 +250,7 @@ def test_inputs_that_are_not_one_table_are_refused(tmp_path: Path) -> None:
 LIKE = Columns(("price", "stock"), {"kind": ("food", "tool")})
 
 
-def test_like_takes_the_columns_it_names_and_the_levels_it_knows() -> None:
+def test_like_selects_columns_and_known_levels() -> None:
     table = pl.DataFrame(
         {
             "kind": ["toy", "tool", "food"],
@@ -459,7 +459,7 @@ def test_strict_refuses_bad_rows_of_features(ratings: pl.DataFrame) -> None:
         prepare(ratings, candidate_features=table, strict=True)
 
 
-def test_features_that_cannot_be_are_refused_before_reading(tmp_path: Path) -> None:
+def test_invalid_features_are_refused_before_reading(tmp_path: Path) -> None:
     tables: tuple[dict[str, Any], ...] = (
         {"query_features": tmp_path / "none.csv"},
         {"candidate_features": tmp_path / "none.csv"},
@@ -486,7 +486,7 @@ def same(a: Features | None, b: Features | None) -> bool:
     )
 
 
-def test_features_come_back_from_disk(
+def test_features_round_trip(
     ratings: pl.DataFrame, items: pl.DataFrame, users: pl.DataFrame, tmp_path: Path
 ) -> None:
     data = prepare(ratings, candidate_features=items, query_features=users)
@@ -502,7 +502,7 @@ def test_features_come_back_from_disk(
     assert "candidate_columns" not in json.loads((tmp_path / "data/manifest.json").read_text())
 
 
-def test_the_fingerprint_sees_features(ratings: pl.DataFrame, items: pl.DataFrame) -> None:
+def test_the_fingerprint_depends_on_features(ratings: pl.DataFrame, items: pl.DataFrame) -> None:
     tables = [
         None,
         items,

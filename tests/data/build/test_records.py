@@ -32,9 +32,9 @@ def test_rows_are_read_as_a_table_is(rows: list[dict[str, object]]) -> None:
         schema={"age": pl.Float64, "dose": pl.Float64, "site": pl.String},
     )
     expected = read_rows(table, COLUMNS).rows
-    found = read_records(rows, COLUMNS).rows  # type: ignore[arg-type]
-    assert torch.equal(found.numbers.nan_to_num(math.pi), expected.numbers.nan_to_num(math.pi))
-    assert found.numbers.dtype == expected.numbers.dtype
-    assert torch.equal(found.categories, expected.categories)
-    assert found.categories.dtype == expected.categories.dtype
-    assert torch.equal(found.grades, expected.grades)
+    actual = read_records(rows, COLUMNS).rows  # type: ignore[arg-type]
+    assert torch.equal(actual.numbers.nan_to_num(math.pi), expected.numbers.nan_to_num(math.pi))
+    assert actual.numbers.dtype == expected.numbers.dtype
+    assert torch.equal(actual.categories, expected.categories)
+    assert actual.categories.dtype == expected.categories.dtype
+    assert torch.equal(actual.grades, expected.grades)

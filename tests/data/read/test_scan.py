@@ -111,7 +111,7 @@ QUOTES = ['"', '""', ',"', '",', '"\n', '"a,b"', "\r", "\ufeff", "\u2028", "\0"]
 @example(tokens=["a,b\n", '"a"a\na,a\n"a",a'], header=True)  # lines which it joins
 @example(tokens=["a,b\n", "a\r,b"], header=True)  # a carriage return which it drops
 @example(tokens=["\n", "\ufeff,a"], header=False)  # a mark which it drops on the second line
-def test_fast_reader_leaves_csv_that_it_would_misread(
+def test_fast_reader_declines_csv_that_it_would_misread(
     tokens: list[str], *, header: bool, written: Written
 ) -> None:
     with written("t.csv", "".join(tokens)) as (path, reading):

@@ -1,4 +1,4 @@
-"""``sampled`` and ``full`` accept every registered part, those registered later included."""
+"""``sampled`` and ``full`` accept every registered part, including parts registered later."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ def square_full_loss(queries: Tensor, candidates: Tensor, positives: Interaction
     return ((scores - target) ** 2).mean(dim=1)
 
 
-def test_any_loss_goes_with_any_sampler() -> None:
+def test_every_loss_works_with_every_sampler() -> None:
     data = split_groups()
     for loss in LOSSES:
         for sampler in SAMPLERS:

@@ -30,7 +30,7 @@ OPTIONS = {"width": 8, "reg": 0.01, "sweeps": 12, "patience": 12}
 
 
 class Stop(Exception):
-    """In place of a kill."""
+    """Raised in place of a kill."""
 
 
 def stop_after(n: int) -> object:
