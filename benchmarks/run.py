@@ -2,8 +2,8 @@
 
     python -m benchmarks.run [NAME ...]
 
-All of them take more than a day. Programs that write each figure as they go run only what is
-missing. Peers run in environments of their own under ``benchmarks/scratch``. A peer that cannot be
+All of them take more than a day. Programs that write each figure at once compute only missing
+ones. Peers run in separate environments under ``benchmarks/scratch``. A peer that cannot be
 installed is skipped with a message, and so is a program that needs a GPU on a machine without one.
 """
 

@@ -1,11 +1,13 @@
-"""How property tests run: few examples and no deadline, for a suite that is fast where it is busy.
+"""Settings of property tests, and methods for tests.
+
+Property tests run few examples, without a deadline, so that the suite is fast on a busy machine.
 
 Where ``CI`` is set the examples are always the same; elsewhere each run draws new ones.
 
-Methods that are registered where a test asks for them: ``sums``, whose vectors are whole numbers,
-so that folding in is exact to the bit; ``neighbours``, which brings its own search; ``slopes``,
-whose candidates are linear in their features; ``words``, whose texts are sums of whole numbers; and
-``overlap``, which counts the words that two texts share.
+Some methods are registered only for tests: ``sums`` has vectors of whole numbers, so folding in is
+exact; ``neighbours`` has a custom search; ``slopes`` has candidates that are linear in their
+features; ``words`` sums whole numbers over the tokens of a text; ``overlap`` counts the words that
+two texts share.
 """
 
 import os
@@ -47,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NoConfig:
-    """Nothing to choose."""
+    """No settings."""
 
 
 def dense(rows: Interactions) -> Tensor:
@@ -70,7 +72,7 @@ def open_sums(model: Model) -> Opened:
 
 
 def fit_neighbours(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
-    """Two candidates are as alike as many queries chose both."""
+    """The similarity of two candidates is the number of queries that chose both."""
     train = data.split("train")
     matrix = dense(train)
     kept = {"offsets": train.offsets, "candidates_of_queries": train.candidates}
@@ -94,7 +96,7 @@ def search_neighbours(
 
 
 def fit_slopes(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
-    """A candidate is its numbers and levels times random slopes; a query sums what it chose."""
+    """A candidate is its features times random slopes; a query sums its candidates."""
     features = data.candidate_features
     if features is None:
         yield from fit_sums(data, _config, _run)

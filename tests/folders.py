@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage.checksums import HEAD
+from rankfold.storage.manifest import HEAD
 
 ONE_FOLDER = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -50,11 +50,11 @@ def version_at(path: Path) -> int:
     return version_in(storage.read(path, "model", full=True))
 
 
-def same(found: Mapping[str, Tensor], expected: Any) -> bool:
-    return found.keys() == expected.keys() and all(
-        found[name].dtype == tensor.dtype
-        and found[name].shape == tensor.shape
-        and bits(found[name]) == bits(tensor)
+def same(actual: Mapping[str, Tensor], expected: Any) -> bool:
+    return actual.keys() == expected.keys() and all(
+        actual[name].dtype == tensor.dtype
+        and actual[name].shape == tensor.shape
+        and bits(actual[name]) == bits(tensor)
         for name, tensor in expected.items()
     )
 

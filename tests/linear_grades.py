@@ -62,7 +62,7 @@ def data_of(columns: Columns = COLUMNS, names: list[str] | None = None) -> Datas
 
 
 def grader_of(data: Dataset, /, **notes: object) -> Grader:
-    """A model as a fit leaves it: with the scores of its validation rows."""
+    """A fitted model, with the scores of its validation rows."""
     weights = torch.tensor([1.0, 1.0], dtype=torch.float64)
     rows = data.graded("validation")
     scores = score_rows(Model("linear", {}, {"weights": weights}), rows)

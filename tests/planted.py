@@ -1,4 +1,4 @@
-"""Data with groups to be found, for tests of whole methods."""
+"""Data with planted groups, for tests of whole methods."""
 
 import polars as pl
 import torch

@@ -12,33 +12,33 @@ from rankfold.types import TopK
 ROUNDING = {torch.float16: 1e-2, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-10}
 
 
-def assert_same_ranking(found: TopK, expected: TopK, rtol: float = 1e-5) -> None:
+def assert_same_ranking(actual: TopK, expected: TopK, rtol: float = 1e-5) -> None:
     """Scores agree at every place, and ids wherever the expected scores are apart.
 
     The tolerance of a row is ``rtol`` times its largest expected score, in absolute value. Places
     whose expected scores differ by no more than that are tied: they hold the same ids in any order.
-    The ties of the last place may continue beyond the list, so any other id may stand there.
-    If ``expected`` has more columns than ``found``, these show which ids those are.
+    The ties of the last place may continue beyond the list, so any other id may be there.
+    If ``expected`` has more columns than ``actual``, these show which ids those are.
 
     Padding, id -1 and score -inf, must be at the same places.
     """
-    width = found.ids.shape[1]
-    assert found.ids.shape == found.scores.shape
-    assert found.ids.shape[0] == expected.ids.shape[0]
+    width = actual.ids.shape[1]
+    assert actual.ids.shape == actual.scores.shape
+    assert actual.ids.shape[0] == expected.ids.shape[0]
     assert width <= expected.ids.shape[1], f"{width} places, expected {expected.ids.shape[1]}"
-    rows = (found.ids, found.scores, expected.ids, expected.scores)
+    rows = (actual.ids, actual.scores, expected.ids, expected.scores)
     values = [t.detach().cpu().double() if t.is_floating_point() else t.cpu() for t in rows]
     for row, (ids, scores, right_ids, right_scores) in enumerate(zip(*values, strict=True)):
         _assert_same_row(row, (ids, scores), (right_ids, right_scores), rtol)
 
 
-def assert_same_keys(found: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
+def assert_same_keys(actual: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
     """``assert_same_ranking`` of lists of keys."""
     keys = dict.fromkeys(
-        key for ranking in (expected, found) for row in ranking.keys for key in row
+        key for ranking in (expected, actual) for row in ranking.keys for key in row
     )
     numbers = {key: number for number, key in enumerate(keys)}
-    assert_same_ranking(*(_numbered(ranking, numbers) for ranking in (found, expected)), rtol)
+    assert_same_ranking(*(_numbered(ranking, numbers) for ranking in (actual, expected)), rtol)
 
 
 def ranking_of(rows: Sequence[Sequence[tuple[object, float]]]) -> Ranking:
@@ -57,9 +57,9 @@ def sorted_by(scores: Tensor, ids: Tensor | None = None) -> TopK:
 
 
 def _assert_same_row(
-    row: int, found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], rtol: float
+    row: int, actual: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], rtol: float
 ) -> None:
-    (ids, scores), (right_ids, right_scores) = found, expected
+    (ids, scores), (right_ids, right_scores) = actual, expected
     width, padding = len(ids), right_ids < 0
     real = ~padding[:width]
     where = f"row {row}: {ids.tolist()}, expected {right_ids.tolist()}"

@@ -1,4 +1,4 @@
-"""The comparison of rankings accepts what rounding may change, and nothing else."""
+"""The comparison of rankings accepts rounding differences and nothing else."""
 
 import pytest
 import torch
@@ -76,14 +76,14 @@ def test_keys_are_compared_as_ids_are() -> None:
     expected = ranking_of([[("a", 2.0), ("b", 1.0), ("c", 1.0)], [("d", 3.0)]])
     assert_same_keys(ranking_of([[("a", 2.0), ("c", 1.0), ("b", 1.0)], [("d", 3.0)]]), expected)
     for first in ("b", "x"):
-        found = ranking_of([[(first, 2.0), ("a", 1.0), ("c", 1.0)], [("d", 3.0)]])
+        actual = ranking_of([[(first, 2.0), ("a", 1.0), ("c", 1.0)], [("d", 3.0)]])
         with pytest.raises(AssertionError, match="at place 0 of row 0"):
-            assert_same_keys(found, expected)
+            assert_same_keys(actual, expected)
 
 
 def test_columns_are_sorted_and_minus_infinity_is_padding() -> None:
     scores = torch.tensor([[1.0, -torch.inf, 3.0]])
-    found = sorted_by(scores)
-    assert found.ids.tolist() == [[2, 0, -1]]
-    assert found.scores.tolist() == [[3.0, 1.0, -torch.inf]]
+    result = sorted_by(scores)
+    assert result.ids.tolist() == [[2, 0, -1]]
+    assert result.scores.tolist() == [[3.0, 1.0, -torch.inf]]
     assert sorted_by(scores, torch.tensor([[4, 5, 6]])).ids.tolist() == [[6, 4, -1]]

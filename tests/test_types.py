@@ -109,7 +109,7 @@ def test_without_removes_the_pairs_of_the_other(
     assert torch.equal(dense_of(left), torch.where(theirs > 0, 0.0, ours))
 
 
-def test_joined_texts_come_one_after_the_other() -> None:
+def test_joined_texts_are_concatenated() -> None:
     bags = Texts(torch.tensor([0, 2, 2, 5]), torch.arange(5), torch.rand(5))
     first, second = bags.part(0, 1), bags.part(1, 3)
     for field in ("offsets", "tokens", "weights"):
@@ -130,7 +130,7 @@ WORDS = vocabulary(["", "007", "7", "Alice", "alice", "bob", "zoë", "日本", "
 
 
 @given(st.lists(st.integers(-20, 20), unique=True), st.lists(st.integers(-25, 25)))
-def test_integers_are_found_where_they_are(keys: list[int], wanted: list[int]) -> None:
+def test_integer_keys_map_to_their_rows(keys: list[int], wanted: list[int]) -> None:
     known = sorted(keys)
     expected = [known.index(key) if key in known else -1 for key in wanted]
     result = vocabulary(keys)
@@ -141,7 +141,7 @@ def test_integers_are_found_where_they_are(keys: list[int], wanted: list[int]) -
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.lists(st.text(max_size=3)))
-def test_words_are_found_where_they_are(keys: list[str], wanted: list[str]) -> None:
+def test_text_keys_map_to_their_rows(keys: list[str], wanted: list[str]) -> None:
     known = sorted(keys)
     wanted = wanted + keys
     expected = [known.index(key) if key in known else -1 for key in wanted]
@@ -154,7 +154,7 @@ def test_words_are_found_where_they_are(keys: list[str], wanted: list[str]) -> N
     st.lists(st.integers() | st.integers(-9, 9) | st.text(max_size=3), max_size=8),
     st.booleans(),
 )
-def test_few_keys_are_found_like_many(
+def test_few_keys_and_many_keys_give_the_same_rows(
     known: list[int],
     wanted: list[int | str],
     integers: bool,  # noqa: FBT001
@@ -239,7 +239,7 @@ def test_hint_without_similar_keys() -> None:
 @pytest.mark.parametrize(
     ("key", "near"), [("ALICE", "alice"), ("zoe", "zoë"), ("ali", "alice"), ("bobby", "bob")]
 )
-def test_nearest_forgives_case_and_endings(key: str, near: str) -> None:
+def test_nearest_ignores_case_and_endings(key: str, near: str) -> None:
     assert near in [str(result).lower() for result in WORDS.nearest(key)]
 
 
@@ -276,7 +276,7 @@ def test_excluded_pairs_are_seen_too() -> None:
     assert torch.equal(dense_of(with_excluded.seen("test")), torch.tensor([[1.0, 0, 1.0]]))
 
 
-def test_absent_split_is_refused_by_name() -> None:
+def test_missing_split_is_refused_by_name() -> None:
     with pytest.raises(UserError, match="has no validation split"):
         dataset(torch.ones(1, 1), None, None).split("validation")
 

@@ -58,7 +58,7 @@ def data_of(
 
 
 def search(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
-    """The lists of a model that brings its own search over texts."""
+    """The rankings of a model with a custom search over texts."""
     opened = METHODS[model.method].open(model)
     assert opened.search_texts is not None
     return opened.search_texts(texts, k, exclude)

@@ -47,7 +47,7 @@ def random_case(rng: Random, n_queries: int, n_candidates: int) -> dict[str, lis
 
     Some lists end early, the last query has no positive. Every training query has a pair, because
     napkinXC counts those without one and we do not, and the last candidate has one, because
-    napkinXC knows of none beyond the last that it saw.
+    napkinXC has none beyond the last in its input.
     """
 
     def draw(size: int) -> list[int]:

@@ -249,7 +249,7 @@ def validated(name: str, budget: int, comm: Comm, device: torch.device) -> float
 
 
 def _fit_module() -> Any:
-    """The module; it imports what reads tables and files, of which there are none here."""
+    """The module; mocks replace readers of tables and files if they are not installed."""
     for name in ("polars", "zstandard"):
         if name not in sys.modules and find_spec(name) is None:
             sys.modules[name] = MagicMock(name=name)

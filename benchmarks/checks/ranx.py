@@ -3,7 +3,7 @@
     python -m benchmarks.checks.ranx
 
 Requires rankfold and ranx in one environment; without ranx it prints a message and exits. It runs
-for a minute, most of which ranx spends compiling on first use.
+for a minute, mostly because ranx compiles on first use.
 """
 
 import sys

@@ -121,7 +121,7 @@ def main() -> None:
     for name in args.peers:
         with ExitStack() as stack:
             python = args.python or required(PEERS[name].folder)
-            peers = [Asked(PEERS[name].folder, python, args.device) for _ in range(args.jobs)]
+            peers = [PeerProcess(PEERS[name].folder, python, args.device) for _ in range(args.jobs)]
             ask = Several([stack.enter_context(peer) for peer in peers])
             for data_name in args.data_sets:
                 study(name, data_name, ask, args.out)
@@ -180,7 +180,7 @@ def trials(name: str, data_name: str) -> list[Row]:
     return result
 
 
-def fitted(ask: Asked, part: str, data: Dataset, split: str, settings: Row, seed: int) -> Row:
+def fitted(ask: PeerProcess, part: str, data: Dataset, split: str, settings: Row, seed: int) -> Row:
     """The metrics of a peer on a split, and its CPU seconds."""
     path, out = PARTS / f"{part}.npz", PARTS / f"scores-{ask.process.pid}.npy"
     rows: Any = data.graded(split)  # type: ignore[arg-type]
@@ -213,8 +213,8 @@ def write(path: Path, data: Dataset, asked: Any) -> None:
 class Several:
     """Processes of a peer that fit in parallel."""
 
-    def __init__(self, peers: list[Asked]) -> None:
-        self.free: SimpleQueue[Asked] = SimpleQueue()
+    def __init__(self, peers: list[PeerProcess]) -> None:
+        self.free: SimpleQueue[PeerProcess] = SimpleQueue()
         for peer in peers:
             self.free.put(peer)
         self.threads = len(peers)
@@ -233,19 +233,19 @@ class Several:
             return list(pool.map(done, jobs))
 
 
-class Asked:
+class PeerProcess:
     """A peer's process: sends a job, returns its answer."""
 
     def __init__(self, folder: str, python: Path, device: str) -> None:
         words = [str(python.absolute()), str(HOME / "peers" / folder / "fit.py")]
         single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        result = [str(HOME.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(result)}
+        paths = [str(HOME.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(paths)}
         pipe = subprocess.PIPE
         self.device = device
         self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
 
-    def __enter__(self) -> Asked:
+    def __enter__(self) -> PeerProcess:
         return self
 
     def __call__(self, job: Row) -> Row:

@@ -64,12 +64,12 @@ FOLDERS = SCRATCH / "data"
 SPLITS = ("train", "validation", "test")
 RATES = (0.01, 0.05, 0.1)
 TRIALS, SEEDS, FOLDS, PARTITIONS, ANEW = 12, 5, 3, 4, 8
-SAMPLES = 400  # of the test rows, to see how much they are chance
+SAMPLES = 400  # of the test rows, to measure chance
 METRICS = tuple(f"{name}@fpr={rate}" for name in ("tpr", "tpr-closest") for rate in RATES)
 METRICS += ("pauc@fpr=0.1", "auc", "order")
 Row = dict[str, Any]
 
-FIRST = {"dropout": 0.1}  # where a setting says nothing: one for all, whatever the default is
+FIRST = {"dropout": 0.1}  # for settings without a value: the same for all methods
 COMMON = {"lr": (0.0005, 0.001, 0.002, 0.004, 0.008), "dropout": (0.0, 0.1, 0.3, 0.5)}
 COMMON |= {"weight_decay": (1e-4, 1e-2)}
 OWN: dict[str, dict[str, tuple[Any, ...]]] = {  # settings of single methods
@@ -364,7 +364,7 @@ def trials(data_name: str, name: str) -> list[Row]:
         drawn = {
             key: values[rng.integers(len(values))] for key, values in {**COMMON, **own}.items()
         }
-        seed = np.random.default_rng([1, number])  # of its own: the shared draws stay equal
+        seed = np.random.default_rng([1, number])  # separate, so that the shared draws stay equal
         extra = {
             key: values[seed.integers(len(values))] for key, values in OWN.get(name, {}).items()
         }

@@ -28,7 +28,7 @@ from benchmarks.scale.texts_gpu import ARRAYS, DEPTH, FULL, SPLITS, Judged, Plac
 from rankfold.methods import METHODS
 from rankfold.types import Dataset, Model
 
-ASKED = 10_000  # validation queries, as ``rankfold.fit`` has it
+VALIDATION_QUERIES = 10_000  # as in ``rankfold.fit``
 Pairs = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -121,7 +121,7 @@ class Sampled(Judged):
     def queries(self) -> Tensor:
         rows = super().queries
         rng = torch.Generator().manual_seed(self.seed)
-        return rows[torch.randperm(len(rows), generator=rng)[:ASKED].sort().values]
+        return rows[torch.randperm(len(rows), generator=rng)[:VALIDATION_QUERIES].sort().values]
 
 
 def tested(method: str, model: Model, data: Dataset, pairs: Pairs, place: Place) -> Row:

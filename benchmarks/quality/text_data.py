@@ -41,7 +41,7 @@ def yso(folder: Path) -> TextSet:
     result = [(i, int(label)) for i, row in enumerate(lines) for label in row[1].split()]
     pairs = np.array(result)
     splits = np.searchsorted(ends, pairs[:, 0], side="right")
-    return TextSet([row[0] for row in lines], labels, np.column_stack([pairs, splits]), nobody())
+    return TextSet([row[0] for row in lines], labels, np.column_stack([pairs, splits]), no_pairs())
 
 
 def mdn(folder: Path) -> TextSet:
@@ -126,7 +126,7 @@ def numbered(about: dict[int, str], pairs: NDArray[np.int64], splits: NDArray[np
     )
 
 
-def nobody() -> NDArray[np.int64]:
+def no_pairs() -> NDArray[np.int64]:
     return np.empty((0, 2), np.int64)
 
 

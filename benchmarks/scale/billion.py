@@ -40,8 +40,7 @@ import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH
 from rankfold import storage
 from rankfold.data import folder
-from rankfold.data.build.dataset import pair_counts
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint, pair_counts
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
 from rankfold.tasks.fit import plan
@@ -58,7 +57,7 @@ SIZES = (10**6, 3 * 10**6, 10**7, 3 * 10**7, 10**8)
 WIDTHS = (16, 32, 64, 128, 256)
 WIDTH, AT = 64, 10**7  # of the other series each
 ROUNDS = 3
-FULL_LENGTH = 1e-30  # a tolerance that no iteration meets
+FULL_LENGTH = 1e-30  # an unreachable tolerance
 
 
 def main() -> None:
@@ -188,7 +187,7 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 
 # ---------------------------------------------------------------------------------- run
 
-PARTS = {  # of a fit, each less what is in another
+PARTS = {  # of a fit, each without nested parts
     "check the pairs": (plan, "check_content"),
     "objective": (rg2, "rg2"),
     "R V": (spectral.Target, "times"),

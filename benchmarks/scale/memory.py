@@ -29,7 +29,7 @@ from benchmarks.paths import RESULTS, SCRATCH
 RESULT = RESULTS / "scale" / "memory.json"
 FOLDER = SCRATCH / "ranks_memory"
 M, N, PAIRS, WIDTH = 100_000, 1_000_000, 1_000_000, 64
-EVERY = 0.02  # seconds between two looks at memory
+EVERY = 0.02  # seconds between two samples of memory
 DIVIDED, WHOLE = 2**25, 2**34  # bytes of a table of candidates that all ranks may hold
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "rg2-plain": ("rg2-plain", WHOLE, {}),
@@ -56,7 +56,7 @@ def main() -> None:
         return
     result: dict[str, Any] = {"queries": M, "candidates": N, "pairs": PAIRS, "width": WIDTH}
     if given.write and RESULT.exists():
-        result = json.loads(RESULT.read_text()) | result  # what is not measured now stays
+        result = json.loads(RESULT.read_text()) | result  # keeps cases that are not measured now
     for ranks in given.ranks:
         prepare(given.home / f"data-{ranks}", ranks)
         for case in given.cases:

@@ -58,7 +58,7 @@ def main() -> None:
     for code, words in ((PREPARE, [str(table), str(folder)]), (LOAD, [str(folder)])):
         result |= json.loads(subprocess.check_output([sys.executable, "-c", code, *words]))
     print(json.dumps(result, indent=2))
-    print("asked: prepare <= 120 s and <= 6 GiB; load <= 0.5 s and < 200 MiB")
+    print("target: prepare <= 120 s and <= 6 GiB; load <= 0.5 s and < 200 MiB")
     if args.write:
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -15,7 +15,7 @@ requires only torch and numpy. The pieces:
     hundred-million-inverted  a few of the lists of an inverted file
 
 Tokens of generated texts follow Zipf's law. A label has three words of the topics above it and two
-of its own; a document has the words of two labels of one topic.
+unique ones; a document has the words of two labels of one topic.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def tested(
 
 
 WORDS = 5  # of a label
-TOPICS = (1000, 100, 10)  # labels under topics, each of which gives them a word
+TOPICS = (1000, 100, 10)  # labels under topics; each topic gives its labels a word
 
 
 def zipf(shape: tuple[int, ...], n_tokens: int, rng: torch.Generator) -> Tensor:

@@ -50,7 +50,7 @@ FOLDER = SCRATCH / "serve_load"
 N, M, WIDTH, SEEN, K = 1_000_000, 100_000, 64, 20, 10
 TARGET = 0.98
 CONNECTIONS = (1, 4, 16, 64)
-ASKED = 1000  # queries that recall is measured with
+RECALL_QUERIES = 1000  # to measure recall
 LISTS = 4096  # of plain faiss
 TOGETHER = 16
 PROBES = (*range(64, 640, 32), 1024)
@@ -91,7 +91,7 @@ def main() -> None:
     made = indexed(folder, given.kind)
     ranker = load_ranker(folder)
     queries, candidates = (ranker.model.tensors[name] for name in ("queries", "candidates"))
-    rows = torch.randint(0, M, (ASKED,), generator=torch.Generator().manual_seed(1))
+    rows = torch.randint(0, M, (RECALL_QUERIES,), generator=torch.Generator().manual_seed(1))
     truth = Exact(candidates).search(queries[rows], K, hidden(ranker, rows)).ids
     result: dict[str, Any] = {
         "candidates": N,

@@ -45,12 +45,12 @@ FOLDER = SCRATCH / "serve_soak"
 NAMES = ("packages", "suggestions", "patients")
 SWAP = 20.0  # seconds
 BROKEN = 0.05
-STALL = 2.0  # seconds by which a pause is too long to be ours: the machine was busy elsewhere
+STALL = 2.0  # seconds: a longer pause means that the machine was busy with other work
 GROWTH = 1.05
 JSON = {"content-type": "application/json"}
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     kind: str
     method: str
     path: str
@@ -131,7 +131,7 @@ FITS = {"packages": fit_packages, "suggestions": fit_suggestions, "patients": fi
 # ---------------------------------------------------------------------------------- requests
 
 
-def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]:
+def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Request]:
     """A function that returns a random request."""
     packages, suggestions = models["packages"], models["suggestions"]
     assert isinstance(packages, Ranker)
@@ -141,11 +141,11 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]
     others = suggestions.candidates.keys.to_list()
     words = ["editor", "for", "images", "python", "library", "network", "server", "game", "tool"]
 
-    def post(kind: str, name: str, path: str = "search", **body: Any) -> Asked:
+    def post(kind: str, name: str, path: str = "search", **body: Any) -> Request:
         address = (
             f"/{path}" if name == "packages" and rng.random() < 0.5 else f"/models/{name}/{path}"
         )
-        return Asked(kind, "POST", address, body)
+        return Request(kind, "POST", address, body)
 
     def some(keys: list[Any], most: int) -> list[Any]:
         return rng.choices(keys, k=rng.randint(1, most))
@@ -160,7 +160,7 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]
     def k() -> int:
         return rng.choice([1, 5, 10, 10, 10, 20, 100, 1000])
 
-    makers: list[Callable[[], Asked]] = [
+    makers: list[Callable[[], Request]] = [
         lambda: post("queries", "packages", queries=[rng.choice(queries)], k=k()),
         lambda: post("queries", "packages", queries=[rng.choice(queries)]),
         lambda: post("batch", "packages", queries=some(queries, 50), include_seen=True),
@@ -175,24 +175,24 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Asked]
         lambda: post("candidates", "suggestions", candidates=some(others, 3)),
         lambda: post("grade", "patients", "grade", rows=[row() for _ in range(rng.randint(1, 40))]),
         lambda: post("grade", "patients", "grade", rows=[row()], fpr=rng.choice([0.01, 0.05, 0.2])),
-        lambda: Asked("keys", "GET", f"/keys?side=candidate&like={rng.choice(words)}"),
-        lambda: Asked("history of", "GET", f"/history?query={quote(rng.choice(queries))}"),
-        lambda: Asked("card", "GET", f"/models/{rng.choice(NAMES)}/card"),
-        lambda: Asked(
+        lambda: Request("keys", "GET", f"/keys?side=candidate&like={rng.choice(words)}"),
+        lambda: Request("history of", "GET", f"/history?query={quote(rng.choice(queries))}"),
+        lambda: Request("card", "GET", f"/models/{rng.choice(NAMES)}/card"),
+        lambda: Request(
             "state", "GET", rng.choice(["/health", "/ready", "/metrics", "/models", "/"])
         ),
     ]
-    broken: list[Callable[[], Asked]] = [
+    broken: list[Callable[[], Request]] = [
         lambda: post("broken", "packages", queries=["no such package " + text()]),
         lambda: post("broken", "packages", queries=[True], k=-1),
         lambda: post("broken", "packages", text="of a model that reads none"),
         lambda: post("broken", "patients", "grade", rows=[{"height": 3}]),
-        lambda: Asked("broken", "POST", "/search", None, rng.randbytes(rng.randint(0, 5000))),
-        lambda: Asked("broken", "POST", "/search", None, b"[" * rng.randint(1, 100_000)),
-        lambda: Asked("broken", "POST", "/search", None, b" " * (2**20 + rng.randint(1, 10**6))),
-        lambda: Asked("broken", "POST", "/search", None, b"{}", {"content-type": "text/html"}),
-        lambda: Asked("broken", "GET", f"/{rng.choice(['x', 'page/../../x', 'models/x/card'])}"),
-        lambda: Asked("broken", "DELETE", "/search"),
+        lambda: Request("broken", "POST", "/search", None, rng.randbytes(rng.randint(0, 5000))),
+        lambda: Request("broken", "POST", "/search", None, b"[" * rng.randint(1, 100_000)),
+        lambda: Request("broken", "POST", "/search", None, b" " * (2**20 + rng.randint(1, 10**6))),
+        lambda: Request("broken", "POST", "/search", None, b"{}", {"content-type": "text/html"}),
+        lambda: Request("broken", "GET", f"/{rng.choice(['x', 'page/../../x', 'models/x/card'])}"),
+        lambda: Request("broken", "DELETE", "/search"),
     ]
     return lambda: rng.choice(broken if rng.random() < BROKEN else makers)()
 
@@ -228,7 +228,9 @@ class Soak:
         self.dropped: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         self.memory: list[int] = []
-        self.stalls: list[tuple[int, float]] = []  # when, and how long, we were not run ourselves
+        self.stalls: list[
+            tuple[int, float]
+        ] = []  # when, and how long, this process was not scheduled
         self.troubles: list[tuple[int, str]] = []  # when, and what
         self.began = time.monotonic()
         self.swaps = 0
@@ -249,28 +251,28 @@ class Soak:
             while time.monotonic() < end:
                 if rng.random() < 0.01:
                     await hang_up(self.address, rng)
-                asked = ask()
+                request = ask()
                 begin = time.perf_counter()
                 try:
-                    answer = await self._send(client, asked)
+                    answer = await self._send(client, request)
                 except httpx.TransportError as error:
-                    self.dropped[f"{asked.kind}: {error!r}"[:200]] += 1
-                    self._trouble(f"{asked.kind}: {error!r}")
+                    self.dropped[f"{request.kind}: {error!r}"[:200]] += 1
+                    self._trouble(f"{request.kind}: {error!r}")
                     continue
-                self._note(asked, answer, time.perf_counter() - begin)
+                self._note(request, answer, time.perf_counter() - begin)
 
-    async def _send(self, client: httpx.AsyncClient, asked: Asked) -> httpx.Response:
-        content = asked.content if asked.body is None else json.dumps(asked.body).encode()
-        headers = {} if content is None else asked.headers
-        return await client.request(asked.method, asked.path, content=content, headers=headers)
+    async def _send(self, client: httpx.AsyncClient, request: Request) -> httpx.Response:
+        content = request.content if request.body is None else json.dumps(request.body).encode()
+        headers = {} if content is None else request.headers
+        return await client.request(request.method, request.path, content=content, headers=headers)
 
-    def _note(self, asked: Asked, answer: httpx.Response, seconds: float) -> None:
-        self.statuses[f"{asked.kind} {answer.status_code}"] += 1
-        self.seconds.setdefault(asked.kind, []).append(seconds)
+    def _note(self, request: Request, answer: httpx.Response, seconds: float) -> None:
+        self.statuses[f"{request.kind} {answer.status_code}"] += 1
+        self.seconds.setdefault(request.kind, []).append(seconds)
         good = answer.status_code == 200
-        if good == (asked.kind == "broken") and answer.status_code != 429:
-            self.wrong[f"{asked.kind} {answer.status_code} {answer.text[:100]}"] += 1
-            self._trouble(f"{asked.kind} {answer.status_code}")
+        if good == (request.kind == "broken") and answer.status_code != 429:
+            self.wrong[f"{request.kind} {answer.status_code} {answer.text[:100]}"] += 1
+            self._trouble(f"{request.kind} {answer.status_code}")
 
     def _trouble(self, what: str) -> None:
         self.troubles.append((int(time.monotonic() - self.began), what[:80]))

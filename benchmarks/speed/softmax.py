@@ -85,7 +85,9 @@ def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, 
 def memory_of(b: int, n: int) -> float:
     """MiB at the peak of a step beyond the vectors and their gradients; on Linux."""
     inputs = vectors(b, n, torch.device("cpu"), torch.float32)
-    step(log_sum_exp, vectors(8, 8, torch.device("cpu"), torch.float32))  # what torch loads late
+    step(
+        log_sum_exp, vectors(8, 8, torch.device("cpu"), torch.float32)
+    )  # modules that torch loads late
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = resident("VmRSS")
     step(log_sum_exp, inputs)

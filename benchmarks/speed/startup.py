@@ -47,7 +47,7 @@ def main() -> None:
     beyond = seconds["import_torch_and_rankfold"] - seconds["import_torch"]
     result = {**seconds, "import_rankfold_beyond_torch": round(beyond, 3)}
     print(json.dumps(result, indent=2))
-    print("asked: import rankfold <= 0.3 s beyond torch; rankfold --help <= 0.6 s in all")
+    print("target: import rankfold <= 0.3 s beyond torch; rankfold --help <= 0.6 s in all")
     if args.write:
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -7,7 +7,7 @@ pairs per query. DIR holds gowalla's ``train.txt.zst``, lines ``query candidate 
 pairs are then the excluded ones. Without it they are random. Vectors are normal.
 
 The product is measured twice: in the blocks of the search, and in the fastest blocks, a few MB that
-stay in the cache, as nobody reads the scores. torch.topk gets the blocks, the buffer and the
+stay in the cache, since the scores are not read. torch.topk gets the blocks, the buffer and the
 exclusion of the search. The variants alternate in each round and ratios are taken within a round,
 because a machine is seldom idle. The table shows medians.
 """

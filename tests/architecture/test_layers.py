@@ -37,10 +37,8 @@ DATA = [  # inside the layer of the same name
     "build",
     "sources",
     "folder",
-    "integrity",
     "options",
     "inputs",
-    "assemble",
     "prepare",
 ]
 RANK = {name: rank for rank, name in enumerate(LAYERS)}
@@ -52,7 +50,7 @@ TRAINING_IMPORTS = {"torch", "numpy", "rankfold"} | set(sys.stdlib_module_names)
 
 
 def imported(node: ast.AST) -> list[str]:
-    """Full names of what an import statement imports."""
+    """The full names that an import statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -63,12 +61,12 @@ def imported(node: ast.AST) -> list[str]:
 @cache
 def modules() -> list[tuple[str, Path, ast.Module]]:
     """Layer, path and tree of every module; parsed once."""
-    found = []
+    result = []
     for path in SRC.rglob("*.py"):
         layer = path.relative_to(SRC).with_suffix("").parts[0]
         if layer != "__init__":
-            found.append((layer, path, ast.parse(path.read_text())))
-    return found
+            result.append((layer, path, ast.parse(path.read_text())))
+    return result
 
 
 def test_every_module_belongs_to_a_layer() -> None:
@@ -97,7 +95,7 @@ def test_inside_data_imports_point_backwards() -> None:
                     assert rank[target] <= rank[part], f"{path}: {part} imports {target}"
 
 
-def test_what_trains_loads_torch_and_numpy_alone() -> None:
+def test_training_imports_only_torch_and_numpy() -> None:
     for layer, path, tree in modules():
         if layer in TORCH_ONLY:
             for node in tree.body:
@@ -106,7 +104,7 @@ def test_what_trains_loads_torch_and_numpy_alone() -> None:
 
 
 def test_training_does_not_need_polars() -> None:
-    """Also through other modules: methods load where polars, faiss and typer are not installed."""
+    """Indirect imports count too: methods load without polars, faiss and typer."""
     hide = "import sys; sys.modules.update(dict.fromkeys(('polars', 'faiss', 'typer', 'rich')))"
     code = f"{hide}; import rankfold.methods, rankfold.losses, rankfold.training.checkpoint"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What is cited is in the list of papers."""
+"""Every cited paper is in the list of papers."""
 
 import re
 from pathlib import Path

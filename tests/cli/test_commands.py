@@ -12,7 +12,9 @@ import pytest
 
 from rankfold.cli import COMMANDS
 from rankfold.data import prepare as preparing
+from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
+from rankfold.tasks.diagnose import DIAGNOSES
 
 Command = Callable[..., Any]
 
@@ -291,6 +293,15 @@ def test_help_names_every_command_and_version_works() -> None:
         [sys.executable, "-m", "rankfold", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("rankfold ")
+
+
+@pytest.mark.parametrize(("command", "registry"), [("index", INDEXES), ("diagnose", DIAGNOSES)])
+def test_help_of_a_command_names_the_registry(
+    rankfold: Command, command: str, registry: dict[str, object]
+) -> None:
+    shown = rankfold(command, "--help").out
+    assert all(name in shown for name in registry)
+    assert "{rankfold" not in shown
 
 
 def test_keys_with_brackets_are_shown_unchanged(rankfold: Command, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_an_interrupt_says_how_to_resume(
     assert rankfold(*words(home)).code == 0
 
 
-def test_mistakes_get_a_hint(rankfold: Command, home: Path) -> None:
+def test_invalid_input_gets_an_error_with_a_hint(rankfold: Command, home: Path) -> None:
     done = rankfold("compare", home / "data", "--methods", "ease,bqr", "--out", home / "out")
     assert done.code == 2
     assert "there is no method 'bqr'" in done.err

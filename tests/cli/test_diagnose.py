@@ -28,28 +28,28 @@ def test_json_is_one_document_and_the_file(rankfold: Command, data: Path, tmp_pa
     out = tmp_path / "new" / "out"
     done = rankfold("diagnose", "ranks", data, "--out", out, *SMALL, "--seed", 3, "--json")
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert found == json.loads((out / "ranks.json").read_text())
-    assert found == diagnose("ranks", data, {"epochs": 2, "width": 4, "rows": 20}, seed=3).details
-    assert (found["seed"], found["config"]["epochs"], found["settings"]["rows"]) == (3, 2, 20)
+    result = json.loads(done.out)
+    assert result == json.loads((out / "ranks.json").read_text())
+    assert result == diagnose("ranks", data, {"epochs": 2, "width": 4, "rows": 20}, seed=3).details
+    assert (result["seed"], result["config"]["epochs"], result["settings"]["rows"]) == (3, 2, 20)
     pictures = ["ranks-bound.svg", "ranks-estimates.svg", "ranks.svg"]
     for picture in pictures:
         ElementTree.parse(out / picture)
     assert {path.name for path in out.iterdir()} == {"ranks.json", *pictures}
 
 
-def test_people_get_a_table_on_stderr(rankfold: Command, tmp_path: Path) -> None:
+def test_a_table_is_printed_on_stderr(rankfold: Command, tmp_path: Path) -> None:
     words = ("diagnose", "surrogate", "--out", tmp_path, "--set", "scores=100")
     done = rankfold(*words)
     assert (done.code, done.out) == (0, "")
-    found = json.loads((tmp_path / "surrogate.json").read_text())
-    for name, value in found["summary"].items():
+    result = json.loads((tmp_path / "surrogate.json").read_text())
+    for name, value in result["summary"].items():
         assert name in done.err
         assert f"{value:.4f}" in done.err
     assert "surrogate.svg" in done.err
     assert rankfold(*words, "--quiet").err == ""
-    told = rankfold(*words[:2], tmp_path / "data", *words[2:])
-    assert "needs no data" in told.err
+    done = rankfold(*words[:2], tmp_path / "data", *words[2:])
+    assert "needs no data" in done.err
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_errors_have_hints(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it is for CUDA devices")
-def test_half_precision_has_a_hint_that_helps(
+def test_half_precision_without_cuda_gets_a_hint(
     rankfold: Command, data: Path, tmp_path: Path
 ) -> None:
     words = ("diagnose", "ranks", data, "--out", tmp_path, *SMALL, "--set")
@@ -106,7 +106,7 @@ def test_pairs_are_refused(rankfold: Command, home: Path) -> None:
     assert "needs graded rows" in done.err
 
 
-def test_a_file_in_the_way_is_named(rankfold: Command, tmp_path: Path) -> None:
+def test_an_existing_file_is_named(rankfold: Command, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     done = rankfold("diagnose", "surrogate", "--out", tmp_path / "out")
     assert done.code == 2

@@ -98,7 +98,9 @@ def test_extend_in_scripts(rankfold: Command, informed: Path) -> None:
     assert json.loads(done.out) == {**expected, "dropped": [why]}
 
 
-def test_wrong_turns(rankfold: Command, informed: Path, model: Path, items: Path) -> None:
+def test_invalid_input_gets_an_error_with_a_hint(
+    rankfold: Command, informed: Path, model: Path, items: Path
+) -> None:
     data = model.with_name("data")
     for words, message, hint in (
         (("extend", model, items), "rg2-plain makes no vectors from features", "slopes"),

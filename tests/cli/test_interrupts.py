@@ -95,7 +95,7 @@ def test_ignored_ctrl_c_stays_ignored(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_work_is_ended_with_one_line(
+def test_an_interrupt_prints_one_line(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_args: object, **_options: object) -> None:

@@ -1,4 +1,4 @@
-"""``rankfold tune``: what it prints and what it leaves."""
+"""``rankfold tune``: its output and its files."""
 
 import json
 import os
@@ -21,15 +21,15 @@ def test_json_alone_on_stdout(rankfold: Command, home: Path) -> None:
         "tune", "ials", home / "data", "--out", home / "t", "--trials", 2, *FEW, "--json"
     )
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert (found["method"], found["metric"]) == ("ials", "ndcg@10")
-    assert [trial["number"] for trial in found["trials"]] == [1, 2]
-    assert found["score"] == max(trial["score"] for trial in found["trials"])
-    assert found["settings"]["width"] == 4
-    assert found["model"] == str(home / "t" / "model")
+    result = json.loads(done.out)
+    assert (result["method"], result["metric"]) == ("ials", "ndcg@10")
+    assert [trial["number"] for trial in result["trials"]] == [1, 2]
+    assert result["score"] == max(trial["score"] for trial in result["trials"])
+    assert result["settings"]["width"] == 4
+    assert result["model"] == str(home / "t" / "model")
 
 
-def test_people_get_a_table_and_the_next_command(rankfold: Command, home: Path) -> None:
+def test_a_table_and_the_next_command_are_printed(rankfold: Command, home: Path) -> None:
     words = ("tune", "ials", home / "data", "--out", home / "t", *FEW)
     done = rankfold(*words, "--trials", 2)
     assert done.code == 0
@@ -46,7 +46,7 @@ def test_people_get_a_table_and_the_next_command(rankfold: Command, home: Path) 
     assert len(json.loads(more.out)["trials"]) == 3
 
 
-def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> None:
+def test_a_self_tuning_method_is_reported(rankfold: Command, home: Path) -> None:
     words = ("--out", home / "t", "--set", "width=4")
     done = rankfold("tune", "rg2", home / "data", *words)
     assert done.code == 0
@@ -55,7 +55,7 @@ def test_a_method_that_selects_itself_says_so(rankfold: Command, home: Path) -> 
     assert "popularity has nothing to search: it was fitted once" in done.err
 
 
-def test_an_interrupt_keeps_what_is_done(
+def test_an_interrupt_keeps_finished_trials(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rankfold.tasks.tune import records
@@ -89,7 +89,7 @@ def test_an_interrupt_keeps_what_is_done(
         ),
     ],
 )
-def test_wrong_words(
+def test_invalid_arguments_are_errors(
     rankfold: Command, home: Path, words: tuple[str, ...], error: str, hint: str
 ) -> None:
     done = rankfold("tune", "ials", home / "data", "--out", home / "t", *words)
@@ -108,4 +108,4 @@ def test_defaults_are_those_of_the_library() -> None:
     own = {one.name: one.default for one in fields(TuneOptions)}
     for name in ("trials", "budget", "metric", "seed", "space", "device"):
         assert shown[name] == own[name]
-    assert DEFAULT_TRIALS == 20  # what --help says
+    assert DEFAULT_TRIALS == 20  # as --help states

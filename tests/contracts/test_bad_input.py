@@ -81,8 +81,8 @@ def test_table_rows_with_a_bad_grade_are_left_out(name: str, grade: float) -> No
     columns = {"query": [0, 0, 1, 1, 2], "candidate": [0, 1, 1, 2, 0]}
     bad = pl.DataFrame({**columns, "grade": [1.0, grade, 2.0, 1.0, 3.0]})
     good = bad.filter(pl.Series([True, False, True, True, True]))
-    found, expected = (rf.fit(name, frame, weights="grade").model.tensors for frame in (bad, good))
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    actual, expected = (rf.fit(name, frame, weights="grade").model.tensors for frame in (bad, good))
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
 
 
 @pytest.mark.parametrize("grade", [float("nan"), float("inf"), -2.0, 0.0])

@@ -1,4 +1,4 @@
-"""What every method for ordered grades must do, tested once, on rows with a planted order."""
+"""The contract of every method for ordered grades, on rows with a planted order."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +55,7 @@ def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:
 
 @pytest.mark.parametrize("name", GRADED)
 class TestGradedMethod:
-    def test_a_row_scores_the_same_alone_and_among_others(self, name: str) -> None:
+    def test_a_row_has_the_same_score_alone_and_in_a_batch(self, name: str) -> None:
         """Up to rounding; grades are equal wherever a score is further from the cuts than that."""
         result, rows = rf.fit(name, data(), **FEW), data().graded("test")
         among, cuts = result.score(rows), result.cuts(0.1)
@@ -80,14 +80,14 @@ class TestGradedMethod:
         first, second = (rf.fit(name, data(), seed=3, **FEW).model.tensors for _ in range(2))
         assert all(torch.equal(first[key], second[key]) for key in first)
 
-    def test_goes_on_from_its_state_to_the_bit(self, name: str) -> None:
+    def test_resumed_fit_is_bit_identical(self, name: str) -> None:
         whole = steps(name)
         rest = steps(name, {**whole[1].state(), "number": torch.tensor(2)})
         assert [step.number for step in rest] == [3, 4]
         for key, tensor in whole[-1].state().items():
             assert torch.equal(rest[-1].state()[key], tensor), key
 
-    def test_comes_back_from_disk(self, name: str, tmp_path: Path) -> None:
+    def test_save_and_load_round_trip(self, name: str, tmp_path: Path) -> None:
         result, rows = rf.fit(name, data(), out=tmp_path / "model", **FEW), data().graded("test")
         again = rf.load(tmp_path / "model")
         assert torch.equal(again.score(rows), result.score(rows))
@@ -144,7 +144,7 @@ class TestGradedMethod:
         with pytest.raises(rf.UserError, match="was finished with lr"):
             rf.fit(name, data(), resume=True, **{**how, "lr": 0.5})
 
-    def test_refit_learns_validation_as_well(self, name: str) -> None:
+    def test_refit_trains_on_validation_too(self, name: str) -> None:
         result = rf.fit(name, data(), refit=True, **FEW)
         assert result.model.notes["refit"]
         assert result.operates_on_train

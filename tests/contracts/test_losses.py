@@ -1,4 +1,4 @@
-"""What every registered loss must do, tested once."""
+"""The contract of every registered loss."""
 
 import pytest
 import torch
@@ -33,13 +33,13 @@ class TestLoss:
             LOSSES[name](*(t[:, order] for t in (scores, grades, valid, weights))),
         )
 
-    def test_queries_do_not_touch_each_other(self, name: str) -> None:
+    def test_queries_are_independent(self, name: str) -> None:
         scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
         valid = torch.rand(5, 9) > 0.3
         alone = [LOSSES[name](*(t[b : b + 1] for t in (scores, grades, valid))) for b in range(5)]
         torch.testing.assert_close(LOSSES[name](scores, grades, valid), torch.cat(alone))
 
-    def test_equal_weights_are_no_weights(self, name: str) -> None:
+    def test_equal_weights_change_nothing(self, name: str) -> None:
         scores, grades = torch.randn(5, 9), torch.randint(0, 2, (5, 9))
         valid = torch.rand(5, 9) > 0.3
         torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""What every registered method must do, tested once, on data with a planted structure."""
+"""The contract of every registered method, on data with a planted structure."""
 
 import random
 from dataclasses import fields, is_dataclass
@@ -19,14 +19,16 @@ from rankfold.models.search import Ranking
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]
-LEARNING = [name for name in INTERACTIONS if name != "popularity"]  # cannot tell queries apart
+LEARNING = [
+    name for name in INTERACTIONS if name != "popularity"
+]  # the same ranking for every query
 TEXTS = [name for name, method in METHODS.items() if method.data_kind == "texts"]
 
 
 def checkerboard(size: int = 24) -> Dataset:
-    """Even queries chose every even candidate but their own number; odd ones likewise.
+    """Even queries chose every even candidate but their own number; so did odd queries.
 
-    What each query must get first is its own number: the only one of its colour it has not chosen.
+    Each query must rank its own number first: the only one of its colour that it has not chosen.
     """
     board = torch.tensor([[(q + c) % 2 == 0 for c in range(size)] for q in range(size)])
     own = torch.eye(size, dtype=torch.bool)
@@ -57,7 +59,7 @@ def test_every_setting_has_one_line_of_help(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_number_has_a_bound(name: str) -> None:
-    """Or it accepts any, as a limit does."""
+    """A limit accepts any number."""
     config, free = METHODS[name].config, {"largest"}
     for setting, declared in declarations(config).items():
         if "number" in describe_type(config, setting) and setting not in free:
@@ -89,7 +91,7 @@ class TestMethod:
         first, second = (rf.fit(name, checkerboard(), seed=3).model.tensors for _ in range(2))
         assert all(torch.equal(first[key], second[key]) for key in first)
 
-    def test_steps_count_from_one_and_say_which_is_the_last(self, name: str) -> None:
+    def test_steps_count_from_one_and_the_last_is_final(self, name: str) -> None:
         seen = []
         rf.fit(name, checkerboard(), report=lambda _, step: seen.append((step.number, step.final)))
         numbers, finals = zip(*seen, strict=True)
@@ -107,7 +109,7 @@ class TestMethod:
             fold_in(rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
         )
 
-    def test_query_and_candidate_without_pairs_do_no_harm(self, name: str) -> None:
+    def test_query_and_candidate_without_pairs_are_harmless(self, name: str) -> None:
         train = Interactions(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 1, 0]).int(), None, 4)
         data = Dataset(
             "interactions", train, None, None, Vocabulary.numbered(3), Vocabulary.numbered(4)
@@ -118,9 +120,9 @@ class TestMethod:
     def test_an_empty_history_gets_the_most_popular(self, name: str) -> None:
         if "histories" not in METHODS[name].answers:
             pytest.skip(f"{name} answers no histories")
-        found = rf.fit(name, ([1, 2, 3, 1, 2], [7, 7, 7, 5, 6])).search(history=[])
-        assert found.keys == [[7, 5, 6]]
-        assert found.scores.tolist() == [[3.0, 1.0, 1.0]]
+        result = rf.fit(name, ([1, 2, 3, 1, 2], [7, 7, 7, 5, 6])).search(history=[])
+        assert result.keys == [[7, 5, 6]]
+        assert result.scores.tolist() == [[3.0, 1.0, 1.0]]
 
     def test_one_query_one_candidate(self, name: str) -> None:
         train = Interactions(torch.tensor([0, 1]), torch.tensor([0]).int(), None, 1)
@@ -131,12 +133,12 @@ class TestMethod:
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_what_was_withheld_is_found(name: str) -> None:
-    """By as many components as there are colours: with more, some learn the board by heart."""
+def test_held_out_pairs_rank_first(name: str) -> None:
+    """The width is the number of colours: a larger model memorises the board."""
     known = {field.name for field in fields(METHODS[name].config)}
     few = {key: value for key, value in {"width": 2, "epochs": 300}.items() if key in known}
-    found = rf.fit(name, checkerboard(), **few).search(list(range(24)), k=1)
-    assert [keys[0] for keys in found.keys] == list(range(24))
+    result = rf.fit(name, checkerboard(), **few).search(list(range(24)), k=1)
+    assert [keys[0] for keys in result.keys] == list(range(24))
 
 
 # ---------------------------------------------------------------------------------- texts
@@ -160,7 +162,7 @@ def written() -> Dataset:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Ranker]:
-    """Those that were fitted so far."""
+    """A cache of fitted models."""
     return {}
 
 
@@ -193,24 +195,24 @@ class TestTextMethod:
         assert all(torch.equal(again[key], value) for key, value in fitted.model.tensors.items())
 
     def test_new_texts_get_their_label(self, written: Dataset, fitted: Ranker) -> None:
-        found = fitted.search(text=[f"the old {animal}" for animal in ANIMALS], k=1)
-        assert [keys[0] for keys in found.keys] == ANIMALS
+        result = fitted.search(text=[f"the old {animal}" for animal in ANIMALS], k=1)
+        assert [keys[0] for keys in result.keys] == ANIMALS
         assert rf.evaluate(fitted, written, metrics="recall@1")["recall@1"] == 1.0
 
-    def test_a_text_is_ranked_alone_as_among_others(self, fitted: Ranker) -> None:
+    def test_a_text_has_the_same_ranking_alone_and_in_a_batch(self, fitted: Ranker) -> None:
         texts = ["big dog", "", "the farm has a cow and an eel", "xyzzy", "fox fox fox"]
         together = fitted.search(text=texts)
         for row, text in enumerate(texts):
             among = Ranking(together.keys[row : row + 1], together.scores[row : row + 1])
             assert_same_keys(fitted.search(text=[text]), among, rtol=1e-4)
 
-    def test_no_known_word_gets_the_most_popular(self, fitted: Ranker) -> None:
+    def test_a_text_without_known_words_gets_the_most_popular(self, fitted: Ranker) -> None:
         counts = fitted.seen.candidate_counts()
         order = sorted(range(6), key=lambda row: (-int(counts[row]), row))
         expected = fitted.candidates.take(torch.tensor(order)).to_list()
         assert fitted.search(text=["", "xyzzy"]).keys == [expected] * 2
 
-    def test_what_is_excluded_is_not_returned(self, fitted: Ranker) -> None:
+    def test_excluded_candidates_are_not_returned(self, fitted: Ranker) -> None:
         keys = fitted.queries.keys.to_list()
         whole = fitted.search(keys, include_seen=True)
         for row, (left, every) in enumerate(zip(fitted.search(keys).keys, whole.keys, strict=True)):
@@ -218,7 +220,7 @@ class TestTextMethod:
             hidden = set(fitted.candidates.take(seen).to_list())
             assert left == [key for key in every if key not in hidden]
 
-    def test_comes_back_from_disk(self, fitted: Ranker, tmp_path: Path) -> None:
+    def test_save_and_load_round_trip(self, fitted: Ranker, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model")
         again = rf.load(tmp_path / "model")
         assert again.search(text=["old bee", ""]).keys == fitted.search(text=["old bee", ""]).keys
@@ -230,12 +232,12 @@ class TestTextMethod:
         assert grown.search(text=["farm 3"], k=1).keys == [["new"]]
         assert grown.search(text=["old bee"], k=1).keys == [["bee"]]
 
-    def test_odd_texts_do_no_harm(self, fitted: Ranker) -> None:
-        """A document without words, one without labels, a label that nobody has."""
+    def test_unusual_texts_are_harmless(self, fitted: Ranker) -> None:
+        """A document without words, one without labels, an unused label."""
         table = {"id": [0, 1, 2, 3], "text": ["a b", None, "a", "b"], "labels": ["x", "y", "", "x"]}
         labels = pl.DataFrame({"candidate": ["x", "y", "z"], "text": ["a", "?", "b"]})
         how: Any = {"format": "texts", "split": (1.0, 0.0, 0.0), "candidate_texts": labels}
         ranker = rf.fit(fitted.model.method, rf.prepare(pl.DataFrame(table), **how))
-        found = ranker.search(text=["a", "", "b a"])
-        assert [sorted(keys) for keys in found.keys] == [["x", "y", "z"]] * 3
-        assert np.isfinite(found.scores).all()
+        result = ranker.search(text=["a", "", "b a"])
+        assert [sorted(keys) for keys in result.keys] == [["x", "y", "z"]] * 3
+        assert np.isfinite(result.scores).all()

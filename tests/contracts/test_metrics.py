@@ -78,7 +78,7 @@ class TestMetric:
         value, other = (PER_QUERY[name](judge_dense(i, grades), 5) for i in (ids, shuffled))
         assert torch.allclose(value, other) != METRICS[name].ordered
 
-    def test_padding_alone_is_zero(self, name: str, rng: torch.Generator) -> None:
+    def test_only_padding_scores_zero(self, name: str, rng: torch.Generator) -> None:
         grades = random_grades(rng)
         grades[:, -1] = 1  # the candidate that -1 would index
         nothing = torch.full((B, K), -1)
@@ -117,7 +117,7 @@ class TestMetric:
 
 @pytest.mark.parametrize("name", OF_TRUTH)
 class TestMetricOfTruth:
-    def test_lies_between_zero_and_one(self, name: str, rng: torch.Generator) -> None:
+    def test_value_is_between_zero_and_one(self, name: str, rng: torch.Generator) -> None:
         values = PER_QUERY[name](judge_dense(random_ids(rng)[:, :K], random_grades(rng)), 5)
         assert values.min() >= 0
         assert values.max() <= 1
@@ -131,7 +131,7 @@ class TestMetricOfTruth:
         assert (some >= worst).all()
         assert (best > worst).any()
 
-    def test_only_positives_is_one(self, name: str, rng: torch.Generator) -> None:
+    def test_a_list_of_positives_scores_one(self, name: str, rng: torch.Generator) -> None:
         grades = torch.zeros(B, N).scatter(1, random_ids(rng)[:, :5], 1.0)
         best = PER_QUERY[name](judge_dense(grades.argsort(dim=1, descending=True), grades), 5)
         torch.testing.assert_close(best, torch.ones(B))
@@ -146,7 +146,7 @@ class TestMetricOfTruth:
         assert torch.equal(values, PER_QUERY[name](judge_dense(negatives, grades), 6))
         assert values.any()
 
-    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+    def test_query_without_a_positive_scores_zero(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
         assert torch.equal(PER_QUERY[name](judged, 5), torch.zeros(B))
 
@@ -163,7 +163,7 @@ class TestPropensityMetric:
         assert torch.equal(values, PER_QUERY[name](judge_dense(negatives, grades), 6))
         assert values.any()
 
-    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+    def test_query_without_a_positive_scores_zero(self, name: str, rng: torch.Generator) -> None:
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
         assert torch.equal(PER_QUERY[name](judged, 5), torch.zeros(B))
 
@@ -183,7 +183,7 @@ class TestBest:
         assert (value(judged, 5) <= best(judged, 5) * (1 + 1e-6)).all()
         assert (value(judged, 5) < best(judged, 5)).any()
 
-    def test_largest_weights_first_reach_it(self, name: str, rng: torch.Generator) -> None:
+    def test_sorting_by_weight_reaches_the_maximum(self, name: str, rng: torch.Generator) -> None:
         value, best = METRICS[name].value, METRICS[name].best
         assert best is not None
         grades = random_grades(rng)
@@ -199,7 +199,7 @@ class TestBest:
         one, other = (judge_dense(random_ids(rng)[:, :K], grades) for _ in range(2))
         assert torch.equal(best(one, 5), best(other, 5))
 
-    def test_query_without_a_positive_is_zero(self, name: str, rng: torch.Generator) -> None:
+    def test_query_without_a_positive_scores_zero(self, name: str, rng: torch.Generator) -> None:
         best = METRICS[name].best
         assert best is not None
         judged = judge_dense(random_ids(rng)[:, :K], torch.zeros(B, N))
@@ -230,7 +230,7 @@ class TestGradedMetric:
     def spec(self, name: str, fpr: float) -> GradedSpec:
         return GradedSpec(name, fpr if "@" in example(name) else None)
 
-    def test_values_lie_between_zero_and_one(
+    def test_values_are_between_zero_and_one(
         self, name: str, fpr: float, rng: torch.Generator
     ) -> None:
         values = graded_values(*random_rows(rng), 4, self.spec(name, fpr))

@@ -1,4 +1,4 @@
-"""What every registered sampler must do, tested once."""
+"""The contract of every registered sampler."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Drawn, Pool, Sampler
 
 N, SIZE = 30, 8
-COUNTS = torch.arange(N) % 7  # some candidates nobody chose
+COUNTS = torch.arange(N) % 7  # some candidates were never chosen
 
 
 def make(name: str, n: int = N, size: int = SIZE) -> Sampler:
@@ -88,13 +88,13 @@ class TestSampler:
         result = []
         for _ in range(2):
             sampler, rng = make(name), torch.Generator().manual_seed(3)
-            torch.rand(7)  # the global generator has no say
+            torch.rand(7)  # the global generator has no effect
             result.append(
                 [t for s in range(4) for t in tensors(*step(sampler, batch_of(8, s), rng))]
             )
         assert same(*result)
 
-    def test_state_goes_on_as_if_nothing_had_happened(self, name: str) -> None:
+    def test_restored_state_continues_identically(self, name: str) -> None:
         first, rng = make(name), torch.Generator().manual_seed(3)
         for seed in range(3):
             step(first, batch_of(8, seed), rng)
@@ -103,7 +103,7 @@ class TestSampler:
         expected = [t for s in range(3, 6) for t in tensors(*step(first, batch_of(8, s), rng))]
         assert all(torch.equal(kept[key], state[key]) for key in kept)  # a copy, not a view
         second = make(name)
-        for _ in range(2):  # loading leaves the state itself alone, too
+        for _ in range(2):  # loading does not modify the state
             second.load(state)
             rng.set_state(position)
             result = [t for s in range(3, 6) for t in tensors(*step(second, batch_of(8, s), rng))]

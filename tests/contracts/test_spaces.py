@@ -1,4 +1,4 @@
-"""The config of every method accepts its search spaces, and the defaults lie inside."""
+"""The config of every method accepts its search spaces, and the defaults are inside."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def ends(where: Range | Choices) -> list[object]:
 
 
 @pytest.mark.parametrize(("name", "space"), BOTH)
-def test_config_accepts_the_ends(name: str, space: Space) -> None:
+def test_config_accepts_the_bounds(name: str, space: Space) -> None:
     for setting, where in space.items():
         for end in ends(where):
             built = config.build(METHODS[name].config, {setting: end})
@@ -28,7 +28,7 @@ def test_config_accepts_the_ends(name: str, space: Space) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_defaults_lie_inside(name: str) -> None:
+def test_defaults_are_inside_the_space(name: str) -> None:
     """The first trial of a search is the method with its defaults."""
     defaults = METHODS[name].config()
     for setting, where in METHODS[name].space.items():
@@ -56,7 +56,7 @@ def test_width_and_settings_that_a_method_selects_itself_are_not_searched() -> N
 
 @pytest.mark.parametrize("name", [name for name, one in METHODS.items() if not one.self_tuning])
 def test_methods_with_numbers_to_tune_have_a_space(name: str) -> None:
-    """A method with a regularisation or a learning rate declares where to look for it."""
+    """A method with a regularisation or a learning rate declares a range for it."""
     known = set(config.declarations(METHODS[name].config))
     assert METHODS[name].space or not known & {"reg", "lr"}
 

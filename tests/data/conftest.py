@@ -44,7 +44,7 @@ def written() -> Written:
 
 @pytest.fixture(scope="session")
 def pack() -> Pack:
-    """``(bytes, suffix) -> bytes``, compressed as the suffix says."""
+    """``(bytes, suffix) -> bytes``, compressed according to the suffix."""
 
     def pack(content: bytes, suffix: str) -> bytes:
         packers = {".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}

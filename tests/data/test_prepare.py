@@ -191,7 +191,7 @@ def test_integers_and_text_of_several_files_are_one_kind_of_key(tmp_path: Path) 
     assert set(splits_of(data)["train"]) == {(1, "5"), (2, "6"), (3, "x"), (10, "5")}
 
 
-def test_seed_decides_the_split(ratings: Path) -> None:
+def test_seed_determines_the_split(ratings: Path) -> None:
     assert prepare(ratings, seed=1).fingerprint == prepare(ratings, seed=1).fingerprint
     assert splits_of(prepare(ratings, seed=1)) != splits_of(prepare(ratings, seed=2))
 
@@ -446,7 +446,7 @@ def test_no_input_is_refused() -> None:
             prepare(*inputs)
 
 
-def test_absent_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*none\.csv"):
         prepare(tmp_path / "none.csv")
 

@@ -89,7 +89,7 @@ def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     bags.MAX_GATHERED_PAIRS = 200
     found: dict[str, Any] = {"mined": mined(comm, data)}
     found["models"] = {name: fitted(comm, data, name) for name in fits_of(WHOLE, comm.size)}
-    loop.TICK = -1.0  # a step after every batch
+    loop.PAUSE_SECONDS = -1.0  # a step after every batch
     found |= {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     if comm.size == 3:
         begun = {"2": WHOLE, "1": OF_ONE}
@@ -246,7 +246,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     """Results of one, two and three processes; the three resume the fits of the others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "TICK", loop.TICK)
+        patch.setattr(loop, "PAUSE_SECONDS", loop.PAUSE_SECONDS)
         patch.setattr(bags, "MAX_GATHERED_PAIRS", 200)
         found = {1: [everything(SINGLE_PROCESS, data, out)], 2: run_ranks(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")

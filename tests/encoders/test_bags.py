@@ -47,7 +47,7 @@ def test_a_bag_counts_each_token(lists: list[list[int]]) -> None:
 
 
 @given(some_texts, some_texts)
-def test_idf_is_the_written_formula(ours: list[list[int]], theirs: list[list[int]]) -> None:
+def test_idf_matches_the_formula(ours: list[list[int]], theirs: list[list[int]]) -> None:
     n = len(ours) + len(theirs)
     having = [sum(t in one for one in [*ours, *theirs]) for t in range(TOKENS)]
     expected = torch.tensor([1 + math.log((1 + n) / (1 + df)) for df in having])
@@ -76,7 +76,7 @@ def test_given_weights_are_only_normalised() -> None:
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_vectors_are_the_written_formula(residual: bool) -> None:  # noqa: FBT001
+def test_vectors_match_the_formula(residual: bool) -> None:  # noqa: FBT001
     rng = torch.Generator().manual_seed(0)
     start = torch.randn(TOKENS, 5, generator=rng)
     encoder = BagEncoder(start.clone(), residual=residual, rng=rng)

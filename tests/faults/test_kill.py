@@ -28,7 +28,7 @@ import torch
 
 from rankfold import storage
 from rankfold.data import folder, prepare
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint
 from rankfold.models import ranker
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs
@@ -67,21 +67,21 @@ def make_ranker(version: int) -> Ranker:
     return Ranker(model, Vocabulary(20_000, lambda: keys), Vocabulary.numbered(5_000), seen)
 
 
-def same_data(found: Dataset, expected: Dataset) -> bool:
+def same_data(actual: Dataset, expected: Dataset) -> bool:
     """Whether two data sets have equal content, not only equal recorded fingerprints."""
-    parts = (found.train, found.validation, found.test)
-    content = fingerprint(parts, found.queries.keys, found.candidates.keys)  # type: ignore[arg-type]
-    return content == found.fingerprint == expected.fingerprint
+    parts = (actual.train, actual.validation, actual.test)
+    content = fingerprint(parts, actual.queries.keys, actual.candidates.keys)  # type: ignore[arg-type]
+    return content == actual.fingerprint == expected.fingerprint
 
 
-def same_ranker(found: Ranker, expected: Ranker) -> bool:
-    ours, theirs = found.model.tensors, expected.model.tensors
+def same_ranker(actual: Ranker, expected: Ranker) -> bool:
+    ours, theirs = actual.model.tensors, expected.model.tensors
     return (
         ours.keys() == theirs.keys()
         and all(torch.equal(ours[name], theirs[name]) for name in ours)
-        and torch.equal(found.seen.candidates, expected.seen.candidates)
-        and found.queries.keys.equals(expected.queries.keys)
-        and found.candidates.keys.equals(expected.candidates.keys)
+        and torch.equal(actual.seen.candidates, expected.seen.candidates)
+        and actual.queries.keys.equals(expected.queries.keys)
+        and actual.candidates.keys.equals(expected.candidates.keys)
     )
 
 
@@ -156,10 +156,10 @@ def processes() -> Generator[Process, None, None]:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is written, and what must exist afterwards."""
+    """A write, and what must exist afterwards."""
 
     what: str
-    begin_with: int | None  # the version that exists before; None: none, each time
+    begin_with: int | None  # the version that exists before each write; None: none
     make: Callable[[int], Any]
     load: Callable[[Path], Any]
     same: Callable[[Any, Any], bool]
@@ -211,7 +211,7 @@ def test_a_killed_write_leaves_the_old_or_the_new_folder(
 
 
 def measure(scenario: Scenario, path: Path, ready: Iterator[Process]) -> float:
-    """The median duration of a write in seconds. Leaves what the scenario begins with."""
+    """The median duration of a write in seconds. Restores the start of the scenario."""
     seconds = []
     for version in (2, 1, 0):
         if scenario.begin_with is None:

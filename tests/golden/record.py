@@ -1,4 +1,4 @@
-"""Golden figures: fit every method on small data, and write what it gives to ``figures.json``.
+"""Golden figures: fit every method on small data, and write the results to ``figures.json``.
 
 Record the cases that have no figures yet, or some cases again::
 
@@ -29,15 +29,13 @@ RESAMPLED: dict[str, Any] = {"width": 16, "epochs": 3, "batch_size": 1024, "lr":
 FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32}
 GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
-SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: of ``usual``
-    "popularity": {},
+SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small``
     "rg2": {"width": 32},
     "rg2-plain": {"width": 16, "reg": 3.0},
     "rg2-weighted": {"width": 32, "sweeps": 4},
     "rgx": {"width": 32, "sweeps": 4},
     "ials": {"width": 32, "sweeps": 6},
     "puresvd": {"width": 16},
-    "ease": {},
     "softmax": FULL,
     "bir": RESAMPLED,
     "xir": RESAMPLED,
@@ -45,7 +43,6 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: of ``usual``
     "rg2-newton": {"width": 16, "steps": 6, "products": 10},
     "siamesexml-paper": {**SIAMESE, "encoder_epochs": 10, "classifier_epochs": 2},
     "siamesexml-released": {**SIAMESE, "encoder_epochs": 6, "classifier_epochs": 2},
-    "text-neighbours": {},
     "text-linear": {"epochs": 3},
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
@@ -88,15 +85,16 @@ def figures(case: str) -> dict[str, Any]:
 
 
 def small(method: str) -> dict[str, Any]:
-    """Settings that make a fit fast; all else stays as it is by default."""
+    """Settings that make a fit fast; the others keep their defaults."""
     if method in SMALL:
         return SMALL[method]
     known = rf.METHODS[method].config.__dataclass_fields__
-    if rf.METHODS[method].data_kind == "graded":
-        return GRADED
-    if rf.METHODS[method].data_kind == "texts":
-        return {**SIAMESE, "joint_epochs": 2}
-    return GRADIENT if "epochs" in known else ALTERNATING
+    few = {
+        "graded": GRADED,
+        "texts": {**SIAMESE, "joint_epochs": 2},
+        "interactions": GRADIENT if "epochs" in known else ALTERNATING,
+    }[rf.METHODS[method].data_kind]
+    return {name: value for name, value in few.items() if name in known}
 
 
 def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
@@ -109,19 +107,21 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
         "texts": [{"text": TEXTS}] if texts else [],
         "candidates": [{"candidates": data.candidates.keys.to_list()[100:105]}],
     }
-    found: dict[str, Any] = dict(metrics)
+    result: dict[str, Any] = dict(metrics)
     for name, questions in asked.items():
         answers = [answer for question in questions if (answer := ask(model, question))]
         if answers:
             scores = np.concatenate([answer.scores.ravel() for answer in answers])
-            found[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
+            result[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
             if name != "candidates":  # of similar candidates many are equally similar
-                found[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][:5]
-    return found
+                result[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][
+                    :5
+                ]
+    return result
 
 
 def ask(model: Any, question: dict[str, Any]) -> Any:
-    """What the model answers; None if it cannot be asked that way."""
+    """The ranking of the model; None if it does not support this input."""
     try:
         return model.search(k=10, **question)
     except rf.UserError:
@@ -129,11 +129,11 @@ def ask(model: Any, question: dict[str, Any]) -> Any:
 
 
 def graded_figures(model: Any, data: Any) -> dict[str, Any]:
-    """Metrics on test, and the scores and grades that all rows get."""
+    """Metrics on test, and the scores and grades of all rows."""
     metrics = rf.evaluate(model, data, metrics=["tpr@fpr=.1", "auc"]).metrics
-    told = model.predict(rows().drop("grade"), fpr=0.1)
-    scores = told["score"].to_numpy()
-    shares = told["grade"].value_counts(normalize=True)
+    predicted = model.predict(rows().drop("grade"), fpr=0.1)
+    scores = predicted["score"].to_numpy()
+    shares = predicted["grade"].value_counts(normalize=True)
     return {
         **metrics,
         "scores mean": float(scores.mean()),
@@ -158,7 +158,7 @@ def texts() -> Any:
 
 
 def tagged() -> pl.DataFrame:
-    """Names, descriptions and tags of packages, as they are bundled."""
+    """Names, descriptions and tags of packages, as bundled."""
     path = next(Path(rf.__file__).parent.rglob("debian/packages.tsv.zst"))
     names = ["number", "id", "source", "section", "priority", "summary", "tags"]
     schema = dict.fromkeys(names, pl.String)
@@ -195,13 +195,13 @@ DATA: dict[str, Callable[[], Any]] = {
 
 
 def read() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    return found
+    result: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    return result
 
 
-def write(found: dict[str, dict[str, Any]]) -> None:
-    """A line per figure, in the order of the cases; cases that are gone are dropped."""
-    cases = [f"{json.dumps(name)}: {lines(found[name])}" for name in CASES if name in found]
+def write(result: dict[str, dict[str, Any]]) -> None:
+    """A line per figure, in the order of the cases; removed cases are dropped."""
+    cases = [f"{json.dumps(name)}: {lines(result[name])}" for name in CASES if name in result]
     FIGURES.write_text("{\n" + ",\n".join(cases) + "\n}\n")
 
 
@@ -215,10 +215,10 @@ def lines(case: dict[str, Any]) -> str:
 
 def main(names: list[str]) -> None:
     """Record these cases, or those that have no figures yet."""
-    found = read()
-    for name in names or [name for name in CASES if name not in found]:
-        found[name] = figures(name)
-        write(found)
+    result = read()
+    for name in names or [name for name in CASES if name not in result]:
+        result[name] = figures(name)
+        write(result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Small folders of models and data, as they were written by the first version of the format.
 
 Folders that were written once must keep loading, so these are not written again when the code
-changes. Add a folder for what is new; existing ones are left alone::
+changes. Add a folder for each new feature; existing ones are not changed::
 
     python tests/golden/record_folders.py
 """
@@ -42,7 +42,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: method, data,
     "ce": ("ce", "graded", {"width": 4, "epochs": 2}),
 }
 INDEXES = {"ials-hnsw": "hnsw", "ials-inverted": "inverted"}  # kept in the folders of models
-FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # what is fitted on data that is loaded
+FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # methods to fit on loaded data
     "interactions": ("ials", {"width": 4, "sweeps": 2}),
     "sharded": ("ials", {"width": 4, "sweeps": 2}),
     "features": ("bpr", {"width": 4, "epochs": 2, "encoder": "towers"}),
@@ -53,7 +53,7 @@ NEW_ROWS = pl.DataFrame({"size": [0.0, 2.5, None], "colour": ["red", "blue", "gr
 
 
 def answers_of_data(name: str) -> dict[str, Any]:
-    """What is in a data folder, and what a model fitted on it answers."""
+    """The content of a data folder, and the results of a model fitted on it."""
     data = rf.load_data(FOLDERS / "data" / name)
     method, settings = FITTED_ON[name]
     return {"summary": data.summary, **answers(rf.fit(method, data, device="cpu", **settings))}
@@ -64,7 +64,7 @@ def answers_of_model(name: str) -> dict[str, Any]:
 
 
 def answers(model: Any) -> dict[str, Any]:
-    """What a model answers to a few questions."""
+    """The results of a few searches or predictions."""
     if isinstance(model, rf.Grader):
         graded = model.predict(NEW_ROWS, fpr=0.2)
         return {"grades": graded["grade"].to_list(), "scores": graded["score"].to_list()}
@@ -72,15 +72,15 @@ def answers(model: Any) -> dict[str, Any]:
         questions = {"queries": {"queries": [3, 4]}, "texts": {"text": ["old dog", "big bee"]}}
     else:
         questions = {"queries": {"queries": ["q1", "q2"]}, "history": {"history": ["c1", "c4"]}}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, question in questions.items():
         try:
             lists = model.search(k=3, **question)
         except rf.UserError:
             continue
-        found[f"{name} keys"] = lists.keys
-        found[f"{name} scores"] = lists.scores.ravel().tolist()
-    return found
+        result[f"{name} keys"] = lists.keys
+        result[f"{name} scores"] = lists.scores.ravel().tolist()
+    return result
 
 
 def interactions() -> dict[str, Any]:
@@ -132,22 +132,22 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Write the folders that are not there yet, and what they answer."""
-    found = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"data": {}, "models": {}}
+    """Write the missing folders and their expected results."""
+    result = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"data": {}, "models": {}}
     for name, make in DATA.items():
-        if name not in found["data"]:
+        if name not in result["data"]:
             options = make()
             rf.prepare(options.pop("table"), out=FOLDERS / "data" / name, seed=0, **options)
-            found["data"][name] = answers_of_data(name)
+            result["data"][name] = answers_of_data(name)
     for name, (method, kind, settings) in MODELS.items():
-        if name not in found["models"]:
+        if name not in result["models"]:
             path = FOLDERS / "models" / name
             rf.fit(method, FOLDERS / "data" / kind, out=path, device="cpu", **settings)
             if name in INDEXES:
                 command = [sys.executable, "-m", "rankfold", "index", str(path)]
                 subprocess.run([*command, "--kind", INDEXES[name]], check=True)
-            found["models"][name] = answers_of_model(name)
-    ANSWERS.write_text(json.dumps(found, indent=1) + "\n")
+            result["models"][name] = answers_of_model(name)
+    ANSWERS.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Folders of models and data that were written earlier still load, and answer as they did."""
+"""Folders of models and data that were written earlier still load and give the same results."""
 
 import json
 from typing import Any

@@ -1,7 +1,7 @@
-"""Every method gives the figures on small data that it gave before.
+"""Every method reproduces its recorded figures on small data.
 
-``record.py`` has the cases and records their figures. On one machine a fit is the same to the bit.
-Other processors round differently, hence the tolerances. They were chosen from runs of all cases
+``record.py`` has the cases and records their figures. On one machine a fit is bit-identical.
+Other processors round differently, so there are tolerances. They were chosen from runs of all cases
 with torch's code for AVX-512 and for no vector instructions on one thread, and of the interactions
 methods up to ``bce`` and the cases that differed most with AVX2 on two threads:
 
@@ -9,7 +9,7 @@ methods up to ``bce`` and the cases that differed most with AVX2 on two threads:
   other processors and libraries, more to methods that take many small steps.
 - Methods that draw negatives by their scores may draw others after a difference in rounding.
   ``bir`` differed by 8e-4 in recall, ``xir`` by 6e-3.
-- A loss that compares rows does not fix the mean of its scores, which drifts by rounding alone.
+- A loss that compares rows does not fix the mean of its scores, which rounding alone can shift.
   It differed by 4e-3 for such methods.
 """
 
@@ -67,14 +67,14 @@ def test_preparation() -> None:
 def test_figures(case: str) -> None:
     if case not in RECORDED:
         pytest.fail(f"{case!r} has no figures; record them: python tests/golden/record.py")
-    recorded, found = RECORDED[case], figures(case)
-    assert found.keys() == recorded.keys()
+    recorded, result = RECORDED[case], figures(case)
+    assert result.keys() == recorded.keys()
     tolerance = OTHERS.get(case) or usual(CASES[case][0])
     for name, value in recorded.items():
         if isinstance(value, list):
-            assert shared(found[name], value) >= tolerance.keys, (name, found[name], value)
+            assert shared(result[name], value) >= tolerance.keys, (name, result[name], value)
         else:
-            assert found[name] == approx(name, value, tolerance), name
+            assert result[name] == approx(name, value, tolerance), name
 
 
 def usual(method: str) -> Tolerance:

@@ -40,17 +40,17 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 
 def test_without_excluded_pairs(build: Build) -> None:
-    found = build(torch.tensor([[1.0], [3.0], [2.0]])).search(torch.tensor([[1.0], [-1.0]]), 2)
-    assert found.ids.tolist() == [[1, 2], [0, 2]]
-    assert found.scores.tolist() == [[3.0, 2.0], [-1.0, -2.0]]
-    assert found.ids.dtype == torch.int64
+    result = build(torch.tensor([[1.0], [3.0], [2.0]])).search(torch.tensor([[1.0], [-1.0]]), 2)
+    assert result.ids.tolist() == [[1, 2], [0, 2]]
+    assert result.scores.tolist() == [[3.0, 2.0], [-1.0, -2.0]]
+    assert result.ids.dtype == torch.int64
 
 
 def test_vectors_in_training_can_be_searched(build: Build) -> None:
     candidates = torch.eye(3, requires_grad=True)
-    found = build(candidates).search(torch.eye(3, requires_grad=True) * 2, 1)
-    assert found.ids.tolist() == [[0], [1], [2]]
-    assert not found.scores.requires_grad
+    result = build(candidates).search(torch.eye(3, requires_grad=True) * 2, 1)
+    assert result.ids.tolist() == [[0], [1], [2]]
+    assert not result.scores.requires_grad
 
 
 def test_no_candidates_no_queries_no_columns(build: Build) -> None:
@@ -67,21 +67,21 @@ def test_results_are_ordered_and_not_excluded(build: Build, dtype: torch.dtype, 
     candidates, vectors = normal(1, 2000, 4).to(dtype), normal(2, 9, 4)
     hidden = normal(3, 9, 2000) > torch.linspace(-3, 3, 9)[:, None]
     hidden[0] = True
-    found = build(candidates).search(vectors, k, pairs(hidden))
-    assert found.ids.shape == (9, min(k, 2000))
-    padded = found.ids < 0
+    result = build(candidates).search(vectors, k, pairs(hidden))
+    assert result.ids.shape == (9, min(k, 2000))
+    padded = result.ids < 0
     left = (~hidden).sum(dim=1).clamp(max=min(k, 2000))
     assert torch.equal((~padded).sum(dim=1), left)
-    assert torch.equal(padded, found.scores == -torch.inf)
-    assert bool((found.scores[:, :-1] >= found.scores[:, 1:]).all())
-    places = found.ids.clamp(min=0)
+    assert torch.equal(padded, result.scores == -torch.inf)
+    assert bool((result.scores[:, :-1] >= result.scores[:, 1:]).all())
+    places = result.ids.clamp(min=0)
     assert not bool((hidden.gather(1, places) & ~padded).any())
     assert all(
         len({i for i in row if i >= 0}) == n
-        for row, n in zip(found.ids.tolist(), left, strict=True)
+        for row, n in zip(result.ids.tolist(), left, strict=True)
     )
     right = (vectors @ candidates.float().T).gather(1, places)
-    torch.testing.assert_close(found.scores[~padded].float(), right[~padded])
+    torch.testing.assert_close(result.scores[~padded].float(), right[~padded])
 
 
 @pytest.mark.parametrize("where", ["query", "candidate"])
@@ -176,21 +176,21 @@ def test_hidden_candidates_are_never_returned_and_no_list_is_short(
         hidden |= torch.ones(n, dtype=torch.bool).index_fill(0, allow, value=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filter, "MAX_SCORED_ALLOWED", few)
-        found = made[kind].search(vectors, k, pairs(exclude), allow)
-    assert found.ids.shape == found.scores.shape == (5, k)
-    real = found.ids >= 0
+        result = made[kind].search(vectors, k, pairs(exclude), allow)
+    assert result.ids.shape == result.scores.shape == (5, k)
+    real = result.ids >= 0
     assert torch.equal(real.sum(dim=1), (~hidden).sum(dim=1).clamp(max=k))
-    assert torch.equal(real, found.scores > -torch.inf)
-    places = found.ids.clamp(min=0)
+    assert torch.equal(real, result.scores > -torch.inf)
+    places = result.ids.clamp(min=0)
     assert not bool((hidden.gather(1, places) & real).any())
-    assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in found.ids))
-    assert bool((found.scores[:, :-1] >= found.scores[:, 1:]).all())
+    assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in result.ids))
+    assert bool((result.scores[:, :-1] >= result.scores[:, 1:]).all())
     scores = (vectors @ candidates.T).gather(1, places)
-    torch.testing.assert_close(found.scores[real].float(), scores[real], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.scores[real].float(), scores[real], rtol=1e-4, atol=1e-4)
     best = naive(vectors, candidates, hidden, k)
-    assert bool((found.scores[real] <= best[real] + 1e-3).all())
+    assert bool((result.scores[real] <= best[real] + 1e-3).all())
     if kind == "exact":
-        torch.testing.assert_close(found.scores[real], best[real], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result.scores[real], best[real], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -209,9 +209,9 @@ def test_recall_under_filters(made: dict[str, SavableIndex], kind: str, filtered
         best = (vectors @ candidates.T).topk(400, dim=1).indices
         hidden.scatter_(1, best, value=True)
         exclude = pairs(hidden)
-    found = made[kind].search(vectors, 6, exclude, allow)
+    result = made[kind].search(vectors, 6, exclude, allow)
     last = naive(vectors, candidates, hidden, 6)[:, -1:]
-    assert float((found.scores >= last - 1e-4).double().mean()) >= 0.9
+    assert float((result.scores >= last - 1e-4).double().mean()) >= 0.9
 
 
 def test_approximate_kinds_do_not_fall_back_to_exact_search(
@@ -249,8 +249,8 @@ def test_the_largest_effort_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = Exact(candidates)
 
     def walk(_graph: object, vectors: Tensor, depth: int, ef_search: int) -> TopK:
-        found = exact.search(vectors, depth)
-        return found if ef_search >= 500 else TopK(found.ids.fill_(-1), found.scores)
+        result = exact.search(vectors, depth)
+        return result if ef_search >= 500 else TopK(result.ids.fill_(-1), result.scores)
 
     monkeypatch.setattr(hnsw, "MAX_EF_SEARCH", 500)
     monkeypatch.setattr(hnsw, "walk", walk)
@@ -266,5 +266,5 @@ def test_equal_candidates_are_equally_good() -> None:
         index = INDEXES[kind].build(
             candidates, 2**30, queries=torch.ones(9, 4), target=0.99, seed=0
         )
-        assert isinstance(found := index.search(torch.ones(2, 4), 3), TopK)
-        assert found.scores.tolist() == [[4.0] * 3] * 2
+        assert isinstance(result := index.search(torch.ones(2, 4), 3), TopK)
+        assert result.scores.tolist() == [[4.0] * 3] * 2

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rankings import ROUNDING, assert_same_ranking
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -33,6 +34,20 @@ from rankfold.types import TopK, from_pairs
 
 def normal(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def to_bytes(index: Inverted) -> bytes:
+    """An index as one file."""
+    return bytes(save({name: tensor.contiguous() for name, tensor in index.tensors().items()}))
+
+
+def from_bytes(data: bytes, candidates: Tensor) -> Inverted:
+    """The index in a file; a ValueError if it is damaged."""
+    try:
+        tensors = load(data)
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"the index is damaged: {error}") from error
+    return Inverted.from_tensors(tensors, candidates)
 
 
 def clustered(seed: int, n: int) -> Tensor:
@@ -65,8 +80,8 @@ def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_lists, "MAX_CENTRES_COMPARED", 16)
 
 
-def recall(found: TopK, right: TopK) -> float:
-    return float((found.ids.unsqueeze(2) == right.ids.unsqueeze(1)).any(dim=1).double().mean())
+def recall(result: TopK, right: TopK) -> float:
+    return float((result.ids.unsqueeze(2) == right.ids.unsqueeze(1)).any(dim=1).double().mean())
 
 
 # ---------------------------------------------------------------------------------- recall
@@ -82,12 +97,12 @@ def test_new_queries_reach_the_target(draw: object, k: int, target: float) -> No
     assert target <= index.recall < 1
     used = next(p for p in index.built.probings if p.depth >= k)
     assert used.share < 0.1
-    found, right = (i.search(queries[500:], k) for i in (index, Exact(candidates)))
-    assert target <= recall(found, right) < 1
+    result, right = (i.search(queries[500:], k) for i in (index, Exact(candidates)))
+    assert target <= recall(result, right) < 1
 
 
 @pytest.mark.parametrize("few", [16, 10**6])
-def test_recall_is_what_searching_finds(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_predicted_recall_equals_measured_recall(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """It is computed from the ranks of lists; compare it with a search of the same queries."""
     monkeypatch.setattr(index_lists, "MAX_CENTRES_COMPARED", few)
     candidates, queries = skewed(1, 5000), skewed(3, 200)
@@ -97,17 +112,17 @@ def test_recall_is_what_searching_finds(monkeypatch: pytest.MonkeyPatch, few: in
     assert (probing.groups < len(groups.spreads)) == (few == 16)
     read_points = partial(scan, points(lists), groups)
     taken = choose_lists(lists, groups, queries, probing, read_points)
-    found = TopK(*scan(candidates, lists, queries, taken, 32))
-    assert recall(found, right) == pytest.approx(probing.recall, abs=1e-6)
+    result = TopK(*scan(candidates, lists, queries, taken, 32))
+    assert recall(result, right) == pytest.approx(probing.recall, abs=1e-6)
     read = lists.offsets.diff()[taken].where(taken >= 0, 0).sum(dim=1).double().mean() / 5000
     assert float(read) == pytest.approx(probing.share)
 
 
-def test_promise_is_the_written_formula() -> None:
+def test_promise_matches_the_formula() -> None:
     offsets, ids = torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])
     lists = Lists(torch.tensor([[1.0, 0], [0, 2.0]]), torch.tensor([0.5, 3.0]), offsets, ids)
-    found = promises(lists, torch.tensor([[3.0, 4.0]]), 2.0)
-    assert found.tolist() == [[3 * 1 + 2 * 5 * 0.5, 4 * 2 + 2 * 5 * 3.0]]
+    result = promises(lists, torch.tensor([[3.0, 4.0]]), 2.0)
+    assert result.tolist() == [[3 * 1 + 2 * 5 * 0.5, 4 * 2 + 2 * 5 * 3.0]]
 
 
 def test_lists_hold_every_candidate_and_their_moments() -> None:
@@ -169,24 +184,24 @@ def test_excluded_candidates_are_never_returned_and_no_list_is_short(
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.rand(6, n, generator=rng) < share * torch.rand(6, 1, generator=rng) * 2
     exclude = from_pairs(*hidden.nonzero().T, None, (6, n))
-    found = few_lists(candidates, n_lists, n_groups, budget=budget).search(vectors, k, exclude)
+    result = few_lists(candidates, n_lists, n_groups, budget=budget).search(vectors, k, exclude)
     scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
     left = (~hidden).sum(dim=1).clamp(max=k).tolist()
-    for row, ids in enumerate(found.ids.tolist()):
+    for row, ids in enumerate(result.ids.tolist()):
         kept, pads = ids[: left[row]], ids[left[row] :]
         assert set(pads) <= {-1}
         assert len(set(kept)) == left[row]
         assert not hidden[row, kept].any()
         assert kept == sorted(kept, key=lambda c, row=row: (-float(scores[row, c]), c))
-        assert torch.equal(found.scores[row, : left[row]], scores[row, kept])
+        assert torch.equal(result.scores[row, : left[row]], scores[row, kept])
 
 
-def test_all_lists_are_exact_search() -> None:
+def test_probing_all_lists_is_exact() -> None:
     candidates, vectors = skewed(1, 3000).round(decimals=1), skewed(3, 50)
     index, exclude = few_lists(candidates, 10**6), torch.rand(50, 3000) < 0.01
     pairs = from_pairs(*exclude.nonzero().T, None, (50, 3000))
-    found, right = index.search(vectors, 20, pairs), Exact(candidates).search(vectors, 40, pairs)
-    assert_same_ranking(found, right)
+    result, right = index.search(vectors, 20, pairs), Exact(candidates).search(vectors, 40, pairs)
+    assert_same_ranking(result, right)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -214,8 +229,8 @@ def test_widths_that_faiss_reads_slowly_are_padded(dtype: torch.dtype) -> None:
     halves = torch.float16 if dtype == torch.float32 else dtype
     coded = inverted._fill(candidates, lists, halves)
     assert coded.d == 48
-    found = inverted.scan_and_rescore(candidates, coded, queries, taken, 10)
-    assert_same_ranking(found, TopK(*scan(candidates, lists, queries, taken, 20)))
+    result = inverted.scan_and_rescore(candidates, coded, queries, taken, 10)
+    assert_same_ranking(result, TopK(*scan(candidates, lists, queries, taken, 20)))
 
 
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +251,10 @@ def test_half_precision_works_for_any_scale(size: float) -> None:
     """Lists hold half precision, in which 1e9 is infinite and 1e-9 is 0."""
     candidates, queries = skewed(1, 20_000), skewed(3, 100)
     usual, scaled = Inverted(candidates), Inverted(candidates * size)
-    expected, found = usual.search(queries, 20), scaled.search(queries, 20)
-    assert (found.ids == expected.ids).double().mean() > 0.99  # the lists may differ, by rounding
-    right = (candidates[found.ids] * queries[:, None]).sum(dim=2) * size
-    torch.testing.assert_close(found.scores, right, rtol=1e-4, atol=1e-5 * size)
+    expected, actual = usual.search(queries, 20), scaled.search(queries, 20)
+    assert (actual.ids == expected.ids).double().mean() > 0.99  # the lists may differ, by rounding
+    right = (candidates[actual.ids] * queries[:, None]).sum(dim=2) * size
+    torch.testing.assert_close(actual.scores, right, rtol=1e-4, atol=1e-5 * size)
 
 
 def test_one_long_vector_does_not_cost_the_others_precision() -> None:
@@ -255,7 +270,7 @@ def test_one_long_vector_does_not_cost_the_others_precision() -> None:
 def test_equal_seeds_give_equal_bits() -> None:
     candidates, queries = skewed(1, 20_000), skewed(3, 100)
     one, two, other = (Inverted(candidates, seed=seed) for seed in (4, 4, 5))
-    assert one.to_bytes() == two.to_bytes() != other.to_bytes()
+    assert to_bytes(one) == to_bytes(two) != to_bytes(other)
     assert all(
         torch.equal(*p) for p in zip(one.search(queries, 9), two.search(queries, 9), strict=True)
     )
@@ -268,9 +283,9 @@ def test_round_trip_is_exact() -> None:
     candidates, queries = skewed(1, 20_000), skewed(3, 100)
     index = Inverted(candidates)
     assert index.built.probings[0].groups < len(index.built.groups.spreads)
-    data = index.to_bytes()
-    again = Inverted.from_bytes(data, candidates)
-    assert again.to_bytes() == data
+    data = to_bytes(index)
+    again = from_bytes(data, candidates)
+    assert to_bytes(again) == data
     assert again.recall == index.recall < 1
     assert len(data) < candidates.numel() * 4 / 4
     results = zip(again.search(queries, 20), index.search(queries, 20), strict=True)
@@ -278,7 +293,7 @@ def test_round_trip_is_exact() -> None:
 
 
 @pytest.mark.parametrize("n", [10, 100])
-def test_an_index_from_before_groups_compares_all_lists(
+def test_an_old_index_without_groups_compares_all_lists(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     candidates, queries = clustered(1, 3000), clustered(2, 50)
@@ -288,25 +303,25 @@ def test_an_index_from_before_groups_compares_all_lists(
     in_groups(monkeypatch)
     old = Inverted.from_tensors({**tensors, "probings": tensors["probings"][:, :5]}, candidates)
     assert torch.equal(old.search(queries, n).ids, new.search(queries, n).ids)
-    assert old.to_bytes() == new.to_bytes()
+    assert to_bytes(old) == to_bytes(new)
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_round_trip_of_very_few_candidates(n: int) -> None:
-    again = Inverted.from_bytes(Inverted(torch.ones(n, 2)).to_bytes(), torch.ones(n, 2))
+    again = from_bytes(to_bytes(Inverted(torch.ones(n, 2))), torch.ones(n, 2))
     assert again.search(torch.ones(1, 2), 3).ids.tolist() == [[0][:n]]
 
 
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
     candidates = clustered(1, 300)
-    whole = Inverted(candidates).to_bytes()
+    whole = to_bytes(Inverted(candidates))
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(ValueError, match="the index"):
-        Inverted.from_bytes(whole[:cut], candidates)
+        from_bytes(whole[:cut], candidates)
     place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
     try:
-        index = Inverted.from_bytes(whole[:place] + bytes([value]) + whole[place + 1 :], candidates)
+        index = from_bytes(whole[:place] + bytes([value]) + whole[place + 1 :], candidates)
     except ValueError:
         return
     ids = index.search(clustered(2, 3), 20).ids
@@ -337,18 +352,18 @@ def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
 def test_inconsistent_parts_are_refused(name: str, change: object, message: str) -> None:
     assert callable(change)
     candidates = clustered(1, 300)
-    tensors = load(Inverted(candidates).to_bytes())
+    tensors = load(to_bytes(Inverted(candidates)))
     with pytest.raises(ValueError, match=message):
-        Inverted.from_bytes(save({**tensors, name: change(tensors[name])}), candidates)
+        from_bytes(save({**tensors, name: change(tensors[name])}), candidates)
     del tensors[name]
     message = "probings must be" if name == "groups" else f"the index has no '{name}'"
     with pytest.raises(ValueError, match=message):
-        Inverted.from_bytes(save(tensors), candidates)
+        from_bytes(save(tensors), candidates)
 
 
 def test_other_candidates_are_refused() -> None:
-    data = Inverted(clustered(1, 300)).to_bytes()
+    data = to_bytes(Inverted(clustered(1, 300)))
     with pytest.raises(ValueError, match="ids must be"):
-        Inverted.from_bytes(data, clustered(1, 301))
+        from_bytes(data, clustered(1, 301))
     with pytest.raises(ValueError, match="centres must be"):
-        Inverted.from_bytes(data, clustered(1, 300)[:, 1:])
+        from_bytes(data, clustered(1, 300)[:, 1:])

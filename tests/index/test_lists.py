@@ -1,4 +1,4 @@
-"""Centres and lists found through groups equal those of plain comparison, or nearly."""
+"""Searching centres and lists by groups gives nearly the results of comparing all."""
 
 from functools import partial
 
@@ -38,7 +38,9 @@ def distances(vectors: Tensor, centres: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("budget", [1, 2**16, 2**30])
-def test_all_groups_are_all_centres(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+def test_probing_all_groups_compares_all_centres(
+    monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
     monkeypatch.setattr(index_lists, "GROUPS_PER_VECTOR", 10**6)
     vectors, centres = drawn(40)
     ids = index_lists._nearest(vectors, centres, budget)[:, None]
@@ -48,16 +50,16 @@ def test_all_groups_are_all_centres(monkeypatch: pytest.MonkeyPatch, budget: int
 
 def test_a_few_groups_have_most_of_the_nearest() -> None:
     vectors, centres = drawn(2000)
-    found, right = (
+    result, right = (
         index_lists._nearest(vectors, centres, 2**30),
         distances(vectors, centres).argmin(1),
     )
-    assert 0.7 < (found == right).double().mean() < 1  # without any structure
-    far, near = ((vectors - centres[ids]).norm(dim=1).mean() for ids in (found, right))
+    assert 0.7 < (result == right).double().mean() < 1  # without any structure
+    far, near = ((vectors - centres[ids]).norm(dim=1).mean() for ids in (result, right))
     assert near < far < 1.03 * near
 
 
-def test_equal_candidates_are_one_list() -> None:
+def test_equal_candidates_share_a_list() -> None:
     """One group has all centres."""
     lists = build_lists(torch.ones(100_000, 2), 2**22, seed=0)
     assert len(lists.spreads) == 1
@@ -73,10 +75,10 @@ def many_lists() -> tuple[Lists, Lists, Tensor]:
     return lists, group_lists(lists, 2**30), queries[:100]
 
 
-def test_points_make_promises() -> None:
+def test_products_with_points_are_promises() -> None:
     lists, _, queries = many_lists()
-    found = with_room(queries, 3.0) @ points(lists).T
-    torch.testing.assert_close(found, promises(lists, queries, 3.0))
+    result = with_room(queries, 3.0) @ points(lists).T
+    torch.testing.assert_close(result, promises(lists, queries, 3.0))
 
 
 @pytest.mark.parametrize("slack", [0.0, 2.0])
@@ -84,11 +86,11 @@ def test_lists_of_all_groups_are_those_of_all_lists(slack: float) -> None:
     lists, groups, queries = many_lists()
     n = len(groups.spreads)
     everywhere = torch.arange(n).expand(len(queries), n)
-    found = TopK(*scan(points(lists), groups, with_room(queries, slack), everywhere, 20))
+    actual = TopK(*scan(points(lists), groups, with_room(queries, slack), everywhere, 20))
     plain = choose_lists(lists, groups, queries, Probing(16, 20, slack, 1, 1, n), no_scan)
     expected = promises(lists, queries, slack)
     assert torch.equal(plain, expected.topk(20, dim=1).indices)
-    assert_same_ranking(found, sorted_by(expected))
+    assert_same_ranking(actual, sorted_by(expected))
 
 
 def test_lists_are_the_best_of_the_best_groups() -> None:
@@ -112,7 +114,7 @@ def test_groups_hold_every_list_and_are_joined_again() -> None:
     assert all(torch.equal(*pair) for pair in zip(again, groups, strict=True))
 
 
-def test_few_lists_are_one_group() -> None:
+def test_few_lists_form_one_group() -> None:
     lists = build_lists(drawn(1000)[0], 2**30, seed=0)
     groups = group_lists(lists, 2**30)
     assert groups.offsets.tolist() == [0, len(lists.spreads)]

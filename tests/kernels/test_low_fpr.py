@@ -8,7 +8,7 @@ from rankfold.losses.low_fpr import above, low_fpr_loss
 
 @given(st.integers(1, 20), st.integers(2, 5), st.integers(0, 1000))
 def test_is_the_loss_of_each_threshold(n: int, n_grades: int, seed: int) -> None:
-    """With some thresholds whose one side is empty, and weights that are all 0."""
+    """Some thresholds have an empty side, or weights that are all 0."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randn(n, generator=rng, dtype=torch.float64, requires_grad=True)
     positive = above(torch.randint(0, n_grades, (n,), generator=rng), n_grades)

@@ -22,7 +22,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 
 @pytest.fixture
 def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores, where all of them could be stored as fast."""
+    """All scores in one matrix, the simple way."""
     monkeypatch.setattr(kernels, "MIN_SCORES", 1)
 
 
@@ -72,7 +72,7 @@ def test_plain_forms_by_hand() -> None:
 
 
 @pytest.mark.usefixtures("however_few")
-def test_without_a_device_nothing_is_fused() -> None:
+def test_without_a_gpu_nothing_is_fused() -> None:
     queries, candidates = whole(0, 2, 5000)
     assert not takes(queries, candidates, 1, 0)
 
@@ -129,10 +129,8 @@ def spread(calls: list[int], at_once: int) -> None:
 
 @cuda
 @pytest.mark.usefixtures("however_few")
-@pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that the memory is enough for
-def test_search_on_a_device_is_that_of_the_processor(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that fit into memory
+def test_search_on_a_gpu_equals_the_cpu(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     queries, candidates, hidden, budget = a_search(at_once)
     calls, there = counted(monkeypatch), Exact(candidates.cuda(), budget)
@@ -155,10 +153,8 @@ def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
 
 
 @pytest.mark.parametrize("at_once", [1, 130, 1000])
-def test_search_by_blocks_is_that_of_all_scores(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The way of a device, with the plain forms in place of its kernels."""
+def test_search_by_blocks_equals_all_scores(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code path of a GPU, with the plain forms in place of its kernels."""
     queries, candidates, hidden, budget = a_search(at_once)
     expected = Exact(candidates).search(queries, 15, hidden)
     in_place_of_kernels(monkeypatch)

@@ -1,4 +1,4 @@
-"""The log-sum-exp by blocks is the plain one, gradients too, and never holds all scores."""
+"""The log-sum-exp by blocks equals the plain one, with gradients, and never stores all scores."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_gradients_are_those_of_finite_differences(seed: int, b: int, n: int) ->
     assert torch.autograd.gradcheck(lambda p, q: log_sum_exp(p, q, 64), vectors(seed, b, n))
 
 
-def test_more_queries_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_queries_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "MAX_ROWS", 3)
     inputs = vectors(0, 8, 11)
     result = with_gradients(log_sum_exp(*inputs, 100), inputs)
@@ -82,7 +82,7 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
         torch.testing.assert_close(one, other.to(dtype), rtol=1e-2, atol=1e-4)
 
 
-def test_only_gradients_that_are_wanted_are_computed() -> None:
+def test_only_required_gradients_are_computed() -> None:
     p, q = vectors(0, 3, 9)
     log_sum_exp(p.detach(), q).sum().backward()
     assert p.grad is None
@@ -115,7 +115,7 @@ def test_blocks_are_all_scores_once_in_the_same_memory() -> None:
     assert len(places) == 1
 
 
-def test_no_tensor_on_the_way_is_as_large_as_all_scores() -> None:
+def test_no_temporary_is_as_large_as_all_scores() -> None:
     """Forward and back, the gradient of the candidates is the largest."""
     inputs = vectors(0, 64, 8192, dtype=torch.float32)
     with Largest() as blocked:

@@ -86,7 +86,7 @@ def test_blocks_are_the_longest_runs_within_the_limits(
         assert stop == len(dense) or stop == start + most_rows or longer > most_pairs
 
 
-def test_one_huge_row_is_a_block_of_its_own() -> None:
+def test_a_huge_row_is_a_separate_block() -> None:
     rows = rows_of(torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0]]))
     assert list(blocks(rows, 10, 2)) == [(0, 1), (1, 2), (2, 4)]
 
@@ -138,7 +138,7 @@ def test_blocks_are_kept_where_half_of_the_budget_holds_them_and_found_again_els
         assert torch.equal(first.columns.candidates, again.columns.candidates)
 
 
-def test_what_is_kept_grows_with_the_number_of_blocks() -> None:
+def test_offsets_count_towards_the_budget() -> None:
     """N offsets for each block count too: many candidates are not kept in a small budget."""
     dense = torch.eye(64)
     budget = 4 * PAIR_BYTES * 4  # 16 blocks of 4 pairs: 256 bytes of pairs, 8 KiB of offsets

@@ -97,10 +97,10 @@ def test_huge_scores_share_as_exactly_as_small_ones() -> None:
     torch.testing.assert_close(q.grad, torch.full((20, 1), 100.0 / 20))
 
 
-def test_memory_is_bounded_also_when_every_score_is_above_the_threshold(
+def test_memory_is_bounded_when_every_score_is_above_the_threshold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scores are looked at through blocks alone, of the size that was asked for."""
+    """Scores are computed only in blocks of the requested size."""
     sizes = []
     once = softmax.score_blocks
 

@@ -1,4 +1,4 @@
-"""The fast top-k is the stable sort, ties and all."""
+"""The fast top-k equals a stable sort, including ties."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def assert_same(one: TopK, other: TopK) -> None:
 
 
 def scores_with_ties(seed: int, rows: int, n: int, levels: int, hidden: float) -> Tensor:
-    """Few levels make many ties; some or all entries are -inf, zeros come with both signs."""
+    """Few levels make many ties; some or all entries are -inf, zeros have both signs."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randint(-levels, levels + 1, (rows, n), generator=rng) / 7
     signs = 1 - 2 * torch.randint(0, 2, (rows, n), generator=rng)
@@ -67,7 +67,7 @@ def test_the_reference_is_what_a_loop_finds() -> None:
 
 @pytest.mark.parametrize("n", [4096, 5000, 5003])
 @pytest.mark.parametrize("k", [1, 3, 20])
-def test_of_equal_scores_the_first_columns_win(n: int, k: int) -> None:
+def test_ties_go_to_the_first_columns(n: int, k: int) -> None:
     """Wherever blocks end."""
     assert block_size(n, k) > 0
     assert top_k(torch.ones(2, n), k).ids.tolist() == [list(range(k))] * 2
@@ -85,7 +85,7 @@ def test_signed_zeros_are_equal(dtype: torch.dtype) -> None:
     assert top_k(scores, 4).ids.tolist() == [[1, 2, 4, 0]]
 
 
-def test_every_kind_of_float_finds_its_place() -> None:
+def test_huge_tiny_and_infinite_scores_are_ordered() -> None:
     values = [3e38, 1.0, 1e-45, 0.0, -1e-45, -1.0, -3e38, torch.inf]
     assert top_k(torch.tensor([values]), 8).ids.tolist() == [[7, 0, 1, 2, 3, 4, 5, 6]]
 
@@ -98,7 +98,7 @@ def test_float64_is_not_rounded_before_it_is_ranked() -> None:
     assert result.scores.tolist() == [[1 + 1e-12, 1.0]]
 
 
-def test_what_is_minus_infinity_is_never_returned() -> None:
+def test_minus_infinity_is_never_returned() -> None:
     scores = torch.full((1, 2000), -torch.inf)
     scores[0, [1999, 17]] = torch.tensor([1.0, 2.0])
     result = top_k(scores, 4)
@@ -107,7 +107,7 @@ def test_what_is_minus_infinity_is_never_returned() -> None:
 
 
 @pytest.mark.parametrize(("n", "k", "width"), [(1, 3, 1), (5, 9, 5), (5, 0, 0), (0, 4, 0)])
-def test_no_more_than_there_are(n: int, k: int, width: int) -> None:
+def test_no_more_results_than_columns(n: int, k: int, width: int) -> None:
     result = top_k(torch.zeros(2, n), k)
     assert result.ids.tolist() == [list(range(width))] * 2
     assert result.scores.shape == (2, width)
@@ -129,7 +129,7 @@ def test_the_best_of_two_parts_are_the_best_of_all(
     assert_same(merge_top_k(left, right, k), top_k(scores, k))
 
 
-def test_blocks_keep_what_is_ranked_far_below_all_columns() -> None:
-    """The point of blocks: 41 thousand columns, of which less than 3 thousand are ranked."""
+def test_blocks_rank_far_fewer_columns_than_there_are() -> None:
+    """With blocks, fewer than 3 thousand of 41 thousand columns are ranked."""
     size = block_size(40_981, 20)
     assert 40_981 // size + 20 * size < 3000

@@ -1,4 +1,4 @@
-"""Binary cross-entropy is what its docstring says."""
+"""Binary cross-entropy matches its formula."""
 
 from math import exp, log
 
@@ -18,7 +18,7 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_value_is_the_written_formula(seed: int) -> None:
+def test_value_matches_the_formula(seed: int) -> None:
     assert_by_hand(bce_loss, by_hand, seed)
 
 

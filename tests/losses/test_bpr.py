@@ -1,4 +1,4 @@
-"""The BPR loss is what its docstring says."""
+"""The BPR loss matches its formula."""
 
 from math import exp, log
 
@@ -19,7 +19,7 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_value_is_the_written_formula(seed: int) -> None:
+def test_value_matches_the_formula(seed: int) -> None:
     assert_by_hand(bpr_loss, by_hand, seed)
 
 

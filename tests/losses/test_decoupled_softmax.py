@@ -10,7 +10,7 @@ from rankfold.losses.softmax import softmax_loss
 ALL = torch.ones(1, 4, dtype=torch.bool)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     scores, grades = torch.tensor([[2.0, 1.0, 3.0, -1.0]]), torch.tensor([[1, 1, 0, 0]])
     rivals = math.exp(3) + math.exp(-1)
     each = [math.log(1 + rivals / math.exp(s)) for s in (2.0, 1.0)]
@@ -19,7 +19,7 @@ def test_value_is_the_written_formula() -> None:
     )
 
 
-def test_value_is_the_naive_loop() -> None:
+def test_value_equals_a_loop() -> None:
     scores, grades = torch.randn(6, 9, dtype=torch.float64), torch.randint(0, 2, (6, 9))
     valid, weights = torch.rand(6, 9) > 0.2, torch.rand(6, 9, dtype=torch.float64)
     expected = torch.zeros(6, dtype=torch.float64)
@@ -40,7 +40,7 @@ def test_one_positive_is_softmax() -> None:
     )
 
 
-def test_a_positive_does_not_push_another_down() -> None:
+def test_positives_do_not_compete() -> None:
     scores = torch.zeros(1, 4, requires_grad=True)
     decoupled_softmax_loss(scores, torch.tensor([[1, 1, 0, 0]]), ALL).sum().backward()
     assert scores.grad is not None

@@ -1,4 +1,4 @@
-"""Each loss over all candidates is its formula, by a loop over queries and candidates."""
+"""Each loss over all candidates equals a loop over queries and candidates."""
 
 import math
 
@@ -50,7 +50,7 @@ VALUES = {"softmax": softmax, "sparsemax": sparsemax, "rg2": rg2, "rgx": rgx}
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 @pytest.mark.parametrize("name", FULL_LOSSES)
-def test_value_is_the_written_formula(name: str, index: torch.dtype) -> None:
+def test_value_matches_the_formula(name: str, index: torch.dtype) -> None:
     p, q = vectors()
     result = FULL_LOSSES[name](p, q, positives(index)).tolist()
     for b, chosen in enumerate(ROWS):

@@ -10,7 +10,7 @@ from rankfold.losses.likelihood import likelihood_loss
 ALL = torch.ones(1, 3, dtype=torch.bool)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     scores, grades = torch.tensor([[0.9, 0.2, -0.5]]), torch.tensor([[1, 0, 0]])
     p = [0.9 * math.exp(1.5 * (v - 1)) for v in (0.9, 0.2, -0.5)]
     expected = -math.log(p[0]) - math.log(1 - p[1]) - math.log(1 - p[2])
@@ -18,7 +18,7 @@ def test_value_is_the_written_formula() -> None:
 
 
 @pytest.mark.parametrize(("c", "d"), [(0.9, 1.5), (0.75, 3.0), (0.2, 0.5)])
-def test_value_is_the_naive_loop(c: float, d: float) -> None:
+def test_value_equals_a_loop(c: float, d: float) -> None:
     scores = torch.rand(6, 9, dtype=torch.float64) * 2 - 1
     grades, valid = torch.randint(0, 2, (6, 9)), torch.rand(6, 9) > 0.2
     expected = torch.zeros(6, dtype=torch.float64)

@@ -19,7 +19,7 @@ from rankfold.losses.low_fpr import (
 )
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     scores = torch.tensor([[2.0, 1.0, 3.0, 0.5]])
     weights = torch.tensor([[9.0, 1.0, 3.0, 9.0]])  # those of the positives do not count
     result = low_fpr_loss(scores, torch.tensor([[1, 0, 0, 1]]), torch.ones(1, 4).bool(), weights)
@@ -80,7 +80,7 @@ def test_weights_are_the_gaussian_of_ranks() -> None:
 
 
 @given(st.floats(0.01, 0.99), st.integers(2, 60))
-def test_as_sigma_falls_the_negatives_at_the_rate_have_it_all(fpr: float, n: int) -> None:
+def test_small_sigma_puts_all_weight_on_the_negatives_at_the_rate(fpr: float, n: int) -> None:
     ranks = torch.arange(n).double()[None] / n
     for sigma in (1e-4, 1e-20, 1e-30):  # also where its square is 0 in single precision
         narrow = rank_weights(ranks.float(), torch.ones(1, n).bool(), fpr, sigma)
@@ -95,7 +95,7 @@ def test_as_sigma_falls_the_negatives_at_the_rate_have_it_all(fpr: float, n: int
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-45, 1e-20, 1e-3, 1, 1e20, 1e38, 1e300, 1e308])
 def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
-    """Also one that floats take for 0 or infinity: decimals do not."""
+    """Even one that is 0 or infinity as a float: the reference uses decimals."""
     ranks = torch.tensor([[0.0, 0.25, 0.75, 0.5, 0.5, 1.0], [0.0] * 6], dtype=dtype)
     negative = torch.tensor([[True, True, True, True, True, False], [False] * 6])
     result = rank_weights(ranks, negative, 0.5, sigma)
@@ -110,7 +110,7 @@ def test_every_sigma_has_weights(sigma: float, dtype: torch.dtype) -> None:
     assert result[1].tolist() == [0.0] * 6
 
 
-def test_no_negative_no_weight() -> None:
+def test_without_negatives_weights_are_zero() -> None:
     assert rank_weights(torch.zeros(1, 3), torch.zeros(1, 3).bool(), 0.1, 0.1).tolist() == [[0] * 3]
 
 
@@ -127,7 +127,7 @@ def test_the_surrogate_tends_to_the_exact_risk() -> None:
     assert abs(float(result[0] - expected)) > 0.01
 
 
-def test_the_surrogate_is_the_mean_over_thresholds_written_out() -> None:
+def test_the_surrogate_is_the_mean_over_thresholds() -> None:
     rng = torch.Generator().manual_seed(1)
     scores = torch.randn(40, generator=rng, dtype=torch.float64)
     grades = torch.randint(0, 4, (40,), generator=rng)

@@ -1,4 +1,4 @@
-"""The RGx loss is what its docstring says."""
+"""The RGx loss matches its formula."""
 
 import pytest
 import torch
@@ -20,11 +20,11 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_value_is_the_written_formula(seed: int) -> None:
+def test_value_matches_the_formula(seed: int) -> None:
     assert_by_hand(rgx_loss, by_hand, seed)
 
 
-def test_it_is_softmax_to_second_order() -> None:
+def test_equals_softmax_to_second_order() -> None:
     zeros = torch.zeros(1, 4, dtype=torch.float64)
     grades, valid = torch.tensor([[1, 0, 1, 0]]), torch.tensor([[True, True, True, False]])
 

@@ -1,4 +1,4 @@
-"""The loss is what its docstring says, at every shape and at the edges."""
+"""The softmax loss matches its formula."""
 
 from math import exp, log
 
@@ -12,7 +12,7 @@ from rankfold.losses.softmax import softmax_loss
 ALL = torch.ones(1, 3, dtype=torch.bool)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     scores, grades = torch.tensor([[2.0, 1.0, 3.0]]), torch.tensor([[1, 0, 0]])
     expected = -log(exp(2) / (exp(2) + exp(1) + exp(3)))
     assert softmax_loss(scores, grades, ALL).item() == pytest.approx(expected)

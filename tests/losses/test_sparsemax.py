@@ -1,4 +1,4 @@
-"""The sparsemax loss and its gradient are what its docstring says."""
+"""The sparsemax loss and its gradient match their formulas."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def threshold(scores: list[float]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_value_is_the_written_formula(seed: int) -> None:
+def test_value_matches_the_formula(seed: int) -> None:
     assert_by_hand(sparsemax_loss, by_hand, seed)
 
 
@@ -49,7 +49,7 @@ def test_gradient_is_sparsemax_minus_the_positive(seed: int) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 100.0])
-def test_it_is_never_negative(spread: float) -> None:
+def test_value_is_never_negative(spread: float) -> None:
     rng = torch.Generator().manual_seed(0)
     scores = spread * torch.randn(50, 9, generator=rng, dtype=torch.float64)
     grades = torch.zeros(50, 9).long()

@@ -1,4 +1,4 @@
-"""The WARP loss is what its docstring says."""
+"""The WARP loss matches its formula."""
 
 from math import log
 
@@ -22,7 +22,7 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_value_is_the_written_formula(seed: int) -> None:
+def test_value_matches_the_formula(seed: int) -> None:
     assert_by_hand(warp_loss, by_hand, seed)
 
 
@@ -45,7 +45,7 @@ def test_memory_is_that_of_the_positives_times_the_pool() -> None:
     assert loss.item() == pytest.approx(log(n - 1) + 0.5772157, rel=1e-4)
 
 
-def test_violations_count_more_the_more_there_are() -> None:
+def test_more_violations_weigh_more() -> None:
     scores, grades = torch.tensor([[0.0, 0.5, 0.5, 0.5, -2.0]]), torch.tensor([[1, 0, 0, 0, 0]])
     few = torch.tensor([[True, True, False, False, True]])
     many = torch.tensor([[True, True, True, True, True]])

@@ -44,7 +44,7 @@ def judged_by(weights: torch.Tensor) -> Judged:
     return judge(torch.tensor(ids), truth, inverse_propensity=weights)
 
 
-def test_the_case_has_what_is_hard() -> None:
+def test_the_case_has_the_edge_cases() -> None:
     counts = interactions(CASE["train"]).candidate_counts()
     assert counts.min() == 0 < counts.max()
     assert [] in CASE["truth"]

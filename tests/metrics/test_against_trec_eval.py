@@ -20,7 +20,7 @@ THEIRS = {
 
 @pytest.fixture(scope="module", params=range(3))
 def ranking(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor]:
-    """Scores [B, N] with many ties, -inf for what is not returned; grades [B, N] from 0 to 3.
+    """Scores [B, N] with many ties, -inf if not returned; grades [B, N] from 0 to 3.
 
     Some queries get fewer than ten candidates, one gets none, one has no positive.
     """
@@ -87,7 +87,7 @@ def trec_eval(scores: Tensor, grades: Tensor, measure: str, key: str) -> Tensor:
 def document(candidate: int) -> str:
     """A name that makes trec_eval break ties as we do.
 
-    Among equal scores it puts the name that comes last in the alphabet first; we put the lowest id
+    Among equal scores it puts the alphabetically last name first; we put the lowest id
     first. So names descend, padded to one length, while ids ascend.
     """
     return f"{N - candidate:04d}"

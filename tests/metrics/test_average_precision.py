@@ -12,7 +12,7 @@ from rankfold.types import Interactions
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[5, 1, 2, 4]]), TRUTH)
     assert average_precision(judged, 4).item() == pytest.approx((1 / 2 + 2 / 3) / 3)
 

@@ -12,11 +12,11 @@ from rankfold.metrics import Judged, count_returned
 from rankfold.metrics.coverage import coverage
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     assert coverage(torch.tensor([0, 3, 1, 0, 0])).item() == torch.tensor(2 / 5).item()
 
 
-def test_all_none_and_nobody() -> None:
+def test_all_candidates_none_and_no_queries() -> None:
     assert coverage(torch.tensor([1, 7])).item() == 1.0
     assert coverage(torch.tensor([0, 0])).item() == 0.0
     assert coverage(torch.tensor([], dtype=torch.int64)).item() == 0.0

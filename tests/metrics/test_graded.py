@@ -23,7 +23,7 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
-from rankfold.metrics.roc import cut, roc, tpr
+from rankfold.metrics.roc import Curve, cut, passing, run_ends, tpr
 
 RATES = st.sampled_from([0.01, 0.05, 0.1, 0.2, 1 / 3, 0.5, 0.7, 0.9])
 SCORES = st.sampled_from([-1.5, 0.0, 0.25, 0.5, 1.0, 3.0])  # few values, so many are equal
@@ -146,19 +146,27 @@ def test_order_equals_the_loop(some: Rows) -> None:
         assert values.item() == pytest.approx(order_loop(some))
 
 
+def roc(scores: Tensor, positive: Tensor) -> Curve:
+    """The curve of ``scores`` [n]; ``positive`` [n] bool marks the rows that should pass."""
+    order = scores.argsort(descending=True)
+    ends = run_ends(scores[order])
+    negative = (~positive[order]).long()
+    return Curve(passing(torch.ones_like(negative), ends), passing(negative, ends))
+
+
 @settings(deadline=None)
 @given(rows(), RATES)
 def test_the_cut_follows_the_strict_rule(some: Rows, fpr: float) -> None:
     scores, grades = tensors(some)
     positive = grades > 0
-    found = cut(scores, positive, fpr)
+    result = cut(scores, positive, fpr)
     if bool(positive.all()):
-        assert found == -math.inf
+        assert result == -math.inf
         return
     negatives = sorted(scores[~positive].tolist(), reverse=True)
-    assert found.item() == negatives[math.floor(exactly(fpr) * len(negatives))]
+    assert result.item() == negatives[math.floor(exactly(fpr) * len(negatives))]
     if bool(positive.any()):
-        passed = (scores > found)[positive].double().mean()
+        passed = (scores > result)[positive].double().mean()
         assert passed.item() == pytest.approx(tpr(roc(scores, positive), fpr).item())
 
 
@@ -244,22 +252,22 @@ def test_many_curves_at_once_equal_each_alone() -> None:
 
 def test_bins_hold_equal_numbers_of_rows() -> None:
     scores = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.8, 0.5])
-    found = calibration(scores, torch.tensor([0, 1, 1, 0, 1, 0]).bool(), 3)
-    torch.testing.assert_close(found.scores.float(), torch.tensor([0.15, 0.45, 0.85]))
-    assert found.shares.tolist() == [0, 0.5, 1]
-    assert found.counts.tolist() == [2, 2, 2]
+    result = calibration(scores, torch.tensor([0, 1, 1, 0, 1, 0]).bool(), 3)
+    torch.testing.assert_close(result.scores.float(), torch.tensor([0.15, 0.45, 0.85]))
+    assert result.shares.tolist() == [0, 0.5, 1]
+    assert result.counts.tolist() == [2, 2, 2]
 
 
 @settings(deadline=None)
 @given(rows(2), st.integers(1, 8))
 def test_equal_scores_share_a_bin_and_no_row_is_lost(some: Rows, bins: int) -> None:
     scores, grades = tensors(some)
-    found = calibration(scores, grades > 0, bins)
-    assert found.counts.sum() == len(some)
-    assert len(found.counts) <= bins
-    assert (found.scores.diff() > 0).all()  # so no score is in two bins
-    assert (found.shares * found.counts).sum().item() == pytest.approx(int(grades.sum()))
-    assert (found.scores * found.counts).sum().item() == pytest.approx(scores.sum().item())
+    result = calibration(scores, grades > 0, bins)
+    assert result.counts.sum() == len(some)
+    assert len(result.counts) <= bins
+    assert (result.scores.diff() > 0).all()  # so no score is in two bins
+    assert (result.shares * result.counts).sum().item() == pytest.approx(int(grades.sum()))
+    assert (result.scores * result.counts).sum().item() == pytest.approx(scores.sum().item())
 
 
 # ---------------------------------------------------------------------------------- names

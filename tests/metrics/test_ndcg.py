@@ -18,13 +18,13 @@ TRUTH = Interactions(
 )
 
 
-def test_binary_value_is_the_written_formula() -> None:
+def test_binary_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[5, 2, 4, 0]]), TRUTH)
     expected = (1 / log2(3) + 1 / log2(5)) / (1 / log2(2) + 1 / log2(3) + 1 / log2(4))
     assert ndcg(judged, 4).item() == pytest.approx(expected)
 
 
-def test_graded_value_is_the_written_formula() -> None:
+def test_graded_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[5, 2, 4, 0]]), TRUTH)
     expected = (2 / log2(3) + 1 / log2(5)) / (3 / log2(2) + 2 / log2(3) + 1 / log2(4))
     assert ndcg_graded(judged, 4).item() == pytest.approx(expected)

@@ -17,7 +17,7 @@ NOTHING = Interactions(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64)
 RANK = torch.tensor([4.0, 1.0, 3.0, 2.0])
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[0, 3, 1]]), NOTHING, RANK)
     assert popularity(judged, 2).item() == (4 + 2) / 2
     assert popularity(judged, 3).item() == pytest.approx((4 + 2 + 1) / 3)

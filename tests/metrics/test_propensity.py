@@ -26,18 +26,18 @@ TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 3]), None, 4)
 LOG3 = math.log2(3)
 
 
-def test_propensities_are_the_written_formula() -> None:
+def test_propensities_match_the_formula() -> None:
     c = (math.log(1000) - 1) * (1.5 + 1) ** 0.55
     expected = [1 + c * (n + 1.5) ** -0.55 for n in (0, 1, 37)]
-    found = inverse_propensity(torch.tensor([0, 1, 37]), 1000, Propensity())
-    assert found.dtype == torch.float32
-    assert found.tolist() == pytest.approx(expected)
+    actual = inverse_propensity(torch.tensor([0, 1, 37]), 1000, Propensity())
+    assert actual.dtype == torch.float32
+    assert actual.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("n_queries", [0, 1, 2])
 def test_too_few_queries_give_no_probability_above_one(n_queries: int) -> None:
-    found = inverse_propensity(torch.tensor([0, 1, 2]), n_queries, Propensity(1.0, 0.01))
-    assert found.tolist() == [1.0, 1.0, 1.0]
+    result = inverse_propensity(torch.tensor([0, 1, 2]), n_queries, Propensity(1.0, 0.01))
+    assert result.tolist() == [1.0, 1.0, 1.0]
 
 
 @settings(deadline=None)
@@ -48,13 +48,13 @@ def test_too_few_queries_give_no_probability_above_one(n_queries: int) -> None:
     st.floats(0.01, 100),
 )
 def test_rarer_candidates_weigh_more(counts: list[int], n_queries: int, a: float, b: float) -> None:
-    found = inverse_propensity(torch.tensor(sorted(counts)), n_queries, Propensity(a, b))
-    assert found.isfinite().all()
-    assert (found >= 1).all()
-    assert (found.diff() <= 0).all()
+    result = inverse_propensity(torch.tensor(sorted(counts)), n_queries, Propensity(a, b))
+    assert result.isfinite().all()
+    assert (result >= 1).all()
+    assert (result.diff() <= 0).all()
 
 
-def test_values_are_the_written_formulas() -> None:
+def test_values_match_the_formulas() -> None:
     judged = judge(torch.tensor([[2, 0, 3]]), TRUTH, inverse_propensity=WEIGHTS)
     assert psp(judged, 2).item() == pytest.approx(1.5 / 2)
     assert psp(judged, 3).item() == pytest.approx((1.5 + 3) / 3)
@@ -143,8 +143,8 @@ def test_equal_propensities_cancel(
         hits = sum(len(set(returned[: case.k]) & truth.keys()) for returned, truth in rows)
         most = sum(min(case.k, len(truth)) for truth in case.truth)
         if most > 0:
-            found = psp(judged, case.k).sum() / psp_best(judged, case.k).sum()
-            assert found.item() == pytest.approx(hits / most)
+            result = psp(judged, case.k).sum() / psp_best(judged, case.k).sum()
+            assert result.item() == pytest.approx(hits / most)
 
     check()
 

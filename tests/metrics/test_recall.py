@@ -12,7 +12,7 @@ from rankfold.types import Interactions
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[2, 5, 0, 1]]), TRUTH)
     assert recall(judged, 3).item() == pytest.approx(2 / 3)
 

@@ -11,7 +11,7 @@ from rankfold.types import Interactions
 TRUTH = Interactions(torch.tensor([0, 2]), torch.tensor([0, 1]), None, 6)
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     judged = judge(torch.tensor([[5, 4, 3, 1, 0]]), TRUTH)
     assert reciprocal_rank(judged, 5).tolist() == [1 / 4]
     assert reciprocal_rank(judged, 4).tolist() == [1 / 4]

@@ -64,11 +64,11 @@ def test_within_keeps_rows_and_grades() -> None:
         torch.tensor([1.0, 3.0, 2.0, 0.5, 4.0]),
         5,
     )
-    found = within(truth, torch.tensor([True, False, False, True, True]))
-    assert found.offsets.tolist() == [0, 1, 1, 3]
-    assert found.candidates.tolist() == [4, 0, 3]
-    assert found.grades is not None
-    assert found.grades.tolist() == [3.0, 2.0, 4.0]
-    assert found.n_candidates == 5
+    result = within(truth, torch.tensor([True, False, False, True, True]))
+    assert result.offsets.tolist() == [0, 1, 1, 3]
+    assert result.candidates.tolist() == [4, 0, 3]
+    assert result.grades is not None
+    assert result.grades.tolist() == [3.0, 2.0, 4.0]
+    assert result.n_candidates == 5
     plain = Interactions(truth.offsets, truth.candidates, None, 5)
     assert within(plain, torch.ones(5, dtype=torch.bool)).grades is None

@@ -1,4 +1,4 @@
-"""A grader scores rows, cuts scores into grades, and comes back from disk as it was."""
+"""A grader scores rows, cuts scores into grades, and is saved and loaded unchanged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_scores_are_the_methods_in_blocks(grader: Grader, monkeypatch: pytest.Mo
     assert grader.score(rows.select(torch.empty(0, dtype=torch.int64))).shape == (0,)
 
 
-def test_a_score_that_is_no_number_is_refused(grader: Grader) -> None:
+def test_a_nan_score_is_refused(grader: Grader) -> None:
     rows = data_of().graded("test")
     rows.numbers[3, 0] = torch.nan
     with pytest.raises(UserError, match="scores 1 row as NaN") as caught:
@@ -77,7 +77,7 @@ def test_cuts_keep_the_rate_on_the_operating_rows(grader: Grader, fpr: float) ->
 
 
 @pytest.mark.parametrize("fpr", [0.004, 0.1, 0.3])
-def test_rows_like_the_one_at_the_cut_stay_below_it_however_scores_are_rounded(
+def test_rows_equal_to_the_one_at_the_cut_stay_below_it_despite_rounding(
     grader: Grader, fpr: float
 ) -> None:
     scores, grades = (grader.model.tensors[f"operating_{x}"] for x in ("scores", "grades"))
@@ -98,7 +98,7 @@ def test_a_cut_never_falls(grader: Grader) -> None:
         grader, operating_scores=scores, operating_grades=torch.tensor([0, 0, 1, 1, 2, 2])
     )
     first, second = crossed.cuts(0.3).tolist()
-    assert first == second == pytest.approx(9.0, abs=1e-5)  # by itself the second would be 8.5
+    assert first == second == pytest.approx(9.0, abs=1e-5)  # on its own the second would be 8.5
     assert first > 9
 
 
@@ -115,7 +115,7 @@ def test_grades_are_the_cuts_that_are_passed(grader: Grader) -> None:
     ]
 
 
-def test_rows_without_a_grade_make_no_cut(grader: Grader) -> None:
+def test_rows_without_a_grade_do_not_affect_cuts(grader: Grader) -> None:
     tensors = grader.model.tensors
     more = with_tensors(
         grader,
@@ -125,7 +125,7 @@ def test_rows_without_a_grade_make_no_cut(grader: Grader) -> None:
     assert torch.equal(more.cuts(0.01), grader.cuts(0.01))
 
 
-def test_without_rows_below_a_threshold_it_is_where_the_next_one_is(grader: Grader) -> None:
+def test_a_threshold_without_rows_below_it_equals_the_next(grader: Grader) -> None:
     some = with_tensors(
         grader, operating_scores=torch.tensor([1.0, 2.0]), operating_grades=torch.tensor([1, 2])
     )
@@ -134,14 +134,14 @@ def test_without_rows_below_a_threshold_it_is_where_the_next_one_is(grader: Grad
     assert "no row below mild was kept" in some.cautions(0.1)[0]
 
 
-def test_without_rows_below_any_threshold_nobody_passes(grader: Grader) -> None:
+def test_without_rows_below_any_threshold_no_row_passes(grader: Grader) -> None:
     some = with_tensors(
         grader, operating_scores=torch.tensor([1.0]), operating_grades=torch.tensor([2])
     )
     assert some.grade(torch.tensor([1e30]), 0.1).tolist() == [0]
 
 
-def test_cautions_say_what_a_rate_may_lack(grader: Grader) -> None:
+def test_cautions_explain_an_unreliable_rate(grader: Grader) -> None:
     grades = torch.arange(3).repeat_interleave(50)
     enough = with_tensors(grader, operating_scores=torch.randn(150), operating_grades=grades)
     assert enough.cautions(0.1) == []
@@ -156,12 +156,12 @@ def test_cautions_say_what_a_rate_may_lack(grader: Grader) -> None:
 
 
 @pytest.mark.parametrize("fpr", [0.0, 1.0, -0.1, float("nan")])
-def test_a_rate_that_is_none_is_refused(grader: Grader, fpr: float) -> None:
+def test_an_invalid_rate_is_refused(grader: Grader, fpr: float) -> None:
     with pytest.raises(UserError, match="above 0 and below 1"):
         grader.cuts(fpr)
 
 
-def test_a_rate_that_too_few_rows_tell_of_is_known(grader: Grader) -> None:
+def test_a_rate_with_too_few_rows_is_reported(grader: Grader) -> None:
     grades = torch.tensor([0] * 9 + [1] * 11 + [2] * 5 + [-1] * 90)
     few = with_tensors(grader, operating_scores=torch.randn(len(grades)), operating_grades=grades)
     assert few.scarce(0.04) == {"mild": 9, "severe": 20}
@@ -188,20 +188,20 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("rankfold.models.grader.read_rows", read)
     model = replace(grader.model, notes={**grader.model.notes, "image_shape": [4, 5, 3]})
-    found = replace(grader, model=model).predict("new.csv", fpr=0.1, key_column="id")
+    result = replace(grader, model=model).predict("new.csv", fpr=0.1, key_column="id")
     assert asked == {
         "source": "new.csv",
         "columns": COLUMNS,
         "key_column": "id",
         "image_shape": (4, 5, 3),
     }
-    assert found.columns == ["query", "score", "grade"]
-    assert found["query"][7] == "row 7"
+    assert result.columns == ["query", "score", "grade"]
+    assert result["query"][7] == "row 7"
     scores = score_rows(grader.model, rows)
-    assert found["score"].to_list() == scores.tolist()
+    assert result["score"].to_list() == scores.tolist()
     passed = [sum(s > c for c in grader.cuts(0.1)) for s in scores]
-    assert found["grade"].to_list() == [NAMES[number] for number in passed]
-    assert found["grade"].n_unique() == 3
+    assert result["grade"].to_list() == [NAMES[number] for number in passed]
+    assert result["grade"].n_unique() == 3
 
 
 def test_search_hints_at_predict(grader: Grader) -> None:
@@ -213,7 +213,7 @@ def test_search_hints_at_predict(grader: Grader) -> None:
 # ---------------------------------------------------------------------------------- folders
 
 
-def test_comes_back_as_it_was(grader: Grader, tmp_path: Path) -> None:
+def test_save_and_load_round_trip(grader: Grader, tmp_path: Path) -> None:
     grader.save(tmp_path / "m")
     back = rf.load(tmp_path / "m")
     assert isinstance(back, rf.Grader)
@@ -224,7 +224,7 @@ def test_comes_back_as_it_was(grader: Grader, tmp_path: Path) -> None:
     assert torch.equal(back.grade(back.score(rows)), grader.grade(grader.score(rows)))
 
 
-def test_without_columns_and_names_too(grader: Grader, tmp_path: Path) -> None:
+def test_save_and_load_without_columns_and_names(grader: Grader, tmp_path: Path) -> None:
     """Images alone, grades that are numbers."""
     plain = without_operating(replace(grader, columns=None, grades=Vocabulary.numbered(4)))
     plain.save(tmp_path / "m")
@@ -233,7 +233,7 @@ def test_without_columns_and_names_too(grader: Grader, tmp_path: Path) -> None:
     assert back.names == ["0", "1", "2", "3"]
 
 
-def test_other_models_are_loaded_as_before(tmp_path: Path) -> None:
+def test_load_returns_a_ranker_for_a_ranker_folder(tmp_path: Path) -> None:
     rf.fit("popularity", (["a", "b"], ["x", "x"]), out=tmp_path / "m")
     assert isinstance(load(tmp_path / "m"), rf.Ranker)
     assert load(tmp_path / "m").search(["a"], include_seen=True).keys == [["x"]]
@@ -241,7 +241,7 @@ def test_other_models_are_loaded_as_before(tmp_path: Path) -> None:
         load_grader(tmp_path / "m")
 
 
-def test_a_ranker_is_not_made_of_it(grader: Grader, tmp_path: Path) -> None:
+def test_a_ranker_refuses_a_grader_folder(grader: Grader, tmp_path: Path) -> None:
     grader.save(tmp_path / "m")
     with pytest.raises(UserError, match="linear, which grades rows") as caught:
         load_ranker(tmp_path / "m")
@@ -250,7 +250,7 @@ def test_a_ranker_is_not_made_of_it(grader: Grader, tmp_path: Path) -> None:
         load(tmp_path / "m", index="auto")
 
 
-def test_an_unknown_method_is_told(
+def test_an_unknown_method_is_an_error(
     grader: Grader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grader.save(tmp_path / "m")
@@ -260,15 +260,15 @@ def test_an_unknown_method_is_told(
 
 
 def rewrite(path: Path, meta: dict[str, object], tensors: dict[str, torch.Tensor]) -> None:
-    """The same folder with something else in it, and good checksums."""
+    """The same folder with other content and valid checksums."""
     folder = storage.read(path)
     kept = ("method", "data_kind", "config", "notes", "sizes", "columns")
-    told = {name: folder.manifest[name] for name in kept} | meta
+    manifest = {name: folder.manifest[name] for name in kept} | meta
     files: dict[str, storage.Content] = {
         "tensors": {**folder.tensors("tensors"), **tensors},
         "grades": folder.table("grades"),
     }
-    storage.write(path, "model", told, files)
+    storage.write(path, "model", manifest, files)
 
 
 SCORES = torch.zeros(3, dtype=torch.float64)
@@ -307,7 +307,9 @@ def test_a_damaged_folder_is_refused(
         load(tmp_path / "m")
 
 
-def test_a_method_without_scores_is_told(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_without_scores_is_an_error(
+    grader: Grader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent: Method = replace(LINEAR, open=lambda _: Opened())
     monkeypatch.setitem(METHODS, "linear", silent)
     with pytest.raises(UserError, match="linear does not score rows"):

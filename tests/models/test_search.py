@@ -1,4 +1,4 @@
-"""All answers come one way: by vectors, by a method's own search, by popularity where neither."""
+"""Search by vectors, by a method's custom search, or else by popularity."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def chosen(rows: list[list[int]], n: int) -> Interactions:
 
 @pytest.fixture
 def searcher() -> Searcher:
-    """Four queries, two of them without anything; candidate 3 was chosen most, then 1 and 2."""
+    """Four queries, two of them without pairs; candidate 3 was chosen most, then 1 and 2."""
     rng = torch.Generator().manual_seed(0)
     queries = torch.randn(4, 3, generator=rng)
     queries[[1, 3]] = 0
@@ -41,13 +41,13 @@ def searcher() -> Searcher:
     return Searcher(Model("sums", {}, tensors), seen)
 
 
-def test_zeros_are_answered_by_counts_and_others_by_vectors(searcher: Searcher) -> None:
-    found = searcher.of_queries(torch.tensor([3, 0, 1, 2]), 4)
+def test_zero_vectors_are_ranked_by_counts(searcher: Searcher) -> None:
+    result = searcher.of_queries(torch.tensor([3, 0, 1, 2]), 4)
     tensors = searcher.model.tensors
     plain = Exact(tensors["candidates"]).search(tensors["queries"][[0, 2]], 5)
-    assert found.ids[[0, 2]].tolist() == [[3, 1, 2, 0]] * 2  # equal counts by id
-    assert found.scores[[0, 2]].tolist() == [[3.0, 2.0, 2.0, 1.0]] * 2
-    assert_same_ranking(TopK(found.ids[[1, 3]], found.scores[[1, 3]]), plain)
+    assert result.ids[[0, 2]].tolist() == [[3, 1, 2, 0]] * 2  # equal counts by id
+    assert result.scores[[0, 2]].tolist() == [[3.0, 2.0, 2.0, 1.0]] * 2
+    assert_same_ranking(TopK(result.ids[[1, 3]], result.scores[[1, 3]]), plain)
 
 
 def test_vectors_from_elsewhere_are_ranked_too(searcher: Searcher) -> None:
@@ -56,15 +56,15 @@ def test_vectors_from_elsewhere_are_ranked_too(searcher: Searcher) -> None:
     assert torch.equal(other.of_queries(rows, 5).ids, searcher.of_queries(rows, 5).ids)
 
 
-def test_what_is_excluded_is_not_popular(searcher: Searcher) -> None:
+def test_popularity_respects_exclusions(searcher: Searcher) -> None:
     exclude = chosen([[0, 3], [2], [1]], 5)
-    found = searcher.of_queries(torch.tensor([1, 3, 0]), 5, exclude)
-    assert found.ids[:2].tolist() == [[1, 2, 4, -1, -1], [3, 1, 0, 4, -1]]
-    assert found.scores[0].tolist() == [2.0, 2.0, 0.0, -torch.inf, -torch.inf]
-    assert 1 not in found.ids[2].tolist()
+    result = searcher.of_queries(torch.tensor([1, 3, 0]), 5, exclude)
+    assert result.ids[:2].tolist() == [[1, 2, 4, -1, -1], [3, 1, 0, 4, -1]]
+    assert result.scores[0].tolist() == [2.0, 2.0, 0.0, -torch.inf, -torch.inf]
+    assert 1 not in result.ids[2].tolist()
 
 
-def test_histories_and_vectors_are_answered_alike(searcher: Searcher) -> None:
+def test_histories_and_vectors_give_the_same_ranking(searcher: Searcher) -> None:
     histories = chosen([[0, 2], [], [4]], 5)
     candidates = searcher.model.tensors["candidates"]
     vectors = torch.stack([candidates[0] + candidates[2], torch.zeros(3), candidates[4]])
@@ -76,7 +76,7 @@ def test_histories_and_vectors_are_answered_alike(searcher: Searcher) -> None:
 def test_counts_are_compared_exactly_and_counted_once(
     searcher: Searcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond 2**24 a float32 does not know two counts from one another."""
+    """Beyond 2**24 float32 cannot represent every count."""
     counted: list[Interactions] = []
 
     def count(pairs: Interactions) -> Tensor:
@@ -89,17 +89,17 @@ def test_counts_are_compared_exactly_and_counted_once(
     assert len(counted) == 1
 
 
-def test_a_history_is_empty_whatever_the_method_makes_of_it() -> None:
+def test_an_empty_history_is_ranked_by_popularity_for_any_method() -> None:
     """Popularity gives every history the same vector, never zeros; counts are of all seen pairs."""
     train, validation = chosen([[0], [0], [1]], 3), chosen([[], [1], [0]], 3)
     names = rf.fit("popularity", (["a", "b", "c"], ["x", "y", "z"]))
     data = Dataset("interactions", train, validation, None, names.queries, names.candidates)
-    found = rf.fit("popularity", data).search(history=[])
-    assert found.keys == [["x", "y", "z"]]
-    assert found.scores.tolist() == [[3.0, 2.0, 0.0]]
+    result = rf.fit("popularity", data).search(history=[])
+    assert result.keys == [["x", "y", "z"]]
+    assert result.scores.tolist() == [[3.0, 2.0, 0.0]]
 
 
-def test_a_method_without_fold_in_answers_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_without_fold_in_refuses_histories(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "sums", replace(METHODS["sums"], open=lambda _: Opened()))
     ranker = rf.fit("sums", PAIRS)
     for history in (["tea"], []):
@@ -107,39 +107,41 @@ def test_a_method_without_fold_in_answers_no_history(monkeypatch: pytest.MonkeyP
             ranker.search(history=history)
 
 
-def test_only_what_is_allowed_is_returned_also_by_popularity(searcher: Searcher) -> None:
+def test_only_allowed_candidates_are_returned_even_by_popularity(searcher: Searcher) -> None:
     allow, exclude = torch.tensor([1, 2, 4]), chosen([[1], [], [2], []], 5)
-    found = searcher.of_queries(torch.arange(4), 5, exclude, allow)
-    assert found.ids[1].tolist() == [1, 2, 4, -1, -1]  # by counts
-    assert found.ids[3].tolist() == [1, 2, 4, -1, -1]
+    result = searcher.of_queries(torch.arange(4), 5, exclude, allow)
+    assert result.ids[1].tolist() == [1, 2, 4, -1, -1]  # by counts
+    assert result.ids[3].tolist() == [1, 2, 4, -1, -1]
     tensors = searcher.model.tensors
     scores = tensors["queries"][0] @ tensors["candidates"].T
-    assert found.ids[0].tolist() == [*sorted([2, 4], key=lambda c: -float(scores[c])), -1, -1, -1]
+    assert result.ids[0].tolist() == [*sorted([2, 4], key=lambda c: -float(scores[c])), -1, -1, -1]
     assert searcher.of_queries(torch.arange(4), 2, None, torch.tensor([]).long()).ids.max() == -1
 
 
-def test_likeness_is_the_cosine_and_made_once(searcher: Searcher) -> None:
+def test_similarity_is_the_cosine_and_computed_once(searcher: Searcher) -> None:
     directions = torch.nn.functional.normalize(searcher.model.tensors["candidates"], dim=1)
     cosines = directions @ directions.T
-    found = searcher.like(torch.tensor([3, 0]), 2, chosen([[1], []], 5), torch.tensor([0, 1, 2, 3]))
+    result = searcher.like(
+        torch.tensor([3, 0]), 2, chosen([[1], []], 5), torch.tensor([0, 1, 2, 3])
+    )
     for row, (asked, left) in enumerate(((3, [0, 2]), (0, [1, 2, 3]))):
         right = sorted(left, key=lambda c, asked=asked: -float(cosines[asked, c]))[:2]
-        assert found.ids[row].tolist() == right
-        torch.testing.assert_close(found.scores[row], cosines[asked, right])
+        assert result.ids[row].tolist() == right
+        torch.testing.assert_close(result.scores[row], cosines[asked, right])
     assert searcher.similar is searcher.similar
 
 
 @pytest.mark.parametrize("budget", [1, 2**30])
-def test_a_search_of_its_own_returns_only_what_is_allowed(budget: int) -> None:
+def test_custom_search_returns_only_allowed_candidates(budget: int) -> None:
     ranker = rf.fit("neighbours", PAIRS)
     searcher = Searcher(ranker.model, ranker.seen, budget)
     rows, n = torch.arange(5), len(ranker.candidates)
     allow, exclude = torch.tensor([0, 2]), chosen([[0], [], [2], [0, 2], []], n)
     whole = searcher.of_queries(rows, n, exclude)
-    found = searcher.of_queries(rows, n, exclude, allow)
+    result = searcher.of_queries(rows, n, exclude, allow)
     for row in range(5):
         right = [i for i in whole.ids[row].tolist() if i in (0, 2)]
-        assert [i for i in found.ids[row].tolist() if i >= 0] == right
+        assert [i for i in result.ids[row].tolist() if i >= 0] == right
 
 
 # ---------------------------------------------------------------------------------- own search
@@ -158,20 +160,20 @@ def likeness(history: list[str]) -> dict[str, int]:
     return dict(sorted(left.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
-def test_own_search_answers_queries_and_histories(tmp_path: Path) -> None:
+def test_custom_search_answers_queries_and_histories(tmp_path: Path) -> None:
     rf.fit("neighbours", PAIRS).save(tmp_path / "model")
     ranker = rf.load(tmp_path / "model")
-    found = ranker.search(["ann", "eve"])
+    actual = ranker.search(["ann", "eve"])
     expected = [likeness(["tea", "ink"]), likeness(["pen", "jam"])]
-    assert found.keys == [list(scores) for scores in expected]
-    assert found.scores[:, :2].tolist() == [list(scores.values()) for scores in expected]
-    assert ranker.search(history=["ink", "tea"]).keys == [found.keys[0]]
+    assert actual.keys == [list(scores) for scores in expected]
+    assert actual.scores[:, :2].tolist() == [list(scores.values()) for scores in expected]
+    assert ranker.search(history=["ink", "tea"]).keys == [actual.keys[0]]
     whole = ranker.search(["dot"], include_seen=True)
     assert whole.keys == [["tea", "ink", "pen", "jam"]]
     assert ranker.search(history=[]).keys == [["tea", "ink", "jam", "pen"]]
 
 
-def test_own_search_is_evaluated_and_predicts(tmp_path: Path) -> None:
+def test_custom_search_supports_evaluate_and_predict(tmp_path: Path) -> None:
     """The metrics of lists that ``search`` gives, query by query."""
     rng = torch.Generator().manual_seed(1)
     pairs = (torch.rand(40, 12, generator=rng) < 0.5).nonzero()
@@ -194,7 +196,7 @@ def test_own_search_is_evaluated_and_predicts(tmp_path: Path) -> None:
     assert lists["candidate"].to_list() == [key for row in keys for key in row]
 
 
-def test_own_search_has_no_similar_candidates() -> None:
+def test_custom_search_has_no_similar_candidates() -> None:
     ranker = rf.fit("neighbours", PAIRS)
     with pytest.raises(UserError, match="neighbours cannot find similar candidates") as caught:
         ranker.search(candidates=["tea"])

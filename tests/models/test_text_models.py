@@ -1,4 +1,4 @@
-"""Models over texts, from a fit to lists: by vectors of texts and by a search of their own."""
+"""Models over texts, from fit to ranking: by text vectors and by custom search."""
 
 import os
 from collections.abc import Callable
@@ -33,7 +33,7 @@ TOPICS = ["red apples", "blue Äther", "green tea", "old maps", "cold noodles �
 
 
 def documents(n: int = 40) -> pl.DataFrame:
-    """Document i is about topic i % 5 and says so; tag 1 is the most frequent."""
+    """Document i is about topic i % 5 and contains its word; tag 1 is the most frequent."""
     names = [f"tag {i % 5}" for i in range(n)]
     return pl.DataFrame(
         {
@@ -92,12 +92,12 @@ def test_queries_are_ranked_by_their_texts_in_blocks_of_any_size(
     rows = torch.tensor([7, 3, 3, 39])
     exclude = data.split("train").select(rows)
     searcher = Searcher(ranker.model, data.split("train"), memory_budget, data.query_texts)
-    found = searcher.of_queries(rows, 4, exclude)
+    actual = searcher.of_queries(rows, 4, exclude)
     scores = by_hand(ranker.model, data.query_texts.select(rows))
     scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
     expected = scores.sort(dim=1, descending=True, stable=True)
-    assert torch.equal(found.scores, expected.values[:, :4])
-    assert torch.equal(found.ids[:, :3], expected.indices[:, :3])
+    assert torch.equal(actual.scores, expected.values[:, :4])
+    assert torch.equal(actual.ids[:, :3], expected.indices[:, :3])
 
 
 @pytest.mark.parametrize("memory_budget", [1, 2**30])
@@ -110,15 +110,15 @@ def test_texts_without_a_known_word_get_the_most_popular(
     asked = tokens(data, "xyzzy", "green tea", "", "old maps")
     exclude = data.seen("test").select(torch.tensor([0, 1, 0, 1]))
     for hidden in (None, exclude):
-        found = searcher.of_texts(asked, 5, hidden)
+        result = searcher.of_texts(asked, 5, hidden)
         alone = searcher.of_texts(asked.select(torch.tensor([1])), 5, None)
         first = [key for key in popular(data) if hidden is None or key not in seen_by(data, 0)]
         for row in (0, 2):
-            ids = found.ids[row]
+            ids = result.ids[row]
             assert data.candidates.take(ids[ids >= 0]).to_list() == first
         if hidden is None:
-            assert torch.equal(found.ids[1:2], alone.ids)
-            assert data.candidates.keys[int(found.ids[1, 0])] == "tag 2"
+            assert torch.equal(result.ids[1:2], alone.ids)
+            assert data.candidates.keys[int(result.ids[1, 0])] == "tag 2"
     assert searcher.of_texts(tokens(data), 3).ids.shape == (0, 3)
 
 
@@ -126,7 +126,7 @@ def seen_by(data: Dataset, row: int) -> list[str]:
     return data.candidates.take(data.seen("test").select(torch.tensor([row])).candidates).to_list()
 
 
-def test_a_text_without_words_has_zeros_whatever_the_method_makes_of_it(
+def test_a_text_without_words_has_a_zero_vector_for_any_method(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = rf.fit("words", data)
@@ -172,14 +172,14 @@ def test_methods_for_pairs_fit_on_texts_and_show_them(data: Dataset, tmp_path: P
     ranker = rf.load(tmp_path / "model")
     assert ranker.texts is None
     assert ranker.tokenizer is None
-    found = ranker.search(["d01"], include_seen=True)
-    assert found.texts == [[TOPICS[int(key[-1])] for key in found.keys[0]]]
+    result = ranker.search(["d01"], include_seen=True)
+    assert result.texts == [[TOPICS[int(key[-1])] for key in result.keys[0]]]
     with pytest.raises(UserError, match="rg2-plain does not rank by text") as caught:
         ranker.search(text=["tea"])
     assert "words" in caught.value.hint
 
 
-def test_a_refit_and_a_folder_are_as_any_other(tmp_path: Path) -> None:
+def test_a_refit_can_be_saved_and_loaded(tmp_path: Path) -> None:
     prepared(out=tmp_path / "data")
     ranker = rf.fit("words", tmp_path / "data", refit=True, out=tmp_path / "model")
     assert ranker.model.notes["refit"]
@@ -190,23 +190,23 @@ def test_a_refit_and_a_folder_are_as_any_other(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_comes_back_from_disk_as_it_was(data: Dataset, method: str, tmp_path: Path) -> None:
+def test_save_and_load_round_trip(data: Dataset, method: str, tmp_path: Path) -> None:
     ranker = rf.fit(method, data, out=tmp_path / "model")
     again = rf.load(tmp_path / "model")
     assert (again.tokenizer, again.n_tokens) == (data.tokenizer, data.n_tokens)
     asked = ["Green TEA!", "noodles 麺 äther", "", "xyzzy"]
-    found = again.search(text=asked)
-    assert found.keys == ranker.search(text=asked).keys
-    assert [keys[0] for keys in found.keys[:1]] == ["tag 2"]
-    assert found.texts is not None
-    assert found.texts[0][0] == "green tea"
+    result = again.search(text=asked)
+    assert result.keys == ranker.search(text=asked).keys
+    assert [keys[0] for keys in result.keys[:1]] == ["tag 2"]
+    assert result.texts is not None
+    assert result.texts[0][0] == "green tea"
     keys = data.queries.keys.to_list()
     assert again.search(keys).keys == ranker.search(keys).keys
     assert np.array_equal(again.search(keys).scores, ranker.search(keys).scores)
     assert again.search(text="green tea").keys == again.search(text=["green tea"]).keys
 
 
-def test_a_known_query_is_answered_by_its_text_without_what_it_has_seen(ranker: Ranker) -> None:
+def test_a_known_query_is_ranked_by_its_text_without_seen_candidates(ranker: Ranker) -> None:
     text = documents()["text"][3]
     whole, left = ranker.search(["d03"], include_seen=True), ranker.search(["d03"])
     assert whole.keys == ranker.search(text=[text]).keys
@@ -219,14 +219,14 @@ def _seen(ranker: Ranker, key: str) -> list[Any]:
     return ranker.candidates.take(ranker.seen.select(rows).candidates).to_list()
 
 
-def test_candidates_are_alike_by_their_vectors(ranker: Ranker, data: Dataset) -> None:
+def test_similar_candidates_follow_from_vectors(ranker: Ranker, data: Dataset) -> None:
     assert set(ranker.search(candidates=["tag 1"]).keys[0]) == {f"tag {i}" for i in (0, 2, 3, 4)}
     with pytest.raises(UserError, match="overlap cannot find similar candidates"):
         rf.fit("overlap", data).search(candidates=["tag 1"])
 
 
 @BOTH
-def test_what_texts_cannot_do_is_refused(data: Dataset, method: str, tmp_path: Path) -> None:
+def test_unsupported_requests_are_refused(data: Dataset, method: str, tmp_path: Path) -> None:
     ranker = rf.fit(method, data)
     with pytest.raises(UserError, match=f"{method} ranks by text, not by history") as caught:
         ranker.search(history=["tag 1"])
@@ -239,7 +239,7 @@ def test_what_texts_cannot_do_is_refused(data: Dataset, method: str, tmp_path: P
         ranker.search(["d01"], text=["tea"])
 
 
-def test_removed_queries_take_their_texts_along(ranker: Ranker, tmp_path: Path) -> None:
+def test_texts_of_removed_queries_are_removed(ranker: Ranker, tmp_path: Path) -> None:
     ranker.save(tmp_path / "model")
     fewer = forget(tmp_path / "model", ["d00", "d17"])
     assert fewer.texts is not None
@@ -249,7 +249,7 @@ def test_removed_queries_take_their_texts_along(ranker: Ranker, tmp_path: Path) 
     assert rf.load(tmp_path / "model").search(keys).keys == fewer.search(keys).keys
 
 
-def test_what_was_learnt_with_words_cannot_forget_them(data: Dataset) -> None:
+def test_a_model_that_keeps_words_of_queries_cannot_remove_them(data: Dataset) -> None:
     with pytest.raises(UserError, match="overlap keeps the words of its queries") as caught:
         rf.fit("overlap", data).forget(["d00"])
     assert "fit again" in caught.value.hint
@@ -258,7 +258,7 @@ def test_what_was_learnt_with_words_cannot_forget_them(data: Dataset) -> None:
 # ---------------------------------------------------------------------------------- candidates
 
 
-def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> None:
+def test_new_candidates_are_added_by_their_texts(ranker: Ranker, tmp_path: Path) -> None:
     ranker.save(tmp_path / "model")
     new = pl.DataFrame(
         {
@@ -284,7 +284,7 @@ def test_new_candidates_come_by_their_texts(ranker: Ranker, tmp_path: Path) -> N
     assert rows_by_key(again) == rows_by_key(ranker)
 
 
-def test_new_candidates_come_by_lines(ranker: Ranker, tmp_path: Path) -> None:
+def test_new_candidates_are_added_from_lines(ranker: Ranker, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("tag 25\told tea\ntag 26\tcold tea\n")
     grown = ranker.extend(tmp_path / "new.txt")
     assert {"tag 25", "tag 26"} < set(grown.candidates.keys)
@@ -329,24 +329,24 @@ def test_candidates_that_cannot_be_added_are_refused(
     assert caught.value.hint
 
 
-def test_a_search_of_its_own_takes_in_no_candidates(data: Dataset) -> None:
+def test_custom_search_refuses_new_candidates(data: Dataset) -> None:
     with pytest.raises(UserError, match="overlap cannot add candidates") as caught:
         rf.fit("overlap", data).extend(LABELS.with_columns(candidate=pl.lit("new")))
     assert "fit it again" in caught.value.hint
 
 
-def test_candidates_that_come_by_features_show_no_text() -> None:
+def test_candidates_added_by_features_show_no_text() -> None:
     sizes = pl.DataFrame({"candidate": LABELS["candidate"], "size": [1.0, 2.0, 3.0, 4.0, 5.0]})
     ranker = rf.fit("slopes", prepared(candidate_features=sizes))
     grown = ranker.extend(pl.DataFrame({"candidate": ["tag 25"], "size": [2.5]}))
-    found = grown.search(["d01"], include_seen=True)
-    assert found.texts is not None
-    shown = dict(zip(found.keys[0], found.texts[0], strict=True))
+    result = grown.search(["d01"], include_seen=True)
+    assert result.texts is not None
+    shown = dict(zip(result.keys[0], result.texts[0], strict=True))
     topics = {f"tag {i}": topic for i, topic in enumerate(TOPICS)}
     assert shown == {**topics, "tag 25": None}
 
 
-def test_features_are_no_texts(data: Dataset) -> None:
+def test_features_are_not_texts(data: Dataset) -> None:
     with pytest.raises(UserError, match="sums does not rank by text"):
         rf.fit("sums", data).extend(LABELS, text_column="text")
 
@@ -419,7 +419,7 @@ def test_a_forged_model_is_refused(
 
 @BOTH
 def test_every_query_is_ranked_by_the_text_that_the_data_has(data: Dataset, method: str) -> None:
-    """Queries that the model does not know, too: here those that it has forgotten."""
+    """Including queries that are unknown to the model: here the removed ones."""
     ranker = rf.fit(method, data)
     whole = rf.evaluate(ranker, data, metrics=["recall@2", "ndcg@5"], memory_budget=2**12)
     assert (whole.unknown, whole.trained_on) == (0, 0)
@@ -459,7 +459,7 @@ def as_bags(texts: Texts | None) -> Texts:
 def test_pairs_of_the_same_text_count_as_learnt_and_others_do_not(
     data: Dataset, ranker: Ranker
 ) -> None:
-    """Documents are numbered anew in other data: with one key and another text, they are others."""
+    """Other data renumbers its documents: the same key with another text is another document."""
     train = data.split("train")
     swapped = replace(data, train=data.split("test"), test=train, fingerprint="another")
     assert rf.evaluate(ranker, swapped, metrics="ndcg@3").trained_on == train.n_pairs
@@ -472,7 +472,7 @@ def test_pairs_of_the_same_text_count_as_learnt_and_others_do_not(
 # ---------------------------------------------------------------------------------- bags
 
 
-def test_models_of_bags_answer_for_known_queries_alone(data: Dataset, tmp_path: Path) -> None:
+def test_models_of_bags_answer_only_known_queries(data: Dataset, tmp_path: Path) -> None:
     bags = replace(data, query_texts=as_bags(data.query_texts), tokenizer=None)
     rf.fit("words", bags, out=tmp_path / "model")
     ranker = rf.load(tmp_path / "model")
@@ -541,9 +541,7 @@ def test_texts_of_a_table_are_ranked_as_search_ranks_them(
     assert np.allclose(np.array(by_query["score"].to_list()), expected.scores)
 
 
-def test_keys_of_known_queries_are_ranked_where_there_are_no_texts(
-    ranker: Ranker, tmp_path: Path
-) -> None:
+def test_known_queries_are_ranked_without_texts(ranker: Ranker, tmp_path: Path) -> None:
     pl.DataFrame({"query": ["d05", "nobody", "d01", "d05"]}).write_csv(tmp_path / "in.csv")
     done = predict(ranker, tmp_path / "in.csv", tmp_path / "out.parquet", k=2)
     assert done == {"queries": 2, "unknown": 1, "without_words": 0, "left_out": 0}
@@ -564,7 +562,7 @@ def test_texts_for_a_model_of_pairs_are_refused(data: Dataset, tmp_path: Path) -
     assert predict(rf.fit("sums", data), tmp_path / "in.csv", out, with_text=True)["queries"] == 1
 
 
-def test_lists_that_could_not_be_put_anywhere_are_refused_before_the_input_is_read(
+def test_an_output_that_cannot_be_written_is_refused_before_the_input_is_read(
     ranker: Ranker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)

@@ -45,18 +45,18 @@ def test_sampled_objectives_are_the_expectation_over_pools(
     build = rgx_sampled if centred else rg2_sampled
     objective = build(rows, 0.0, negatives)
     rng = torch.Generator().manual_seed(1)
-    found, expected = [], []
+    actual, expected = [], []
     for _ in range(3):
         p = torch.randn(4, 2, generator=rng, dtype=torch.float64)
         q = torch.randn(5, 2, generator=rng, dtype=torch.float64)
-        found.append(value(objective, p, q))
+        actual.append(value(objective, p, q))
         expected.append(scores_only(r, p @ q.T, negatives, centred=centred))
-    gaps = [f - e for f, e in zip(found, expected, strict=True)]
+    gaps = [f - e for f, e in zip(actual, expected, strict=True)]
     assert gaps == pytest.approx([gaps[0]] * 3, abs=1e-9)
 
 
 def test_many_negatives_give_the_full_softmax() -> None:
-    """RG2 and RGx over N, to the last digit that 1/n leaves."""
+    """RG2 and RGx over N, up to terms of order 1/n."""
     rows, _ = random_rows(3)
     rng = torch.Generator().manual_seed(1)
     p = torch.randn(9, 3, generator=rng, dtype=torch.float64)
@@ -66,9 +66,9 @@ def test_many_negatives_give_the_full_softmax() -> None:
         (rgx_sampled(rows, 0.1, 10**7), rgx(rg2(rows, 0.1))),
     ):
         zero = torch.zeros_like
-        found = value(sampled, p, q) - value(sampled, zero(p), zero(q))
+        actual = value(sampled, p, q) - value(sampled, zero(p), zero(q))
         expected = (value(whole, p, q) - value(whole, zero(p), zero(q))) / 7
-        assert found == pytest.approx(expected, rel=1e-5)
+        assert actual == pytest.approx(expected, rel=1e-5)
 
 
 def test_rgx_ignores_a_constant_added_to_the_scores_of_a_query() -> None:

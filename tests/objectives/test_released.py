@@ -44,7 +44,7 @@ def test_query_step(seed: int, solve: object, *, centred: bool) -> None:
     """RG2: lambda once more. RGx: (1 - beta) times the background's Gram matrix, not centred."""
     rows, r = random_rows(seed)
     q, sizes = vectors(N, seed), r.sum(dim=1)
-    found = half_step(halves(rows, ALPHA, centred=centred)[0], q, solve, None)
+    actual = half_step(halves(rows, ALPHA, centred=centred)[0], q, solve, None)
     for x in range(M):
         a, own = sizes[x] / (2 * N), q[r[x] > 0]
         background = a * (1 - BETA if centred else 1) * q.T @ q
@@ -52,7 +52,7 @@ def test_query_step(seed: int, solve: object, *, centred: bool) -> None:
         gram = background + ALPHA * own.T @ own + reg * EYE
         right = -a * q.sum(dim=0) + (0.5 + ALPHA) * own.sum(dim=0)
         expected = torch.linalg.lstsq(gram, right[:, None], driver="gelsd").solution[:, 0]
-        torch.testing.assert_close(found[x], expected, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(actual[x], expected, atol=1e-9, rtol=1e-9)
 
 
 @each_form
@@ -62,14 +62,14 @@ def test_candidate_step(seed: int, solve: object, *, centred: bool) -> None:
     """Plus h where the objective has minus; RGx's Gram matrix as in the query step."""
     rows, r = random_rows(seed)
     p, a = vectors(M, seed), r.sum(dim=1) / (2 * N)
-    found = half_step(halves(rows, ALPHA, centred=centred)[1], p, solve, None)
+    result = half_step(halves(rows, ALPHA, centred=centred)[1], p, solve, None)
     background = (1 - BETA if centred else 1) * p.T @ (a[:, None] * p)
     reg = REG * (r.sum() / (2 * N) + ALPHA * M)
     for y in range(N):
         own = p[r[:, y] > 0]
         gram = background + ALPHA * own.T @ own + reg * EYE
         right = a @ p + (0.5 + ALPHA) * own.sum(dim=0)
-        torch.testing.assert_close(found[y], torch.linalg.solve(gram, right), atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(result[y], torch.linalg.solve(gram, right), atol=1e-9, rtol=1e-9)
 
 
 def test_without_extra_weight_beta_only_scales_every_iterate() -> None:
@@ -99,12 +99,12 @@ def converged(query: Half, candidate: Half, seed: int, sweeps: int) -> Tensor:
     return half_step(query, q, by_cholesky, None) @ q.T
 
 
-def test_with_the_right_sign_scores_are_those_of_rg2_over_1_less_beta() -> None:
+def test_with_the_right_sign_scores_equal_rg2_divided_by_1_minus_beta() -> None:
     """Global optimum against global optimum, with all components: every run reaches it."""
     rows, r = random_rows(4)
     query, candidate = halves(rows, 0.0, centred=True)
     candidate = replace(candidate, line_other=-candidate.line_other)
-    found = converged(query, candidate, 1, sweeps=400)
+    actual = converged(query, candidate, 1, sweeps=400)
     objective = rg2(rows, REG)
     sizes = r.sum(dim=1, keepdim=True)
     target = torch.where(sizes > 0, sizes.clamp(min=1) ** -0.5, 0.0) * (N * r - sizes)
@@ -112,7 +112,7 @@ def test_with_the_right_sign_scores_are_those_of_rg2_over_1_less_beta() -> None:
     tau = REG * float(objective.query_weight.sum() * N) ** 0.5
     shrunk = (u[:, :D] * (sigma[:D] - tau).clamp(min=0)) @ v[:D]
     expected = torch.where(sizes > 0, sizes.clamp(min=1) ** -0.5, 0.0) * shrunk / (1 - BETA)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_with_the_released_sign_scores_differ() -> None:

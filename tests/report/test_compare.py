@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankfold.errors import UserError
-from rankfold.report.compare import MAX_STEPS, facts, render, thin, write
+from rankfold.report.compare import COST_FIGURES, GROUPINGS, MAX_STEPS, facts, render, thin, write
 from rankfold.report.format import UNKNOWN
 
 HERE = Path(__file__).parent
@@ -155,7 +155,7 @@ def test_charts_show_the_measurements() -> None:
     for words in ("training time (s, log scale)", "model size (MB, log scale)"):
         assert words in page.words
     assert {"head", "torso", "tail", "8 to 14"} <= set(re.findall(r">([^<>]+)</text>", text))
-    assert page.count("figure") == 4
+    assert page.count("figure") == len(COST_FIGURES) + len(GROUPINGS)
     assert "rankfold compare pinterest --methods" in page.words
 
 
@@ -169,7 +169,9 @@ def test_grades_are_shown_by_threshold() -> None:
     text = render(example("_graded"))
     page = Page(text)
     assert "incapacitating or more" in page.words
-    assert page.count("figure") == 2 + 3  # a calibration curve for each of three methods
+    assert (
+        page.count("figure") == len(COST_FIGURES) + 3
+    )  # a calibration curve for each of three methods
     rows = text[text.index("<caption><span>tpr@fpr=.01<") :].split("<tr")
     values = re.findall(r'"n">([^<]*)<', rows[2])
     assert values == ["0.2600", UNKNOWN, "0.3200", "0.3500", "0.3100"]
@@ -187,8 +189,8 @@ def test_the_legend_of_a_sweep_is_sorted_by_quality() -> None:
     for order in (ranked, ranked[::-1]):
         sweep = results["sweep"] | {"methods": {name: methods[name] for name in order}}
         legend = render(results | {"sweep": sweep}).split('<ul class="legend">')[1]
-        found = re.findall(r"<span>(.*?)</span>", legend.split("</ul>")[0])
-        assert found == ranked
+        result = re.findall(r"<span>(.*?)</span>", legend.split("</ul>")[0])
+        assert result == ranked
 
 
 def test_a_sweep_is_drawn_for_each_metric_on_a_log_axis() -> None:
@@ -220,14 +222,14 @@ def test_text_from_data_is_escaped() -> None:
 
 def test_long_lines_are_thinned_to_their_end() -> None:
     assert thin(list(range(MAX_STEPS))) == list(range(MAX_STEPS))
-    found = thin(list(range(1000)))
-    assert found[-1] == 999
-    assert MAX_STEPS / 2 < len(found) <= MAX_STEPS
-    assert len({b - a for a, b in pairwise(found)}) == 1
+    result = thin(list(range(1000)))
+    assert result[-1] == 999
+    assert MAX_STEPS / 2 < len(result) <= MAX_STEPS
+    assert len({b - a for a, b in pairwise(result)}) == 1
     assert thin([]) == []
 
 
-def test_facts_of_data() -> None:
+def test_facts_about_the_data() -> None:
     summary = {
         "pairs": 12345,
         "density": 0.0027,

@@ -54,15 +54,15 @@ def test_ties_and_the_best_of_the_others() -> None:
 def test_tuning_other_metrics_and_failures_are_mentioned() -> None:
     failed = method("x", None, error={"message": "no memory", "hint": "less"}, metrics={})
     best = method("a", 0.4, trials={"seconds": 71.2})
-    found = results(best, method("b", 0.3), failed, b=APART)
-    found["tests"] |= {"mrr@10": {"best": "b", "others": {}}, "hit@1": {"best": "a", "others": {}}}
-    words = " ".join(summary(found))
+    result = results(best, method("b", 0.3), failed, b=APART)
+    result["tests"] |= {"mrr@10": {"best": "b", "others": {}}, "hit@1": {"best": "a", "others": {}}}
+    words = " ".join(summary(result))
     assert "a is also best by hit@1. By mrr@10, b is best." in words
     assert "A fit of a took 4 s, after 71.2 s of tuning." in words
     assert words.endswith("x failed: no memory.")
 
 
-def test_little_to_say() -> None:
+def test_a_summary_of_few_results() -> None:
     failed = method("x", None, error={"message": "no memory", "hint": ""}, metrics={})
     assert summary(results(failed)) == [
         "Every method failed on the test split of d.",

@@ -1,4 +1,4 @@
-"""Do draws follow the probabilities that are claimed? Chi-square says."""
+"""Chi-square tests that draws follow the claimed probabilities."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def times_follow(drawn: Tensor, probabilities: Tensor) -> bool:
         return False
     expected = probabilities[possible].double()
     expected = expected / expected.sum() * float(drawn.sum())
-    assert float(expected.min()) > 5, "too few draws to tell"
+    assert float(expected.min()) > 5, "too few draws for the test"
     return bool(chisquare(drawn[possible].numpy(), expected.numpy()).pvalue > LEVEL)
 
 

@@ -15,7 +15,7 @@ def pool_of(rows: Interactions, shares: torch.Tensor, size: int, rng: torch.Gene
     return pool_around(rows.candidates, rows.n_queries, shares, size, rng)
 
 
-def test_the_choices_of_the_batch_are_there_once() -> None:
+def test_the_pool_has_each_choice_of_the_batch_once() -> None:
     rng = torch.Generator().manual_seed(0)
     for size in (1, 10, 30):
         chosen = batch()

@@ -15,7 +15,7 @@ from rankfold.types import Batch
 Follow = Callable[[Tensor, Tensor], bool]
 
 
-def test_weights_are_the_written_formula() -> None:
+def test_weights_match_the_formula() -> None:
     scores, pop = torch.tensor([[1.0, 2.0, 0.5]]), torch.tensor([0.5, 0.3, 0.2])
     valid = torch.tensor([[True, False, True]])
     first, third = math.exp(1) / 0.5, math.exp(0.5) / 0.2
@@ -45,7 +45,7 @@ def test_picks_follow_the_weights(
     assert not times_follow(picks.times[0], uncorrected[0])
 
 
-def test_what_is_invalid_is_never_read_nor_picked(rng: torch.Generator) -> None:
+def test_invalid_columns_are_neither_read_nor_picked(rng: torch.Generator) -> None:
     sampler = Bir(torch.zeros(5), draws=200)
     batch = Batch(torch.arange(3), torch.tensor([0, 1, 2]))
     scores, valid = torch.zeros(3, 3), torch.ones(3, 3).bool()

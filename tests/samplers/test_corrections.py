@@ -1,4 +1,4 @@
-"""Corrections are the written formulas."""
+"""Corrections match the formulas."""
 
 import pytest
 import torch

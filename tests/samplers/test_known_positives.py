@@ -1,4 +1,4 @@
-"""Known positives in a pool are found, all of them and nothing else."""
+"""Exactly the known positives of a pool are detected."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_equals_the_loops(m: int, n: int, batch: int, columns: int, seed: int) -
 
 
 @given(st.integers(1, 9), st.integers(1, 30), st.integers(1, 12), st.integers(0))
-def test_places_are_those_of_the_loops(m: int, n: int, batch: int, seed: int) -> None:
+def test_places_equal_the_loops(m: int, n: int, batch: int, seed: int) -> None:
     torch.manual_seed(seed % 2**60)
     pairs = pairs_of(float(torch.rand(())), (m, n))
     queries, ids = torch.randint(m, (batch,)), torch.randint(n, (n,)).unique()

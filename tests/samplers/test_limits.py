@@ -1,8 +1,8 @@
-"""What the estimators converge to as the batch grows; docs/concepts/negatives.md has the table.
+"""The limits of the estimators as the batch grows; docs/concepts/negatives.md has the table.
 
-The gradient of a loss with respect to the scores is what the model feels: minus 1 at the positive
-plus a weight on each candidate. Full softmax has the weights softmax(s). Here the weights of
-each estimator, by simulation, against the limits that it could be taken for.
+The gradient of a loss with respect to the scores is minus 1 at the positive plus a weight on each
+candidate. Full softmax has the weights softmax(s). Here the weights of each estimator are simulated
+and compared with several possible limits.
 """
 
 import pytest
@@ -15,7 +15,7 @@ from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.popularity import PopularityMode, popularity
 from rankfold.types import Batch
 
-QUERIES = 40  # all with the same scores: they differ by the picks alone
+QUERIES = 40  # all with the same scores: only the picks differ
 S = torch.tensor([0.9, -0.6, 0.3, 1.2, -1.1, 0.1, -0.3, 0.7, -0.8, 0.5, 1.0, -0.2])
 POSITIVE = 3
 
@@ -88,8 +88,8 @@ def test_limit(name: str, counts: Tensor, rng: torch.Generator) -> None:
         distance[size] = {other: float(value.mean()) / 2 for other, value in apart.items()}
     near = distance[16384]
     others = [value for other, value in near.items() if other != limit]
-    assert near[limit] < min(others) / 4  # it is this limit and no other one
-    assert near[limit] < distance[64][limit] / 3  # and it is being approached
+    assert near[limit] < min(others) / 4  # this limit and no other
+    assert near[limit] < distance[64][limit] / 3  # larger batches are closer
 
 
 def test_the_limits_differ(counts: Tensor) -> None:

@@ -40,7 +40,7 @@ def test_uniform(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
     assert not torch.equal(pool.ids[0], pool.ids[1])  # drawn for each query
 
 
-def test_popularity_modes_are_the_written_formulas() -> None:
+def test_popularity_modes_match_the_formulas() -> None:
     counts = torch.tensor([0, 1, 8])
     count, log, power = (popularity(counts, mode) for mode in ("count", "log", "power"))
     assert count.tolist() == pytest.approx([1 / 10, 1 / 10, 8 / 10])
@@ -73,7 +73,7 @@ def test_in_batch(follow: Follow, counts: Tensor, rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("size", [20_000, 5_000])  # the second: a short last batch
 def test_mixed(follow: Follow, counts: Tensor, rng: torch.Generator, size: int) -> None:
-    """One column of each of many pools, for in one pool the in-batch share is no matter of chance.
+    """One column of each of many pools, since in one pool the in-batch share is fixed.
 
     A pool of a very large batch has the same shares, so its columns are sampled instead.
     """

@@ -97,7 +97,7 @@ def test_direct_ranks_are_weighted_shares(seen: int) -> None:
     torch.testing.assert_close(result, torch.tensor(expected))
 
 
-def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
+def test_ranks_by_similarity_are_means_over_entries() -> None:
     cache = queues_of(SOME, 8, 4, FEW)
     cache.push(*batch(cache, 40, 0))
     vectors, head = vectors_of(5, 4, 1), vectors_of(1, 4, 2)[0]
@@ -112,7 +112,7 @@ def test_ranks_by_likeness_are_means_of_the_entries_own() -> None:
 def by_definition(
     cache: RankCache, vectors: torch.Tensor, head: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ranks as the formulas have them, in double precision, a threshold at a time.
+    """Ranks by the formulas, in double precision, one threshold at a time.
 
     By likeness, and direct ones.
     """
@@ -151,7 +151,7 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 10_000),
 )
-def test_ranks_are_those_of_the_formulas(
+def test_ranks_match_the_formulas(
     size: int, counts: list[int], seen: int, step: float, dtype: torch.dtype, seed: int
 ) -> None:
     """Of cache that are empty, filled in part, and full; with vectors of 0 and equal scores.
@@ -213,7 +213,7 @@ def test_loaded_weights_are_those_of_the_loaded_entries() -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 3, 10_000])
-def test_counts_before_are_those_of_a_loop(levels: int) -> None:
+def test_counts_before_equal_a_loop(levels: int) -> None:
     scores = torch.randint(0, levels, (50,), generator=torch.Generator().manual_seed(0)).float()
     expected = [sum(other < score for other in scores.tolist()) for score in scores.tolist()]
     assert counts_before(*sort_ascending(scores)).tolist() == expected
@@ -252,13 +252,13 @@ def test_no_row_is_below_its_own_entry(n: int) -> None:
         assert torch.equal(entries, asked[kept[:, 1]])
 
 
-def test_likeness_is_exact_where_rows_are_unlike() -> None:
+def test_ranks_by_similarity_are_exact_for_dissimilar_rows() -> None:
     cache = queues_of(torch.ones(3) / 3, 4, 12, [4, 4, 4])
     cache.push(torch.eye(12), torch.arange(12))
     head, grades = vectors_of(1, 12, 1)[0], cache.grades
     both = (cache.ranks(torch.eye(12), head, by_likeness=b) for b in (True, False))
     by_likeness, direct = both
-    for k in range(2):  # of negatives: a positive has no entry of its own
+    for k in range(2):  # negatives only: a positive has no entry
         torch.testing.assert_close(by_likeness[k][grades <= k], direct[k][grades <= k])
 
 
@@ -287,10 +287,8 @@ def test_no_table_of_entries_has_more_numbers_than_their_vectors(
 
 
 @pytest.mark.parametrize(("n_grades", "counts"), [(3, [9, 40_000, 40_000]), (100, [60] * 100)])
-def test_what_is_kept_is_as_much_as_the_vectors_of_full_queues(
-    n_grades: int, counts: list[int]
-) -> None:
-    """However many rows there are, and grades: a few numbers for each entry beside its vector."""
+def test_memory_is_bounded_by_the_vectors_of_full_queues(n_grades: int, counts: list[int]) -> None:
+    """For any number of rows and grades: a few numbers per entry besides its vector."""
     cache = queues_of(torch.ones(n_grades) / n_grades, 20, 32, counts)
     cache.push(*batch(cache, len(cache.grades), 0))
     for likeness in (True, False):
@@ -302,13 +300,13 @@ def test_what_is_kept_is_as_much_as_the_vectors_of_full_queues(
     assert n <= n_grades * 20 * (32 + 4) + 2 * n_grades**2 + 8 * n_grades + 16 * 32
 
 
-def test_nothing_that_is_kept_has_a_gradient() -> None:
+def test_cached_tensors_have_no_gradient() -> None:
     cache = queues_of(torch.ones(2) / 2, 4, 3)
     cache.push(torch.randn(6, 3, requires_grad=True), torch.arange(6))
     assert not cache.vectors.requires_grad
 
 
-def test_goes_on_from_its_state() -> None:
+def test_restored_state_continues_identically() -> None:
     first, second = (queues_of(torch.ones(3) / 3, 4, 2, [9, 2, 9]) for _ in range(2))
     first.push(*batch(first, 9, 0))
     second.load({name: tensor.clone() for name, tensor in first.state().items()})

@@ -1,4 +1,4 @@
-"""Draws follow the distribution they are drawn from, and the check would notice if not."""
+"""Draws follow their distribution, and the check rejects a wrong one."""
 
 from collections.abc import Callable
 
@@ -90,7 +90,7 @@ def test_draws_of_one_distribution(follow: Follow, rng: torch.Generator) -> None
     assert not follow(columns, torch.tensor([3.3, 0.0, 1.0, 3.7, 0.0]) / 8)
 
 
-WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # with small ones come ties and zeros
+WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # small ones have ties and zeros
 
 
 @settings(max_examples=150)

@@ -1,4 +1,4 @@
-"""The streaming estimate is what its docstring says, and it finds the frequency."""
+"""The streaming estimate equals plain loops, and converges to the frequency."""
 
 import math
 
@@ -43,7 +43,7 @@ def test_equals_the_loops(rng: torch.Generator) -> None:
         assert torch.equal(pool.positive_log_q, pool.log_q)
 
 
-def test_finds_how_often_a_candidate_comes(rng: torch.Generator) -> None:
+def test_estimates_how_often_a_candidate_occurs(rng: torch.Generator) -> None:
     sampler = Streaming(CPU, rate=0.05)
     for step in range(1, 401):
         ids = [0] + [1] * (step % 4 == 0) + [2] * (step % 10 == 0)

@@ -1,4 +1,4 @@
-"""XIR is what its docstring says, step by step."""
+"""XIR equals plain loops, step by step."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ N, SIZE = 12, 8
 
 
 def step(sampler: Xir, rng: torch.Generator, size: int = SIZE) -> tuple[Batch, Pool, Drawn]:
-    """One step of training, without the training."""
+    """The sampler's part of a training step."""
     batch = Batch(torch.arange(size), torch.randint(N, (size,), generator=rng))
     pool = sampler.propose(batch, rng)
     scores = torch.randn(size, len(pool.ids), generator=rng)

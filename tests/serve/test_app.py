@@ -93,7 +93,7 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     rows = [
         {"age": 3.0, "dose": 1, "site": "a"},
         {"age": -2.5, "dose": 0.25, "site": "b"},
-        {"age": 1, "dose": 1, "site": "a level that nobody knows"},
+        {"age": 1, "dose": 1, "site": "an unknown level"},
     ]
     response = client.post("/models/patients/grade", {"rows": rows, "fpr": 0.1})
     assert response.status_code == 200
@@ -123,7 +123,7 @@ def test_invalid_values_are_explained(client: Client, wrong: bytes) -> None:
     )
 
 
-def test_keys_that_begin_with_a_text_come_first(client: Client) -> None:
+def test_keys_with_the_prefix_come_first(client: Client) -> None:
     def keys(**parameters: object) -> list[object]:
         response = client.get(
             "/keys", params={name: str(value) for name, value in parameters.items()}
@@ -247,7 +247,7 @@ def test_invalid_keys_are_explained(client: Client, name: str, wrong: object) ->
         ([], "nobody", "GET /keys?side=query"),
     ],
 )
-def test_similar_keys_are_sought_among_few(
+def test_similar_keys_are_searched_among_few(
     monkeypatch: pytest.MonkeyPatch, keys: list[Key], key: Key, hint: str
 ) -> None:
     compared: list[int] = []

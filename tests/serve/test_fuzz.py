@@ -24,7 +24,7 @@ SETTINGS = f"""
 expected-statuses = {REJECTED}
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 400, 404, 413]
-"""  # this model may be unable to response a valid request
+"""  # this model may be unable to answer a valid request
 
 
 def fuzz(live: Live, home: Path, *words: str) -> str:

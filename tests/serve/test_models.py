@@ -1,4 +1,4 @@
-"""Models come from folders, are followed there, and are replaced between two requests."""
+"""Models are loaded from folders, watched for changes, and replaced between requests."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ def swaps(client: Client) -> dict[tuple[str, ...], int]:
     return dict(client.models.metrics.swaps)
 
 
-def test_a_new_model_in_the_folder_is_taken(start: Start, shop: Path) -> None:
+def test_a_new_model_in_the_folder_is_loaded(start: Start, shop: Path) -> None:
     client = start(shop=shop)
     before = lists(client)
     client.models.look()
@@ -43,7 +43,7 @@ def test_a_new_model_in_the_folder_is_taken(start: Start, shop: Path) -> None:
     assert swaps(client) == {("shop", "done"): 1}
 
 
-def test_the_old_model_is_let_go(start: Start, shop: Path) -> None:
+def test_the_old_model_is_released(start: Start, shop: Path) -> None:
     client = start(shop=shop)
     lists(client)
     old = weakref.ref(client.models.slots["shop"].served)
@@ -54,7 +54,7 @@ def test_the_old_model_is_let_go(start: Start, shop: Path) -> None:
     assert old() is None
 
 
-def test_a_folder_that_cannot_be_read_leaves_the_old_model(
+def test_an_unreadable_folder_keeps_the_old_model(
     start: Start, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = start(shop=shop)
@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_read_leaves_the_old_model(
     manifest = (shop / "manifest.json").read_bytes()
     (shop / "manifest.json").write_text("{}")
     client.models.look()
-    client.models.look()  # it is not tried again at once
+    client.models.look()  # not retried immediately
     assert lists(client) == before
     assert swaps(client) == {("shop", "failed"): 1}
     monkeypatch.setattr(module, "RETRY_SECONDS", -1.0)
@@ -74,16 +74,16 @@ def test_a_folder_that_cannot_be_read_leaves_the_old_model(
     assert client.get("/ready").status_code == 200
     shop.mkdir()
     (shop / "manifest.json").write_bytes(manifest)
-    client.models.look()  # its files are not there
+    client.models.look()  # its files are missing
     assert lists(client) == before
     client.models.log.close()
-    told = [json.loads(line) for line in client.log.getvalue().splitlines()]
-    errors = [line for line in told if line["level"] == "error"]
+    entries = [json.loads(line) for line in client.log.getvalue().splitlines()]
+    errors = [line for line in entries if line["level"] == "error"]
     assert len(errors) == 3  # one for each state of the folder
     assert all(line["model"] == "shop" and line["hint"] for line in errors)
 
 
-def test_a_model_of_another_kind_may_take_its_place(
+def test_a_model_may_be_replaced_by_another_kind(
     start: Start, shop: Path, folders: dict[str, Path]
 ) -> None:
     client = start(shop=shop)
@@ -122,7 +122,7 @@ def test_no_request_fails_while_models_are_replaced(start: Start, shop: Path) ->
     assert swaps(client) == {("shop", "done"): 3}
 
 
-def test_nothing_is_answered_before_it_is_loaded(
+def test_requests_fail_until_the_model_is_loaded(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.Models, "load", lambda _self: None)

@@ -162,7 +162,7 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     page.click("#history input", 2)
     page.wait()
     left = chosen[:2] + chosen[3:]
-    body = {"exclude": ["vlc"]}  # the data links packages: none is a candidate of its own
+    body = {"exclude": ["vlc"]}  # the data links packages: none is its own candidate
     now = keys(fetch(page.address, "/search", {"history": left, **body}))
     full = keys(fetch(page.address, "/search", {"history": chosen, "k": 200, **body}))
     assert names(page) == now
@@ -211,7 +211,7 @@ def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
     assert page.text(".count").startswith("0 of ")
 
 
-def test_a_candidate_opens_to_those_like_it(page: Page) -> None:
+def test_a_candidate_shows_similar_ones(page: Page) -> None:
     page.open("/?query=vlc")
     page.click("button.name", 3)
     page.until(lambda: page.texts(".similar li"))

@@ -88,7 +88,7 @@ def test_enough_cg_steps_are_cholesky_in_single_precision(case: Case) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("case", LARGER, ids=lambda case: case.name)
-def test_more_cg_steps_than_needed_do_no_harm(case: Case, seed: int) -> None:
+def test_more_cg_steps_than_needed_are_harmless(case: Case, seed: int) -> None:
     """Once a row is solved its residual is rounding, and must not move the row."""
     rows, _ = random_rows(seed, m=300, n=200, graded=case.graded)
     objective = case.build(rows)
@@ -98,8 +98,8 @@ def test_more_cg_steps_than_needed_do_no_harm(case: Case, seed: int) -> None:
     expected = query_step(objective, q, by_cholesky, None)
     tight = {"rtol": 1e-4, "atol": 1e-4 * float(expected.abs().max())}
     for start in (None, p):
-        found = query_step(objective, q, by_conjugate_gradients(100), start)
-        torch.testing.assert_close(found, expected, **tight)
+        actual = query_step(objective, q, by_conjugate_gradients(100), start)
+        torch.testing.assert_close(actual, expected, **tight)
 
 
 @each_solver
@@ -107,14 +107,14 @@ def test_rows_with_a_singular_system_get_zeros_from_any_start(solve: Solve) -> N
     rows, _ = random_rows(5)
     rng = torch.Generator().manual_seed(6)
     p, q = torch.randn(9, 3, generator=rng), torch.randn(7, 3, generator=rng)
-    found = query_step(rg2_weighted(rows, 0.003, 0.015), q, solve, p)
-    assert not found[0].any()  # the query without pairs has weight and regulariser 0
-    assert found[1:].any(dim=1).all()
+    result = query_step(rg2_weighted(rows, 0.003, 0.015), q, solve, p)
+    assert not result[0].any()  # the query without pairs has weight and regulariser 0
+    assert result[1:].any(dim=1).all()
 
 
 @each_solver
 @each_case
-def test_size_of_the_blocks_changes_nothing(
+def test_block_size_changes_nothing(
     case: Case, solve: Solve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, _ = random_rows(6, m=50, n=30, graded=case.graded)
@@ -129,8 +129,8 @@ def test_size_of_the_blocks_changes_nothing(
 
     expected = both()
     monkeypatch.setattr(pairs, "blocks", lambda rows, *_: blocks(rows, 7, 100))
-    for found, whole in zip(both(), expected, strict=True):
-        torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
+    for actual, whole in zip(both(), expected, strict=True):
+        torch.testing.assert_close(actual, whole, rtol=1e-9, atol=1e-9)
 
 
 @each_solver
@@ -174,13 +174,13 @@ def test_matrix_regulariser_gives_the_steps_of_appendix_a6(seed: int) -> None:
     p = query_step(objective, q, by_cholesky, None)
     left = torch.linalg.inv(w + lam * torch.eye(9, dtype=torch.float64))
     torch.testing.assert_close(p, left @ w @ s @ q @ torch.linalg.inv(q.T @ q))
-    found = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
+    result = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
     gram = lam * p.T @ p + p.T @ w @ p
-    torch.testing.assert_close(found, s.T @ w @ p @ torch.linalg.inv(gram))
+    torch.testing.assert_close(result, s.T @ w @ p @ torch.linalg.inv(gram))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_candidates_of_rgx_are_coupled_through_their_mean_alone(seed: int) -> None:
+def test_candidates_of_rgx_are_coupled_only_through_their_mean(seed: int) -> None:
     """Solve for the mean first, then for each candidate by itself."""
     rows, r = random_rows(seed)
     alpha, objective = 0.4, rgx(rg2_weighted(rows, 0.03, 0.4))
@@ -194,5 +194,5 @@ def test_candidates_of_rgx_are_coupled_through_their_mean_alone(seed: int) -> No
     alone = torch.einsum("yi,yij->yj", right, inverses)
     mean = torch.linalg.solve((eye - gram @ inverses.mean(dim=0)).T, alone.mean(dim=0))
     expected = torch.einsum("yi,yij->yj", right + mean @ gram, inverses)
-    found = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
-    torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
+    actual = candidate_step(objective, rows.transpose(), p, by_cholesky, None)
+    torch.testing.assert_close(actual, expected, atol=1e-8, rtol=1e-6)

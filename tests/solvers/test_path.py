@@ -38,7 +38,7 @@ def seen_by(m: int) -> Interactions:
     return from_pairs(queries, candidates, None, (m, N))
 
 
-def found(
+def scores_at(
     parts: Parts, points: list[Point], memory_budget: int = 2**30
 ) -> dict[Point, list[Tensor]]:
     """The scores at each point, a tensor for each block of queries."""
@@ -66,7 +66,7 @@ def test_scores_are_the_direct_product(
     parts: Parts, ranks: list[int], thresholds: list[float], discounts: list[float]
 ) -> None:
     points = [Point(7, *settings) for settings in product(ranks, thresholds, discounts)]
-    for point, blocks in found(parts, points).items():
+    for point, blocks in scores_at(parts, points).items():
         (scores,) = blocks
         torch.testing.assert_close(scores[:, :N], directly(point, *parts))
         assert (scores[:, N:] == -torch.inf).all()
@@ -76,7 +76,7 @@ def test_scores_are_the_direct_product(
 def test_blocks_of_queries_shrink_with_the_memory_budget(n_points: int) -> None:
     parts = parts_of(2 * MAX_QUERIES + 3)
     points = [Point(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
-    plenty, short = found(parts, points), found(parts, points, memory_budget=70_000)
+    plenty, short = scores_at(parts, points), scores_at(parts, points, memory_budget=70_000)
     for point in points:
         assert [len(block) for block in plenty[point]] == [MAX_QUERIES, MAX_QUERIES, 3]
         assert len(short[point]) > 3
@@ -90,6 +90,6 @@ def test_threshold_of_one_removes_the_last_component(parts: Parts) -> None:
     changed = vectors.clone()
     changed[:, 3] += 1
     point = Point(0, 4, 1.0, 0.0)
-    (scores,) = found(parts, [point])[point]
-    (others,) = found((products, values, changed), [point])[point]
+    (scores,) = scores_at(parts, [point])[point]
+    (others,) = scores_at((products, values, changed), [point])[point]
     torch.testing.assert_close(scores, others)

@@ -35,7 +35,7 @@ def dense_target(case: Case, r: Tensor) -> Tensor:
 
 
 def planted(seed: int, *, graded: bool, m: int = 150, n: int = 120) -> tuple[Interactions, Tensor]:
-    """Groups of different density, so that the first singular values stand apart."""
+    """Groups of different density, so that the first singular values are separated."""
     rng = torch.Generator().manual_seed(seed)
     group = torch.arange(m)[:, None] % 5 == torch.arange(n) % 5
     share = torch.where(group, 0.3 + 0.12 * (torch.arange(n) % 5), 0.03)
@@ -61,16 +61,16 @@ def passes(
 
 def solved(objective: Objective, width: int, **how: float) -> tuple[Tensor, Tensor]:
     """Sigma and V of the last pass, in float64."""
-    found = passes(objective, width, **how)[-1]
-    assert found.vectors is not None
-    return found.values.double(), found.vectors.double()
+    result = passes(objective, width, **how)[-1]
+    assert result.vectors is not None
+    return result.values.double(), result.vectors.double()
 
 
 def solution(objective: Objective, width: int, tau: float) -> tuple[Tensor, Tensor]:
     """P and Q of the minimiser, in float64."""
-    found = passes(objective, width)[-1]
-    assert found.vectors is not None
-    side = factors(objective, found.values, found.vectors, tau)
+    result = passes(objective, width)[-1]
+    assert result.vectors is not None
+    side = factors(objective, result.values, result.vectors, tau)
     a = objective.query_weight
     over = torch.where(a > 0, 1 / a, 0.0)
     queries = fold(side, objective.rows, objective.pull * over, objective.background * over)
@@ -93,7 +93,7 @@ def test_small_matrix_is_decomposed_completely(case: Case, seed: int) -> None:
     rows, r = random_rows(seed, graded=case.graded)
     expected = torch.linalg.svdvals(dense_target(case, r))
     values, vectors = solved(case.build(rows), 7)
-    expected = expected[expected > 1e-4 * expected[0]]  # of smaller ones float32 knows nothing
+    expected = expected[expected > 1e-4 * expected[0]]  # float32 does not resolve smaller ones
     torch.testing.assert_close(values[: len(expected)], expected, rtol=1e-4, atol=0)
     assert float(values[len(expected) :].sum()) < 1e-3 * float(expected[0])
     inner = vectors.T @ vectors
@@ -121,47 +121,47 @@ def test_residual_is_the_one_measured_densely(case: Case) -> None:
     matrix = dense_target(case, r)
     residuals = []
     for tolerance in (0.3, 0.03, 1e-3, 1e-4):
-        found = passes(case.build(rows), 4, tolerance)[-1]
-        assert found.vectors is not None
-        values, vectors = found.values.double(), found.vectors.double()
+        actual = passes(case.build(rows), 4, tolerance)[-1]
+        assert actual.vectors is not None
+        values, vectors = actual.values.double(), actual.vectors.double()
         rest = matrix.T @ (matrix @ vectors) - vectors * values**2
         expected = float(rest.norm() / (values**2).norm())
-        assert found.residual == pytest.approx(expected, rel=0.02, abs=3e-6)
-        assert found.residual <= tolerance
-        residuals.append(found.residual)
+        assert actual.residual == pytest.approx(expected, rel=0.02, abs=3e-6)
+        assert actual.residual <= tolerance
+        residuals.append(actual.residual)
     assert residuals == sorted(residuals, reverse=True)
     assert residuals[-1] < 0.1 * residuals[0]
 
 
 def test_residual_falls_from_pass_to_pass_and_is_1_before_it_is_measured() -> None:
     rows, _ = planted(7, graded=False)
-    found = passes(rg2(rows, 0.0), 12, 1e-9)
-    measured = [one.residual for one in found if one.columns >= 24]
-    assert [one.residual for one in found if one.columns < 24] == [1.0]
+    result = passes(rg2(rows, 0.0), 12, 1e-9)
+    measured = [one.residual for one in result if one.columns >= 24]
+    assert [one.residual for one in result if one.columns < 24] == [1.0]
     assert measured == sorted(measured, reverse=True)
-    assert [one.vectors is None for one in found] == [True] * (len(found) - 1) + [False]
-    assert [one.columns for one in found] == sorted({one.columns for one in found})
+    assert [one.vectors is None for one in result] == [True] * (len(result) - 1) + [False]
+    assert [one.columns for one in result] == sorted({one.columns for one in result})
 
 
 def test_unconverged_iteration_ends_at_the_largest_space() -> None:
     rows, _ = random_rows(3, m=400, n=300)
-    found = passes(rg2(rows, 0.0), 20, 1e-12)[-1]
-    assert found.columns == 112  # whole blocks, about 6 times the width
-    assert found.residual > 1e-12
-    assert found.vectors is not None
-    assert found.vectors.shape == (300, 20)
+    result = passes(rg2(rows, 0.0), 20, 1e-12)[-1]
+    assert result.columns == 112  # whole blocks, about 6 times the width
+    assert result.residual > 1e-12
+    assert result.vectors is not None
+    assert result.vectors.shape == (300, 20)
 
 
 @pytest.mark.parametrize("width", [16, 20, 30])
 def test_residual_includes_the_part_cut_off_at_a_full_space(width: int) -> None:
-    """If the last block does not fit, its cut-off part lies outside the space, too."""
+    """If the last block does not fit, its cut-off part is outside the space too."""
     rows, r = random_rows(3, m=400, n=300)
-    found = passes(puresvd(rows), width, 1e-12)[-1]
-    assert found.vectors is not None
-    assert 5 * width < found.columns <= 6 * width
-    values, vectors = found.values.double(), found.vectors.double()
+    result = passes(puresvd(rows), width, 1e-12)[-1]
+    assert result.vectors is not None
+    assert 5 * width < result.columns <= 6 * width
+    values, vectors = result.values.double(), result.vectors.double()
     rest = r.T @ (r @ vectors) - vectors * values**2
-    assert found.residual == pytest.approx(float(rest.norm() / (values**2).norm()), rel=0.02)
+    assert result.residual == pytest.approx(float(rest.norm() / (values**2).norm()), rel=0.02)
 
 
 @pytest.mark.parametrize("width", [4, 12])
@@ -229,21 +229,21 @@ def test_rank_one_gives_one_value() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(5, 4), (40, 30), (200, 150), (300, 1000)])
 @pytest.mark.parametrize(("e", "beta"), [(-0.5, 0.0), (-0.375, 0.35)])
-def test_decomposition_is_empty_if_all_chose_everything(
+def test_decomposition_is_empty_if_every_pair_is_chosen(
     m: int, n: int, e: float, beta: float
 ) -> None:
     """T' is exactly zero, not the rounding error of its two parts."""
     objective = rg2(interactions(torch.ones(m, n)), 0.0, exponent=e, candidate_exponent=beta)
-    found = passes(objective, 5)[-1]
-    assert found.values.sum() == 0
-    assert found.vectors is not None
-    assert found.vectors.shape[0] == n
-    assert not factors(objective, found.values, found.vectors, 0.0).candidates.any()
+    result = passes(objective, 5)[-1]
+    assert result.values.sum() == 0
+    assert result.vectors is not None
+    assert result.vectors.shape[0] == n
+    assert not factors(objective, result.values, result.vectors, 0.0).candidates.any()
 
 
 def test_decomposition_is_empty_without_pairs() -> None:
-    found = passes(rg2(interactions(torch.zeros(6, 5)), 0.0), 3)[-1]
-    assert found.values.sum() == 0
+    result = passes(rg2(interactions(torch.zeros(6, 5)), 0.0), 3)[-1]
+    assert result.values.sum() == 0
 
 
 def test_one_query() -> None:
@@ -281,12 +281,12 @@ def test_orthonormal_columns_span_the_part_outside() -> None:
     inside = space @ torch.randn(6, 2, generator=rng)
     fresh = torch.randn(50, 3, generator=rng)
     nearly = fresh[:, :1] + 1e-6 * torch.randn(50, 1, generator=rng)  # a dependent column
-    found = orthonormal(torch.cat([fresh, inside, nearly], dim=1), space, 1e-4)
-    assert found.shape == (50, 3)
-    torch.testing.assert_close(found.T @ found, torch.eye(3), atol=1e-5, rtol=0)
-    assert float((space.T @ found).abs().max()) < 1e-6
+    result = orthonormal(torch.cat([fresh, inside, nearly], dim=1), space, 1e-4)
+    assert result.shape == (50, 3)
+    torch.testing.assert_close(result.T @ result, torch.eye(3), atol=1e-5, rtol=0)
+    assert float((space.T @ result).abs().max()) < 1e-6
     outside = fresh - space @ (space.T @ fresh)
-    torch.testing.assert_close(found @ (found.T @ outside), outside, atol=1e-4, rtol=0)
+    torch.testing.assert_close(result @ (result.T @ outside), outside, atol=1e-4, rtol=0)
 
 
 # ---------------------------------------------------------------------------- the minimum
@@ -294,7 +294,7 @@ def test_orthonormal_columns_span_the_part_outside() -> None:
 
 @each_case
 @pytest.mark.parametrize("rank", [1, 3, 7])
-def test_minimum_is_the_written_formula(case: Case, rank: int) -> None:
+def test_minimum_matches_the_formula(case: Case, rank: int) -> None:
     rows, r = random_rows(rank, graded=case.graded)
     objective = case.build(rows)
     tau = threshold(case, objective)

@@ -66,10 +66,10 @@ def test_sweep_by_several_threads_equals_that_of_one(monkeypatch: pytest.MonkeyP
     objective = ials(rows, 0.01, 0.1)
     halves = query_half(objective), candidate_half(objective, rows.transpose())
     start = [torch.randn(n, 8, generator=rng) for n in (300, 200)]
-    before, found = torch.get_num_threads(), []
+    before, result = torch.get_num_threads(), []
     for n in (1, 3):
         torch.set_num_threads(n)
         p, q = sweep(halves, start[0].clone(), start[1].clone(), by_conjugate_gradients(2))
-        found.append(p @ q.T)
+        result.append(p @ q.T)
     torch.set_num_threads(before)
-    assert torch.allclose(*found, atol=1e-5)
+    assert torch.allclose(*result, atol=1e-5)

@@ -1,4 +1,4 @@
-"""A written folder, and a disk that is not waited for."""
+"""A written folder, and writes without fsync."""
 
 import os
 from pathlib import Path
@@ -16,5 +16,5 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: only a power cut would show it."""
+    """Skip fsync: only a power cut would show the difference."""
     monkeypatch.setattr(os, "fsync", lambda _handle: None)

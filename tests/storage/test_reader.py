@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.storage import reader
-from rankfold.storage.checksums import HEAD
+from rankfold.storage.manifest import HEAD
 
 
 def test_a_read_with_any_failing_system_call_is_right_or_refused(folder: Path) -> None:
@@ -316,18 +316,18 @@ for version in range(1, int(sys.argv[2]) + 1):
 def test_a_reader_beside_a_writer_always_sees_one_version(tmp_path: Path) -> None:
     path = tmp_path / "model"
     write(path, 0)
-    found, outrun = [0], 0
+    result, outrun = [0], 0
     with subprocess.Popen([sys.executable, "-c", WRITER, path, "300"]) as writer:
         while writer.poll() is None:
             opened = storage.read(path, "model", full=True)
             try:
-                found.append(version_in(opened))
+                result.append(version_in(opened))
             except UserError as error:  # two more writes since ``read``
                 assert "was replaced since it was opened" in str(error)  # noqa: PT017
                 outrun += 1
     assert writer.returncode == 0
     assert version_at(path) == 300
-    assert found == sorted(found)
-    assert len(set(found)) > 20
-    assert outrun < len(found)
+    assert result == sorted(result)
+    assert len(set(result)) > 20
+    assert outrun < len(result)
     assert len(names(path)) == 5

@@ -1,4 +1,4 @@
-"""A folder is read as it was written, whatever its content and its name."""
+"""A folder with any content and any name is read as it was written."""
 
 import math
 from pathlib import Path
@@ -57,10 +57,10 @@ def test_empty_tensors_round_trip(tmp_path: Path) -> None:
     """Including one from NumPy, which has no strides."""
     none = {"tokens": torch.from_numpy(np.concatenate([np.empty(0, np.int32)])), "n": torch.ones(2)}
     storage.write(tmp_path / "f", "model", {}, {"texts": none})
-    found = storage.read(tmp_path / "f", "model", full=True).tensors("texts")
-    assert found["tokens"].shape == (0,)
-    assert found["tokens"].dtype == torch.int32
-    assert torch.equal(found["n"], torch.ones(2))
+    result = storage.read(tmp_path / "f", "model", full=True).tensors("texts")
+    assert result["tokens"].shape == (0,)
+    assert result["tokens"].dtype == torch.int32
+    assert torch.equal(result["n"], torch.ones(2))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -120,9 +120,9 @@ def test_the_chunk_size_does_not_change_files(
 )
 def test_tables_are_read_back(table: pl.DataFrame, tmp_path: Path) -> None:
     storage.write(tmp_path / "d", "data", {}, {"keys": table})
-    found = storage.read(tmp_path / "d", "data", full=True).table("keys")
-    assert found.schema == table.schema
-    assert found.equals(table)
+    result = storage.read(tmp_path / "d", "data", full=True).table("keys")
+    assert result.schema == table.schema
+    assert result.equals(table)
 
 
 def test_the_manifest_keeps_its_values(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_tensors_are_memory_mapped_and_not_written_through(folder: Path) -> None
     with path.open("r+b") as file:
         file.seek(before.index(torch.tensor(1.0).numpy().tobytes()))
         file.write(torch.tensor(5.0).numpy().tobytes())
-    assert untouched[0, 0] == 5.0  # a copy would still say 1
+    assert untouched[0, 0] == 5.0  # a copy would still be 1
 
 
 NAMES = [

@@ -149,7 +149,7 @@ def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_of_two_writers_one_is_refused(*, exists: bool, tmp_path: Path) -> None:
+def test_one_of_two_writers_is_refused(*, exists: bool, tmp_path: Path) -> None:
     """The second would remove files that the first has not named yet."""
     path = tmp_path / "model"
     if exists:

@@ -76,12 +76,12 @@ def test_equals_a_loop_over_queries(seed: int, split: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None:
-    """As if neither the test nor any list had ever held them."""
+    """They are neither in the truth nor in any ranking."""
     rng = np.random.default_rng(seed)
     m, n, k = 12, 9, 3
     labels, filtered = rng.random((2, m, n)) < 0.3, rng.random((2, m, n)) < 0.2
     labels[:, 0] = np.arange(n) == 4
-    filtered[:, 0, 4] = True  # so that one document loses the only label that it has
+    filtered[:, 0, 4] = True  # so one document loses its only label
     for own, out, name, long in zip(
         labels, filtered, ("trn", "tst"), ("train", "test"), strict=True
     ):
@@ -103,11 +103,11 @@ def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None
     weights = 1 / np.log2(np.arange(2, k + 2))
     best = np.array([weights[: min(k, n_)].sum() for n_ in truth.sum(axis=1)])
 
-    found = rf.evaluate(ranker, data, metrics=["precision@3", "recall@3", "ndcg@3"])
+    result = rf.evaluate(ranker, data, metrics=["precision@3", "recall@3", "ndcg@3"])
     assert not asked[0]
     assert labels[1, 0].any()
-    assert found.queries == asked.sum()
-    assert found.metrics == pytest.approx(
+    assert result.queries == asked.sum()
+    assert result.metrics == pytest.approx(
         {
             "precision@3": hits[asked].mean(),
             "recall@3": (hits.sum(axis=1)[asked] / truth.sum(axis=1)[asked]).mean(),
@@ -149,11 +149,11 @@ def test_other_data_is_matched_by_key() -> None:
     plain = _given_splits(rows)
     expected = rf.evaluate(known, plain, metrics=["ndcg@3", "recall@3"])
     more = [("a-new-query", "c01", 2), ("a-new-query", "c02", 0), ("q00", "a-new-candidate", 2)]
-    found = rf.evaluate(known, _given_splits(rows + more), metrics=["ndcg@3", "recall@3"])
-    assert found.unknown == 1
+    actual = rf.evaluate(known, _given_splits(rows + more), metrics=["ndcg@3", "recall@3"])
+    assert actual.unknown == 1
     q00 = plain.queries.keys.to_list().index("q00")
     expected_values = dict(zip(expected.rows.tolist(), expected.per_query["recall@3"], strict=True))
-    found_values = dict(zip((found.rows - 1).tolist(), found.per_query["recall@3"], strict=True))
+    found_values = dict(zip((actual.rows - 1).tolist(), actual.per_query["recall@3"], strict=True))
     n_positives = int(plain.split("test").counts()[q00])
     before = expected_values.pop(q00, 0.0)
     assert found_values.pop(q00) == pytest.approx(before * n_positives / (n_positives + 1))
@@ -170,7 +170,7 @@ def _given_splits(rows: list[tuple[str, str, int]]) -> Dataset:
     return rf.prepare(train=parts[0], validation=parts[1], test=parts[2])
 
 
-def test_refuses_a_split_that_is_not_there_and_an_unknown_metric() -> None:
+def test_missing_split_and_unknown_metric_are_refused() -> None:
     data, ranker = random_case(0)
     with pytest.raises(UserError, match="`split` must be validation or test, got 'train'"):
         rf.evaluate(ranker, data, split="train")
@@ -217,7 +217,7 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
 
 
 @pytest.mark.parametrize("budget", [2**30, 2**8])
-def test_a_query_without_a_vector_gets_what_is_popular_in_training(
+def test_a_query_without_a_vector_gets_the_most_popular(
     budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, ranker = random_case(3)
@@ -225,7 +225,7 @@ def test_a_query_without_a_vector_gets_what_is_popular_in_training(
     queries[::2] = 0
     counts = data.split("train").candidate_counts().float()
     assert counts.argsort().tolist() != ranker.seen.candidate_counts().argsort().tolist()
-    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same answers, without zeros
+    taller = torch.cat([candidates, counts[:, None]], dim=1)  # the same rankings, without zeros
     longer = torch.cat([queries, (torch.arange(17) % 2 == 0)[:, None].float()], dim=1)
     same = replace(ranker.model, tensors={"queries": longer, "candidates": taller})
     expected = by_loop(data, replace(ranker, model=same), "test", 3)
@@ -253,7 +253,7 @@ def weights_by_loop(data: Dataset, a: float, b: float) -> list[float]:
 def propensity_scored_by_loop(
     data: Dataset, ranker: Ranker, weights: list[float], k: int, group: set[int]
 ) -> dict[str, float]:
-    """On test, with the positives of a group alone; ratios of sums over queries."""
+    """On test, with only the positives of a group; ratios of sums over queries."""
     scores = (ranker.model.tensors["queries"] @ ranker.model.tensors["candidates"].T).tolist()
     sums, queries = dict.fromkeys(("psp", "psp best", "psn", "psn best"), 0.0), 0
     for query in range(len(data.queries)):
@@ -281,7 +281,7 @@ def propensity_scored_by_loop(
 
 @pytest.mark.parametrize("budget", [2**30, 2**8])
 @pytest.mark.parametrize("given", [(0.55, 1.5), (0.6, 2.6)])
-def test_propensity_scores_are_ratios_of_sums_however_many_blocks(
+def test_propensity_scores_are_ratios_of_sums_over_all_blocks(
     given: tuple[float, float], budget: int
 ) -> None:
     data, ranker = random_case(4)
@@ -294,7 +294,7 @@ def test_propensity_scores_are_ratios_of_sums_however_many_blocks(
     assert result.to_json()["propensity"] == {"A": given[0], "B": given[1]}
 
 
-def test_propensities_default_to_the_papers_and_are_told_only_where_used() -> None:
+def test_propensities_have_the_papers_defaults_and_are_reported_only_where_used() -> None:
     data, ranker = random_case(4)
     assert rf.evaluate(ranker, data, metrics="psp@3").propensity == (0.55, 1.5)
     plain = rf.evaluate(ranker, data, metrics="ndcg@3", propensity=(1.0, 1.0))
@@ -321,11 +321,11 @@ def test_strata_equal_a_loop(seed: int, budget: int) -> None:
         rows = [set(_row(data.test, query)) & members for query in range(len(data.queries))]
         assert stratum.queries == sum(map(bool, rows)) > 0
         expected = propensity_scored_by_loop(data, ranker, weights, 3, members)
-        found = dict(stratum.metrics)
+        actual = dict(stratum.metrics)
         pairs = [pair for pair in _pairs(data.split("test")) if pair[1] in members]
         alone = replace(data, test=_from(pairs, data))
         expected["recall@3"] = rf.evaluate(ranker, alone, metrics="recall@3")["recall@3"]
-        assert found == pytest.approx(expected, rel=1e-5)  # nothing that ignores the truth
+        assert actual == pytest.approx(expected, rel=1e-5)  # no metric that ignores the truth
     assert result.to_json()["strata"][3] == {
         "name": "unseen",
         "candidates": 2,
@@ -346,7 +346,7 @@ def _from(pairs: list[tuple[int, int]], data: Dataset) -> Interactions:
     return from_pairs(table[:, 0], table[:, 1], None, shape)
 
 
-def test_a_group_that_no_query_asks_for_has_no_values() -> None:
+def test_a_group_without_queries_has_no_values() -> None:
     data, ranker = random_case(0)
     groups = frequency_groups(data.split("train").candidate_counts())
     pairs = [pair for pair in _pairs(data.split("test")) if groups[pair[1]] != 2]
@@ -358,7 +358,7 @@ def test_a_group_that_no_query_asks_for_has_no_values() -> None:
     assert result.to_json()["strata"][2]["metrics"] == {}
 
 
-def test_frequencies_of_other_data_are_its_own() -> None:
+def test_frequencies_come_from_the_evaluated_data() -> None:
     """A candidate that the model does not know keeps its training count, and its group."""
     data, ranker = random_case(1)
     known = Ranker(

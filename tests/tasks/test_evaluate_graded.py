@@ -1,4 +1,4 @@
-"""Evaluation of graded rows: the metrics of the scores, and how sure they are."""
+"""Evaluation of graded rows: the metrics of the scores, and their intervals."""
 
 import importlib
 import json
@@ -44,53 +44,53 @@ def grader(data: Dataset) -> Grader:
 
 
 def evaluate(grader: Grader, data: Dataset, **how: object) -> GradedEvaluation:
-    found = rf.evaluate(grader, data, **how)  # type: ignore[arg-type]
-    assert isinstance(found, GradedEvaluation)
-    return found
+    result = rf.evaluate(grader, data, **how)  # type: ignore[arg-type]
+    assert isinstance(result, GradedEvaluation)
+    return result
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_values_are_those_of_the_scores(grader: Grader, data: Dataset, split: str) -> None:
-    found = evaluate(grader, data, split=split, bootstrap=20)
+def test_values_are_the_metrics_of_the_scores(grader: Grader, data: Dataset, split: str) -> None:
+    result = evaluate(grader, data, split=split, bootstrap=20)
     rows = getattr(data, split)
     scores = grader.score(rows)
-    assert tuple(found.metrics) == GRADED_DEFAULTS
+    assert tuple(result.metrics) == GRADED_DEFAULTS
     for name in GRADED_DEFAULTS:
         spec = parse_graded(name)
-        assert found[name] == graded_mean(scores, rows.grades, 3, spec)
+        assert result[name] == graded_mean(scores, rows.grades, 3, spec)
         values = graded_values(scores, rows.grades, 3, spec).tolist()
-        assert found.thresholds.get(name) == (None if name == "order" else values)
-    assert (found.queries, found.without_grade, found.trained_on) == (200, 0, 0)
-    assert found["tpr@fpr=0.01"] == found.metrics["tpr@fpr=.01"]
+        assert result.thresholds.get(name) == (None if name == "order" else values)
+    assert (result.queries, result.without_grade, result.trained_on) == (200, 0, 0)
+    assert result["tpr@fpr=0.01"] == result.metrics["tpr@fpr=.01"]
 
 
-def test_the_document_is_json(grader: Grader, data: Dataset) -> None:
+def test_to_json_is_valid_json(grader: Grader, data: Dataset) -> None:
     rare = replace(data, test=data.graded("test").select((data.test.grades < 2).nonzero()[:, 0]))
-    found = evaluate(grader, rare, metrics="auc", bootstrap=10).to_json()
-    found = json.loads(json.dumps(found, allow_nan=False))
-    assert found["split"] == "test"
-    assert found["thresholds"]["auc"][1] is None  # no row is above mild
-    assert found["metrics"]["auc"] == found["thresholds"]["auc"][0]
-    low, high = found["intervals"]["auc"]
-    assert low < found["metrics"]["auc"] < high
-    assert "calibration" not in found
+    result = evaluate(grader, rare, metrics="auc", bootstrap=10).to_json()
+    result = json.loads(json.dumps(result, allow_nan=False))
+    assert result["split"] == "test"
+    assert result["thresholds"]["auc"][1] is None  # no row is above mild
+    assert result["metrics"]["auc"] == result["thresholds"]["auc"][0]
+    low, high = result["intervals"]["auc"]
+    assert low < result["metrics"]["auc"] < high
+    assert "calibration" not in result
 
 
 def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> None:
     rows = data.graded("test")
     grades = rows.grades.clone()
     grades[:50] = -1
-    found = evaluate(grader, replace(data, test=replace(rows, grades=grades)), bootstrap=0)
+    result = evaluate(grader, replace(data, test=replace(rows, grades=grades)), bootstrap=0)
     alone = evaluate(grader, replace(data, test=rows.select(torch.arange(50, 200))), bootstrap=0)
-    assert (found.queries, found.without_grade) == (150, 50)
-    assert dict(found.metrics) == pytest.approx(dict(alone.metrics))
-    assert found.intervals == {}
+    assert (result.queries, result.without_grade) == (150, 50)
+    assert dict(result.metrics) == pytest.approx(dict(alone.metrics))
+    assert result.intervals == {}
 
 
 # ---------------------------------------------------------------------------------- bootstrap
 
 
-def test_a_sample_is_what_its_rows_say(grader: Grader, data: Dataset) -> None:
+def test_counted_samples_equal_drawn_rows(grader: Grader, data: Dataset) -> None:
     """Counting rows instead of drawing them gives the same values, ties included."""
     rows, specs = data.graded("test"), [*map(parse_graded, GRADED_DEFAULTS)]
     specs.append(parse_graded("tpr-closest@fpr=.2"))
@@ -125,15 +125,15 @@ def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_samples_of_one_grade_make_no_interval(grader: Grader, data: Dataset, seed: int) -> None:
-    """Two rows: half of the samples have both."""
+def test_too_few_samples_give_no_interval(grader: Grader, data: Dataset, seed: int) -> None:
+    """There are two rows: half of the samples contain both."""
     rows = data.graded("test")
     places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
-    found = evaluate(grader, replace(data, test=rows.select(places)), bootstrap=3, seed=seed)
+    result = evaluate(grader, replace(data, test=rows.select(places)), bootstrap=3, seed=seed)
     samples = torch.cat(list(_resampled(2, 3, Certainty(bootstrap=3, seed=seed))))
     enough = int((samples > 0).all(dim=1).sum()) > 1
-    assert all((ends is not None) == enough for ends in found.intervals.values())
-    json.dumps(found.to_json(), allow_nan=False)
+    assert all((ends is not None) == enough for ends in result.intervals.values())
+    json.dumps(result.to_json(), allow_nan=False)
 
 
 def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
@@ -141,7 +141,7 @@ def test_one_sample_is_refused(grader: Grader, data: Dataset) -> None:
         evaluate(grader, data, bootstrap=1)
 
 
-def test_intervals_hold_what_they_say() -> None:
+def test_intervals_cover_the_true_value() -> None:
     """Of 80 samples of rows, about nine in ten have the true value in their interval of .9."""
     everything = random_rows(100, 40_000)
     data = data_of()
@@ -150,10 +150,10 @@ def test_intervals_hold_what_they_say() -> None:
     held = 0
     for start in range(80):
         some = everything.select(torch.arange(start * 300, (start + 1) * 300))
-        found = evaluate(
+        result = evaluate(
             grader, replace(data, test=some), metrics="auc", bootstrap=300, confidence=0.9
         )
-        low, high = found.intervals["auc"]
+        low, high = result.intervals["auc"]
         held += low <= truth <= high
     assert 64 <= held <= 79  # binomial(80, .9) is below or above it once in 300 times
 
@@ -161,10 +161,10 @@ def test_intervals_hold_what_they_say() -> None:
 # ---------------------------------------------------------------------------------- cuts, curves
 
 
-def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Dataset) -> None:
-    found = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], bootstrap=0)
-    (entry,) = found.operating
-    assert (entry.fpr, found.operating_on) == (0.1, "validation")
+def test_rates_at_the_cuts_of_the_model_are_measured(grader: Grader, data: Dataset) -> None:
+    result = evaluate(grader, data, metrics=["tpr@fpr=.1", "pauc@fpr=.1", "auc"], bootstrap=0)
+    (entry,) = result.operating
+    assert (entry.fpr, result.operating_on) == (0.1, "validation")
     scores, grades = grader.score(data.graded("test")), data.graded("test").grades
     for k, cut in enumerate(grader.cuts(0.1)):
         passed = scores > cut
@@ -174,15 +174,15 @@ def test_cuts_of_the_model_are_held_against_the_rows(grader: Grader, data: Datas
     assert all(rate is not None and rate <= 0.1 for rate in own.false_positives)
 
 
-def test_a_model_without_cuts_is_evaluated_all_the_same(grader: Grader, data: Dataset) -> None:
+def test_a_model_without_cuts_can_be_evaluated(grader: Grader, data: Dataset) -> None:
     kept = {"weights": grader.model.tensors["weights"]}
     bare = replace(grader, model=replace(grader.model, tensors=kept))
-    found = evaluate(bare, data, bootstrap=0)
-    assert found.operating == []
-    assert found.metrics == evaluate(grader, data, bootstrap=0).metrics
+    result = evaluate(bare, data, bootstrap=0)
+    assert result.operating == []
+    assert result.metrics == evaluate(grader, data, bootstrap=0).metrics
 
 
-def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset) -> None:
+def test_calibration_is_returned_on_request(grader: Grader, data: Dataset) -> None:
     curves = evaluate(grader, data, bootstrap=0, calibration=4).to_json()["calibration"]
     assert [len(curve) for curve in curves] == [4, 4]
     assert all(entry["rows"] == 50 for curve in curves for entry in curve)
@@ -191,7 +191,7 @@ def test_calibration_is_there_when_it_is_asked_for(grader: Grader, data: Dataset
     assert lowest["share"] < highest["share"]
 
 
-def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
+def test_rows_used_by_a_refit_are_counted(data: Dataset) -> None:
     grader = grader_of(data, refit=True, data=data.fingerprint)
     assert evaluate(grader, data, split="validation", bootstrap=0).trained_on == 200
     assert evaluate(grader, data, split="test", bootstrap=0).trained_on == 0
@@ -199,8 +199,8 @@ def test_rows_that_a_refit_has_learnt_are_counted(data: Dataset) -> None:
 
 
 @pytest.mark.parametrize("refit", [False, True])
-def test_rows_of_another_split_that_were_learnt_are_counted(*, refit: bool) -> None:
-    """The same table, split again: rows are told by what is in them; ``id`` is no feature."""
+def test_training_rows_in_another_split_are_counted(*, refit: bool) -> None:
+    """The same table, split again: rows are recognised by their values, without ``id``."""
     table = pl.DataFrame(
         {
             "id": range(200),
@@ -226,8 +226,8 @@ def _ids(data: Dataset, split: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Dataset) -> None:
-    """Whatever the order of columns and levels in the data; by columns of its own it is not."""
+def test_training_rows_are_recognised_by_the_models_columns(grader: Grader, data: Dataset) -> None:
+    """The order of columns and levels does not matter, nor do columns unknown to the model."""
     theirs = Columns(("age", "bmi", "dose"), {"site": ("0", "a", "b")})
     rows = data.graded("train")
     bmi = torch.arange(200.0)
@@ -238,25 +238,25 @@ def test_a_row_is_told_by_all_that_the_model_sees_of_it(grader: Grader, data: Da
     sites[10:20] = 0
     grades[20:30] = (grades[20:30] + 1) % 3
     other = replace(data, columns=theirs, test=Graded(numbers, sites, None, grades))
-    same = int((rows.categories[10:20] == -1).sum())  # to the model a new level is a missing one
+    same = int((rows.categories[10:20] == -1).sum())  # the model treats a new level as missing
     assert evaluate(grader, other, bootstrap=0).trained_on == 170 + same
 
 
-def test_rows_with_values_that_were_lost_leave_open_whether_they_were_learnt() -> None:
-    """A column of keys: in another split each row of test has one that train lacks."""
+def test_lost_values_make_trained_on_unknown() -> None:
+    """With a column of keys, each test row of another split has a value that train lacks."""
     rows = range(200)
     table = pl.DataFrame(
         {"key": [f"k{n}" for n in rows], "x": [n % 50 for n in rows], "y": [n % 2 for n in rows]}
     )
     first, second = (rf.prepare(table, format="features", grade_column="y", seed=s) for s in (0, 1))
     grader = rf.fit("ce", first, epochs=1)
-    found = evaluate(grader, second, bootstrap=0)
-    assert found.trained_on is None
-    assert "is unknown: train lacks values of key" in found.cautions[-1]
+    result = evaluate(grader, second, bootstrap=0)
+    assert result.trained_on is None
+    assert "is unknown: train lacks values of key" in result.cautions[-1]
     assert evaluate(grader, first, bootstrap=0).trained_on == 0
 
 
-def test_a_model_of_before_leaves_open_what_it_was_fitted_on(data: Dataset) -> None:
+def test_trained_on_is_unknown_for_an_old_model_and_other_data(data: Dataset) -> None:
     grader = grader_of(data, data=data.fingerprint)
     tensors = {name: t for name, t in grader.model.tensors.items() if name != FITTED}
     old = replace(grader, model=replace(grader.model, tensors=tensors))
@@ -288,23 +288,23 @@ def test_columns_and_levels_are_matched_by_name(grader: Grader, data: Dataset) -
     sites = torch.where(rows.categories >= 0, rows.categories + 1, -1)
     sites[:20] = 0  # a level that the model does not know
     test = Graded(numbers, torch.cat([torch.zeros_like(sites), sites], dim=1), None, rows.grades)
-    found = matched(grader, replace(data, columns=theirs), test)
-    assert torch.equal(found.numbers, rows.numbers)
-    assert torch.equal(found.categories[20:], rows.categories[20:])
-    assert (found.categories[:20] == -1).all()
-    assert found.categories.dtype == torch.int32
+    result = matched(grader, replace(data, columns=theirs), test)
+    assert torch.equal(result.numbers, rows.numbers)
+    assert torch.equal(result.categories[20:], rows.categories[20:])
+    assert (result.categories[:20] == -1).all()
+    assert result.categories.dtype == torch.int32
     other = replace(data, columns=theirs, train=test, validation=test, test=test)
-    told = evaluate(grader, other, bootstrap=0).cautions
-    assert told == ["20 of 200 values of site are new to the model and count as missing"]
+    cautions = evaluate(grader, other, bootstrap=0).cautions
+    assert cautions == ["20 of 200 values of site are new to the model and count as missing"]
 
 
-def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
-    """Also those that the data has not kept, because its own train rows have none such."""
+def test_new_values_are_reported(grader: Grader, data: Dataset) -> None:
+    """Including values that the data dropped because its own train rows lack them."""
     assert not evaluate(grader, data, bootstrap=0).cautions
     assert "cautions" not in evaluate(grader, data, bootstrap=0).to_json()
     lost = replace(data, summary={"unknown": {"test": {"site": 7}, "validation": {"site": 2}}})
-    told = "7 of 200 values of site are new to the model and count as missing"
-    assert evaluate(grader, lost, bootstrap=0).to_json()["cautions"][0] == told
+    expected = "7 of 200 values of site are new to the model and count as missing"
+    assert evaluate(grader, lost, bootstrap=0).to_json()["cautions"][0] == expected
     rows = data.graded("test")
     more = Columns(COLUMNS.numbers, {"site": ("a", "b", "c")})
     other = replace(lost, columns=more, test=replace(rows, categories=rows.categories + 1))
@@ -321,7 +321,7 @@ def test_values_that_are_new_are_told(grader: Grader, data: Dataset) -> None:
         (None, "the data has images alone, but the model was fitted on columns"),
     ],
 )
-def test_columns_that_are_missing_are_told(
+def test_missing_columns_are_an_error(
     grader: Grader, data: Dataset, columns: Columns, message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -329,10 +329,10 @@ def test_columns_that_are_missing_are_told(
     assert caught.value.hint
 
 
-def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Dataset) -> None:
+def test_the_error_for_a_word_among_numbers_has_its_line(grader: Grader, data: Dataset) -> None:
     columns = Columns(("age",), {"dose": ("1", "x"), **COLUMNS.levels})
-    told = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
-    other = replace(data, columns=columns, summary={"doubtful": told})
+    doubtful = [{"column": "dose", "why": "'x' (new.csv:17) is not a number"}]
+    other = replace(data, columns=columns, summary={"doubtful": doubtful})
     with pytest.raises(UserError, match="'dose', which is of another kind") as caught:
         evaluate(grader, other)
     assert caught.value.hint == "prepare says: 'x' (new.csv:17) is not a number"
@@ -354,7 +354,7 @@ def test_a_word_among_numbers_is_told_with_its_place(grader: Grader, data: Datas
         ({"index": "auto"}, "`index` is for models that rank"),
     ],
 )
-def test_wrong_turns_are_told(
+def test_invalid_options_are_errors(
     grader: Grader, data: Dataset, how: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -362,7 +362,7 @@ def test_wrong_turns_are_told(
     assert caught.value.hint
 
 
-def test_one_grade_alone_is_nothing_to_measure(grader: Grader, data: Dataset) -> None:
+def test_a_split_with_one_grade_is_an_error(grader: Grader, data: Dataset) -> None:
     rows = data.graded("test")
     same = replace(rows, grades=torch.ones_like(rows.grades))
     with pytest.raises(UserError, match="rows of the test split all have the same grade"):
@@ -383,15 +383,13 @@ def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None
         rf.evaluate(ranker, pairs, bootstrap=10)
 
 
-def test_the_function_itself_has_defaults(grader: Grader, data: Dataset) -> None:
-    found = evaluate_graded(grader, data)
-    assert found.intervals == evaluate(grader, data).intervals
-    assert all(not math.isnan(end) for ends in found.intervals.values() for end in ends)
+def test_evaluate_graded_has_the_same_defaults(grader: Grader, data: Dataset) -> None:
+    result = evaluate_graded(grader, data)
+    assert result.intervals == evaluate(grader, data).intervals
+    assert all(not math.isnan(end) for ends in result.intervals.values() for end in ends)
 
 
-def test_the_benchmark_makes_the_folders_that_it_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_benchmark_creates_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     bench = importlib.import_module("benchmarks.quality.ordinal")
     monkeypatch.setattr(bench, "FOLDERS", tmp_path / "scratch" / "data")

@@ -1,4 +1,4 @@
-"""What is exported gives, by plain means, the answers that the model gives."""
+"""Exported files give the rankings of the model, without rankfold."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def fitted(method: str = "rg2-plain", **options: object) -> Ranker:
     return model
 
 
-def test_tables_hold_the_vectors_of_the_keys(tmp_path: Path) -> None:
+def test_tables_have_a_vector_per_key(tmp_path: Path) -> None:
     model = fitted(width=8)
     about = export(model, tmp_path / "out")
     queries = pl.read_parquet(tmp_path / "out" / "queries.parquet")
@@ -42,7 +42,7 @@ def test_tables_hold_the_vectors_of_the_keys(tmp_path: Path) -> None:
     assert_same_keys(expected, Ranking(keys, np.take_along_axis(scores, best, 1)))
 
 
-def test_arrays_hold_the_same(tmp_path: Path) -> None:
+def test_arrays_equal_the_tables(tmp_path: Path) -> None:
     model = fitted(width=8)
     export(model, tmp_path / "tables", index=False)
     export(model, tmp_path / "arrays", format="npy", index=False)
@@ -55,37 +55,37 @@ def test_arrays_hold_the_same(tmp_path: Path) -> None:
     assert not (tmp_path / "arrays" / "index.faiss").exists()
 
 
-def test_the_index_is_one_of_faiss(tmp_path: Path) -> None:
+def test_the_exported_index_is_read_by_faiss(tmp_path: Path) -> None:
     model = fitted(width=8)
     export(model, tmp_path / "out")
     index = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
     vectors = pl.read_parquet(tmp_path / "out" / "queries.parquet")["vector"].to_numpy()
     scores, ids = index.search(vectors[:4], 3)
     expected = model.search(model.queries.keys[:4].to_list(), k=9, include_seen=True)
-    found = Ranking(model.candidates.keys.to_numpy()[ids].tolist(), scores)
-    assert_same_keys(found, expected)
+    actual = Ranking(model.candidates.keys.to_numpy()[ids].tolist(), scores)
+    assert_same_keys(actual, expected)
 
 
 KINDS = {"exact": ("FlatIP", 1.0), "inverted": ("IVFFlat", 0.95), "hnsw": ("HNSW", 0.9)}
-KINDS["compressed"] = ("IVFPQ", 0.3)  # codes alone, of random vectors
+KINDS["compressed"] = ("IVFPQ", 0.3)  # only codes, of random vectors
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_becomes_one_of_faiss(kind: str, tmp_path: Path) -> None:
+def test_every_kind_of_index_is_read_by_faiss(kind: str, tmp_path: Path) -> None:
     name, recall = KINDS[kind]
     rng = torch.Generator().manual_seed(0)
     candidates = torch.randn(1200, 6, generator=rng)
     index = build(kind, candidates, target=0.9).index
     about = export_faiss(index, candidates, tmp_path / "index.faiss")
-    found = faiss.read_index(str(tmp_path / "index.faiss"))
+    result = faiss.read_index(str(tmp_path / "index.faiss"))
     assert about["kind"] == name
     if "lists" in about:
-        assert found.nprobe == about["nprobe"] < about["lists"]  # what is in the file suffices
+        assert result.nprobe == about["nprobe"] < about["lists"]  # the file is self-contained
     if kind == "hnsw":
-        assert found.hnsw.efSearch == about["efSearch"]
-    asked = np.zeros((20, found.d), dtype=np.float32)
+        assert result.hnsw.efSearch == about["efSearch"]
+    asked = np.zeros((20, result.d), dtype=np.float32)
     asked[:, :6] = candidates[:20].numpy()
-    ids = torch.from_numpy(found.search(asked, 10)[1])
+    ids = torch.from_numpy(result.search(asked, 10)[1])
     exact = (candidates[:20] @ candidates.T).topk(10).indices
     hits = (ids.unsqueeze(2) == exact.unsqueeze(1)).any(dim=2)
     assert float(hits.float().mean()) >= recall
@@ -94,7 +94,7 @@ def test_every_kind_becomes_one_of_faiss(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "compressed"])
-def test_what_was_mapped_from_a_folder_is_written_whole(kind: str, tmp_path: Path) -> None:
+def test_memory_mapped_tensors_are_exported_completely(kind: str, tmp_path: Path) -> None:
     rng = torch.Generator().manual_seed(0)
     candidates = torch.randn(1200, 8, generator=rng)
     tensors = {"queries": torch.randn(600, 8, generator=rng), "candidates": candidates}
@@ -103,14 +103,14 @@ def test_what_was_mapped_from_a_folder_is_written_whole(kind: str, tmp_path: Pat
     Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
     add_index(tmp_path / "model", kind, recall=0.9)
     export(load_ranker(tmp_path / "model"), tmp_path / "out")
-    found = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
-    assert found.ntotal == 1200
+    result = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
+    assert result.ntotal == 1200
     if kind == "compressed":
-        found.nprobe = found.nlist
-    assert (found.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
+        result.nprobe = result.nlist
+    assert (result.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
 
 
-def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_unsupported_exports_are_refused_and_leave_no_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no vectors"):
         export(fitted("ease"), tmp_path / "out")
     (tmp_path / "there").mkdir()
@@ -123,7 +123,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-def test_a_failure_midway_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_export_leaves_no_files(tmp_path: Path) -> None:
     def full(what: str, _share: float) -> None:
         if "index" in what:
             raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""The guide's way into PostgreSQL with pgvector, run as it is written there, against a real one."""
+"""The guide's code for PostgreSQL with pgvector, run unchanged on a real server."""
 
 import os
 import re
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 
 def blocks(language: str) -> list[str]:
     """The guide's code in a language, of the right width."""
-    found = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    return [code.replace("vector(64)", "vector(8)") for code in found]
+    result = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return [code.replace("vector(64)", "vector(8)") for code in result]
 
 
 def programs() -> Path:
-    """Where PostgreSQL's programs are, with pgvector beside them; the test is skipped without."""
+    """The folder of PostgreSQL's programs; skips the test if they or pgvector are missing."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
@@ -38,11 +38,11 @@ def programs() -> Path:
 
 
 class Server:
-    """A database of its own, reached by a socket in its folder."""
+    """A temporary database, reached by a socket in its folder."""
 
     def __init__(self, home: Path, programs: Path) -> None:
         self.home, self.programs = home, programs
-        self.user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+        self.user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
 
     def run(self, name: str, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
@@ -67,22 +67,22 @@ class Server:
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("pg")  # the name of a socket must be short
-    found = Server(home, programs())
-    if found.user is not None:
+    result = Server(home, programs())
+    if result.user is not None:
         for folder in (home, *home.parents[:2]):
             folder.chmod(0o755)
-        shutil.chown(home, found.user)
-    found.run("initdb", "-D", "data", "--auth=trust")
+        shutil.chown(home, result.user)
+    result.run("initdb", "-D", "data", "--auth=trust")
     settings = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
-    # its output goes to a file: what it starts would hold a pipe open
-    found.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
+    # its output is a file: its child processes would hold a pipe open
+    result.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
     try:
-        yield found
+        yield result
     finally:
-        found.run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+        result.run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
 
 
-def test_the_guide_gives_the_models_own_answers(server: Server) -> None:
+def test_the_sql_of_the_guide_gives_the_models_ranking(server: Server) -> None:
     pairs = groups().select("query", candidate="candidate").cast(str)
     model = rf.fit("rg2-plain", pairs, width=8)
     assert isinstance(model, Ranker)
@@ -93,7 +93,7 @@ def test_the_guide_gives_the_models_own_answers(server: Server) -> None:
     server.sql(fill)
     for query in ("0", "7", "119"):
         lines = server.sql(ask, query=query).splitlines()
-        found = [(key, float(score)) for key, score in (line.split("\t") for line in lines)]
-        assert len(found) == 10
+        actual = [(key, float(score)) for key, score in (line.split("\t") for line in lines)]
+        assert len(actual) == 10
         expected = model.search([query], k=20, include_seen=True)
-        assert_same_keys(ranking_of([found]), expected)
+        assert_same_keys(ranking_of([actual]), expected)

@@ -1,4 +1,4 @@
-"""A model takes in pairs and forgets queries: what changes changes by key, the rest not a bit."""
+"""Add pairs to a model and remove queries: other rows stay bit-identical."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def vectors_of(ranker: Ranker) -> dict[Any, Tensor]:
 
 
 def rows_of(ranker: Ranker, pairs: Interactions | None = None) -> dict[Any, list[Any]]:
-    """The candidates of each query, in keys; those it has seen unless others are given."""
+    """The candidates of each query, in keys; by default the seen ones."""
     pairs = ranker.seen if pairs is None else pairs
     keys = ranker.candidates.take(pairs.candidates).to_list()
     ends = pairs.offsets.tolist()
@@ -42,7 +42,7 @@ def rows_of(ranker: Ranker, pairs: Interactions | None = None) -> dict[Any, list
 
 
 def same(left: Ranker, right: Ranker) -> bool:
-    """Whether all but the notes is equal to the bit."""
+    """Whether everything but the notes is bit-identical."""
     ours, theirs = left.model.tensors, right.model.tensors
     return (
         ours.keys() == theirs.keys()
@@ -71,7 +71,7 @@ def test_new_queries_get_the_vector_of_their_history(ranker: Ranker) -> None:
     assert torch.equal(*candidates)
 
 
-def test_seen_pairs_are_those_of_before_and_the_new_ones(ranker: Ranker) -> None:
+def test_seen_pairs_include_old_and_new_ones(ranker: Ranker) -> None:
     grown = ranker.add(MORE)
     assert rows_of(grown) == {
         "ann": ["ink", "tea"],
@@ -86,7 +86,7 @@ def test_seen_pairs_are_those_of_before_and_the_new_ones(ranker: Ranker) -> None
     assert grown.search(history=[]).scores.tolist() == [[4.0, 3.0, 3.0, 2.0]]  # all count
 
 
-def test_notes_count_what_was_added_and_what_was_left_out(ranker: Ranker) -> None:
+def test_notes_count_added_and_skipped_rows(ranker: Ranker) -> None:
     grown = ranker.add(MORE)
     [entry] = grown.model.notes["added"]
     counts = {"queries": 3, "changed": 1, "pairs": 5, "left_out": 1, "unknown_candidates": 1}
@@ -96,7 +96,7 @@ def test_notes_count_what_was_added_and_what_was_left_out(ranker: Ranker) -> Non
 
 
 @pytest.mark.parametrize("method", ["sums", "neighbours", "popularity", "rg2-plain"])
-def test_adding_twice_changes_the_notes_alone(method: str) -> None:
+def test_adding_twice_changes_only_the_notes(method: str) -> None:
     once = rf.fit(method, PAIRS).add(MORE)
     twice = once.add(MORE)
     assert same(once, twice)
@@ -107,16 +107,16 @@ def test_adding_twice_changes_the_notes_alone(method: str) -> None:
     assert same(once, own)
 
 
-def test_a_fold_in_is_that_of_the_fit() -> None:
-    """A query added with the history of a fitted one answers as that one does."""
+def test_fold_in_equals_the_fit() -> None:
+    """A query added with the history of a fitted one gets the same ranking."""
     ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=20)
     after = vectors_of(ranker.add(MORE))
     torch.testing.assert_close(after["ann"], vectors_of(ranker)["bob"], atol=1e-4, rtol=1e-4)
     assert torch.equal(after["hal"], vectors_of(ranker)["hal"])
 
 
-def test_a_known_query_is_folded_in_with_all_that_it_has_seen() -> None:
-    """Its validation pairs among them, though they were not fitted on."""
+def test_a_known_query_is_folded_in_with_all_its_seen_pairs() -> None:
+    """Including validation pairs, although the model was not fitted on them."""
     parts = [
         pl.DataFrame({"query": ["a", "b"], "candidate": ["x", "y"]}),
         pl.DataFrame({"query": ["a", "b"], "candidate": ["y", "z"]}),
@@ -149,7 +149,7 @@ def test_only_training_pairs_of_data_are_added() -> None:
 
 
 def test_words_among_integers_move_every_row() -> None:
-    """As words 10 comes before 2: all that has a row per query goes along."""
+    """As text, 10 sorts before 2: every tensor with a row per query is reordered."""
     ranker = rf.fit("sums", ([2, 2, 10, 30], ["a", "b", "c", "a"]))
     grown = ranker.add((["x"], ["c"]))
     assert grown.queries.keys.to_list() == ["10", "2", "30", "x"]
@@ -173,7 +173,7 @@ def test_excluded_pairs_move_and_those_of_the_data_are_added() -> None:
     assert ranker.add((["a"], ["b"])).search(["b"], include_seen=True).keys == [["c", "d"]]
 
 
-def test_own_search_takes_in_the_pairs(tmp_path: Path) -> None:
+def test_custom_search_includes_added_pairs(tmp_path: Path) -> None:
     ranker = rf.fit("neighbours", PAIRS)
     ranker.add(MORE).save(tmp_path / "model")
     grown = rf.load(tmp_path / "model")
@@ -187,7 +187,7 @@ def test_own_search_takes_in_the_pairs(tmp_path: Path) -> None:
     assert fewer.search(["ann"]).keys == grown.search(["ann"]).keys
 
 
-def test_comes_back_from_disk_as_it_was(ranker: Ranker, tmp_path: Path) -> None:
+def test_save_and_load_round_trip(ranker: Ranker, tmp_path: Path) -> None:
     grown = ranker.add(MORE)
     grown.save(tmp_path / "model")
     again = rf.load(tmp_path / "model")
@@ -206,12 +206,12 @@ def test_comes_back_from_disk_as_it_was(ranker: Ranker, tmp_path: Path) -> None:
         ("nowhere", "there is no folder nowhere"),
     ],
 )
-def test_what_cannot_be_added_is_refused(ranker: Ranker, more: Any, message: str) -> None:
+def test_invalid_pairs_are_refused(ranker: Ranker, more: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         ranker.add(more)
 
 
-def test_graded_rows_and_methods_that_cannot_are_refused(
+def test_graded_rows_and_unsupported_methods_are_refused(
     ranker: Ranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="graded rows"):
@@ -225,7 +225,7 @@ def test_graded_rows_and_methods_that_cannot_are_refused(
 # ---------------------------------------------------------------------------------- remove
 
 
-def test_removed_queries_are_gone_and_the_others_as_before(ranker: Ranker) -> None:
+def test_removal_leaves_other_queries_unchanged(ranker: Ranker) -> None:
     fewer = ranker.forget(["dot", "hal", "dot"])
     assert fewer.queries.keys.to_list() == ["bob", "fay"]
     before, after = vectors_of(ranker), vectors_of(fewer)
@@ -305,7 +305,7 @@ def test_new_candidates_get_the_vector_of_their_features(informed: Ranker) -> No
     assert torch.equal(grown.model.tensors["queries"], informed.model.tensors["queries"])
     assert rows_of(grown) == rows_of(informed)
     assert grown.model.notes["extended"] == [{"candidates": 4, "left_out": 0}]
-    assert candidates_of(informed).keys() == before.keys()  # the old one is as it was
+    assert candidates_of(informed).keys() == before.keys()  # the old one is unchanged
 
 
 def test_new_candidates_are_found(informed: Ranker) -> None:
@@ -319,11 +319,11 @@ def test_new_candidates_are_found(informed: Ranker) -> None:
     vectors, query = candidates_of(grown), vectors_of(grown)["bob"]
     scores = dict(zip(whole.keys[0], whole.scores[0].tolist(), strict=True))
     assert all(scores[key] == pytest.approx(float(query @ vectors[key])) for key in vectors)
-    assert not {"tea", "ink"} & set(grown.search(["bob"], k=10).keys[0])  # seen ones moved along
+    assert not {"tea", "ink"} & set(grown.search(["bob"], k=10).keys[0])  # seen ones moved too
     twins = [grown.search(history=[key], k=8, include_seen=True).keys for key in ("oil", "tea")]
     assert twins[0] == twins[1]
     popular = grown.search(history=[], k=8).keys[0]
-    assert set(popular[-4:]) == {"bun", "oil", "wax", "zip"}  # nobody has chosen them
+    assert set(popular[-4:]) == {"bun", "oil", "wax", "zip"}  # they were never chosen
 
 
 def test_pairs_with_new_candidates_can_be_added_then(informed: Ranker) -> None:
@@ -342,7 +342,7 @@ def test_candidates_can_be_added_one_after_another(informed: Ranker) -> None:
 
 @pytest.mark.parametrize("keys", [[2, 40, 7], ["2", "40", "x7"]])
 def test_integer_candidates_and_words_among_them(keys: list[Any]) -> None:
-    """As words 10 comes before 3: all that has a row per candidate goes along."""
+    """As text, 10 sorts before 3: every tensor with a row per candidate is reordered."""
     goods = pl.DataFrame({"candidate": [3, 10, 30], "size": [1.0, 2.0, 3.0]})
     links = (["3", "3", "10", "x7"], [10, 30, 3, 30])
     how: Any = {"split": (1, 0, 0), "exclude_self": True, "candidate_features": goods}
@@ -362,7 +362,7 @@ def test_integer_candidates_and_words_among_them(keys: list[Any]) -> None:
     assert hidden == {"3": ["3"], "10": ["10"], "x7": own}
 
 
-def test_extended_models_come_back_from_disk(informed: Ranker, tmp_path: Path) -> None:
+def test_extended_models_round_trip(informed: Ranker, tmp_path: Path) -> None:
     informed.save(tmp_path / "model")
     NEW.write_parquet(tmp_path / "new.parquet")
     grown = extend(tmp_path / "model", tmp_path / "new.parquet")
@@ -397,7 +397,7 @@ def test_candidates_that_cannot_be_added_are_refused(informed: Ranker) -> None:
         assert caught.value.hint
 
 
-def test_models_without_features_take_in_no_candidates(ranker: Ranker) -> None:
+def test_models_without_features_refuse_new_candidates(ranker: Ranker) -> None:
     with pytest.raises(UserError, match="sums makes no vectors from features") as caught:
         ranker.extend(NEW)
     assert "slopes" in caught.value.hint
@@ -417,8 +417,8 @@ def pairs_in(data: Dataset, part: Interactions) -> set[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("method", ["sums", "neighbours"])
-def test_pairs_learnt_since_the_fit_are_counted(method: str) -> None:
-    """Of validation: those of the queries that were folded in; of test: those that were added."""
+def test_pairs_added_after_the_fit_are_counted(method: str) -> None:
+    """Validation: pairs of folded-in queries; test: added pairs."""
     pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
     data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
     ranker = rf.fit(method, data)
@@ -447,14 +447,14 @@ def test_pairs_learnt_since_the_fit_are_counted(method: str) -> None:
     assert leaks(grown, "test", other) == len(tested) > 0
 
 
-def test_a_refit_has_learnt_validation_also_after_a_removal() -> None:
+def test_a_refit_still_counts_validation_after_a_removal() -> None:
     pairs = [(q, (q * c * c + c) % 19) for q in range(15) for c in range(10)]
     data = rf.prepare(pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"))
     ranker = rf.fit("sums", data, refit=True).forget([3])
     left = [pair for pair in pairs_in(data, data.split("validation")) if pair[0] != 3]
-    found = rf.evaluate(ranker, data, split="validation", metrics="ndcg@3")
-    assert found.trained_on == len(left)
-    assert found.unknown == 1
+    result = rf.evaluate(ranker, data, split="validation", metrics="ndcg@3")
+    assert result.trained_on == len(left)
+    assert result.unknown == 1
     assert rf.evaluate(ranker, data, metrics="ndcg@3").trained_on == 0
 
 
@@ -488,7 +488,7 @@ def test_a_model_is_fitted_once_and_then_added_to(home: Path) -> None:
     assert len(rf.load(out).model.notes["added"]) == 2
 
 
-def test_a_model_of_another_fit_is_left_alone(home: Path) -> None:
+def test_a_model_of_another_fit_is_not_changed(home: Path) -> None:
     out = home / "model"
     rf.fit("sums", home / "data", out=out)
     before = storage.read(out).manifest
@@ -504,7 +504,7 @@ def test_a_model_of_another_fit_is_left_alone(home: Path) -> None:
     assert storage.read(out).manifest == before
 
 
-def test_what_cannot_be_added_is_told_before_a_fit(
+def test_invalid_pairs_are_refused_before_the_fit(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="there is no folder"):
@@ -527,4 +527,4 @@ def test_no_file_of_the_folder_holds_a_forgotten_query(home: Path) -> None:
     assert forget(out, keys[:1]).queries.keys.to_list() == ["bob"]
     assert rf.load(out).queries.keys.to_list() == ["bob"]
     assert holding() == []
-    assert len(list(out.iterdir())) == 5  # the manifest and what it names
+    assert len(list(out.iterdir())) == 5  # the manifest and its files

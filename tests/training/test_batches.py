@@ -19,10 +19,10 @@ def test_epoch_has_every_pair_once_in_a_new_order() -> None:
     assert [len(batch.queries) for batch in taken[:-1]] == [7] * (len(taken) - 1)
     queries = torch.cat([batch.queries for batch in taken])
     candidates = torch.cat([batch.candidates for batch in taken])
-    found = torch.zeros_like(dense)
-    found[queries, candidates] += 1
+    result = torch.zeros_like(dense)
+    result[queries, candidates] += 1
     assert len(queries) == rows.n_pairs
-    assert torch.equal(found, dense)
+    assert torch.equal(result, dense)
     assert not torch.equal(queries.sort().values, queries)
     assert not torch.equal(batches.order(rng(1)), order)
     assert torch.equal(batches.order(rng()), order)
@@ -39,7 +39,7 @@ def test_grades_determine_how_often_a_pair_is_drawn() -> None:
     assert plain.order(rng()).sort().values.tolist() == [0, 1, 2, 3]
 
 
-def test_queries_come_once_with_all_their_choices() -> None:
+def test_every_query_occurs_once_with_all_its_choices() -> None:
     rows, dense = random_rows(3, 30, 20)
     batches = QueryBatches(rows, 8)
     order = batches.order(rng())

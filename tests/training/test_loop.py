@@ -18,7 +18,7 @@ from rankfold.training.batches import PairBatches, QueryBatches
 from rankfold.training.loop import Task, Training, train
 from rankfold.types import Batch, Interactions, Model, Run, Step
 
-TRAINED = [  # on pairs; those on graded rows have contracts of their own
+TRAINED = [  # on pairs; methods for graded rows have separate contracts
     name
     for name, method in METHODS.items()
     if issubclass(method.config, Training) and method.data_kind != "graded"
@@ -93,8 +93,8 @@ def test_loop_reaches_the_minimum(settings: dict[str, Any]) -> None:
 
 def test_loss_is_one_mean_over_pairs_for_any_batch_size() -> None:
     for batch_size in (1, 3, 10):
-        found = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
-        assert found.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
+        result = next(train(task(numbers(), batch_size), Plain(lr=1e-12, weight_decay=0.0), run()))
+        assert result.loss == pytest.approx((pairs().candidates.double() ** 2).mean().item())
 
 
 def test_query_counts_once_per_choice() -> None:
@@ -115,15 +115,15 @@ def test_divergence_is_reported_with_its_batch(bad: float) -> None:
     def losses(batch: Batch, _rng: torch.Generator) -> Tensor:
         nonlocal count
         count += 1
-        found: Tensor = module(batch.queries)[:, 0] ** 2
-        return found * bad if count == 6 else found  # four batches an epoch
+        result: Tensor = module(batch.queries)[:, 0] ** 2
+        return result * bad if count == 6 else result  # four batches an epoch
 
     steps = train(replace(task(module), losses=losses), Plain(lr=0.25), run())
     with pytest.raises(
         UserError, match=r"^the loss became (nan|inf) at batch 2 of epoch 2"
-    ) as told:
+    ) as caught:
         list(steps)
-    assert told.value.hint == "lower lr, now 0.25, or set clip=1"
+    assert caught.value.hint == "lower lr, now 0.25, or set clip=1"
 
 
 def test_only_rows_in_the_batch_decay_with_sparse_gradients() -> None:
@@ -166,10 +166,10 @@ def test_gradients_are_clipped_by_their_joint_norm(
     optimisers.clip(module, largest)
     table = module.table.weight.grad
     assert table is not None
-    found = [table.to_dense() if sparse else table, module.line.weight.grad]
-    assert torch.cat([part.flatten() for part in found]).norm().item() == pytest.approx(expected)
-    assert found[0][1, 0] == pytest.approx(2 * found[0][3, 0].item())
-    assert found[1][0, 0] == pytest.approx(found[0][1, 0].item())
+    actual = [table.to_dense() if sparse else table, module.line.weight.grad]
+    assert torch.cat([part.flatten() for part in actual]).norm().item() == pytest.approx(expected)
+    assert actual[0][1, 0] == pytest.approx(2 * actual[0][3, 0].item())
+    assert actual[1][0, 0] == pytest.approx(actual[0][1, 0].item())
 
 
 def data_and_config(name: str) -> tuple[Any, Any]:
@@ -181,8 +181,8 @@ def data_and_config(name: str) -> tuple[Any, Any]:
 def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From every place of the second epoch, through plain tensors, to the same bits."""
-    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    """From every batch of the second epoch, through plain tensors, bit by bit."""
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)  # a step after every batch
     data, config = data_and_config(name)
     steps, states = [], []
     for step in METHODS[name].fit(data, config, run()):
@@ -204,7 +204,7 @@ def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
 def test_steps_inside_an_epoch_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, config = data_and_config(name)
     plain = last(METHODS[name].fit(data, config, run()))
-    monkeypatch.setattr(loop, "TICK", -1.0)
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)
     ticking = list(METHODS[name].fit(data, config, run()))
     assert plain.model is not None
     assert ticking[-1].model is not None

@@ -31,7 +31,7 @@ def sparse(shape: tuple[int, int], rows: dict[int, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("row_block", [2, row_adam.ROW_BLOCK])
-def test_step_is_the_written_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_matches_the_formula(row_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_adam, "ROW_BLOCK", row_block)
     start = torch.randn(7, 4, dtype=torch.float64)
     steps = [
@@ -119,8 +119,8 @@ def test_mean_of_halves_over_turns_is_the_value() -> None:
     assert bool(((every.mean(dim=0) - values).abs() < 0.01 * step).all())
 
 
-def test_a_half_learns_by_updates_far_below_its_steps() -> None:
-    """Rounded to the nearest, half of the way would be lost here."""
+def test_half_precision_learns_from_updates_below_its_resolution() -> None:
+    """Rounding to nearest would lose half of the way here."""
     ends = []
     for kind in (torch.float32, torch.float16):
         rng = torch.Generator().manual_seed(0)

@@ -10,16 +10,16 @@ def test_steps_of_five_epochs() -> None:
 
 
 def test_cosine_falls_from_one_to_zero() -> None:
-    found = [cosine(done, 10) for done in (0, 2.5, 5, 10, 11)]
-    assert found == pytest.approx([1, 0.8535534, 0.5, 0, 0])
+    result = [cosine(done, 10) for done in (0, 2.5, 5, 10, 11)]
+    assert result == pytest.approx([1, 0.8535534, 0.5, 0, 0])
 
 
 @pytest.mark.parametrize("epochs", [50, 100, 20])
 def test_milestones_scale_with_the_epochs(epochs: int) -> None:
     """Times .75 at 30, 45 and 49 of 50."""
     places = [0, 29.9, 30, 44.9, 45, 48.9, 49, 50]
-    found = [milestones(place * epochs / 50, epochs) for place in places]
-    assert found == pytest.approx([0.75**n for n in (0, 0, 1, 1, 2, 2, 3, 3)])
+    result = [milestones(place * epochs / 50, epochs) for place in places]
+    assert result == pytest.approx([0.75**n for n in (0, 0, 1, 1, 2, 2, 3, 3)])
 
 
 def test_warm_up_rises_to_the_schedule_without_a_zero() -> None:

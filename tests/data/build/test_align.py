@@ -57,7 +57,7 @@ def test_renumbered_candidates_keep_their_grades(
 
 
 @given(st.lists(st.tuples(*[st.dictionaries(st.integers(0, 4), st.sampled_from([1.0, 2.0]))] * 2)))
-def test_news_are_rows_with_another_pair_or_grade(
+def test_new_rows_have_another_pair_or_grade(
     both: list[tuple[dict[int, float], dict[int, float]]],
 ) -> None:
     both = [*both, ({}, {0: 1.0})]
@@ -66,7 +66,7 @@ def test_news_are_rows_with_another_pair_or_grade(
     assert changed_rows(known, more).tolist() == expected
 
 
-def test_grades_that_are_not_given_are_ones() -> None:
+def test_missing_grades_are_ones() -> None:
     graded = pairs_of([{0: 1.0, 2: 1.0}, {0: 2.0}, {1: 1.0}], 3)
     plain = Interactions(graded.offsets, graded.candidates, None, 3)
     assert changed_rows(graded, plain).tolist() == changed_rows(plain, graded).tolist() == [1]
@@ -92,6 +92,6 @@ def test_merged_keys_are_all_keys_in_order(
     assert len(result) == len(merged)
 
 
-def test_unknown_keys_come_after_all_ours() -> None:
+def test_unknown_keys_come_last() -> None:
     ours, theirs = vocabulary(["b", "d"]), vocabulary(["a", "b", "c", "d"])
     assert rows_of(ours, theirs).tolist() == [2, 0, 3, 1]

@@ -54,7 +54,7 @@ def test_sparse_matrix_is_prepared_without_its_empty_rows(matrix: Any, form: str
     assert data.candidates.keys.to_list() == np.flatnonzero(matrix.toarray().any(axis=0)).tolist()
 
 
-def test_matrix_is_left_alone() -> None:
+def test_matrix_is_not_modified() -> None:
     matrix = sp.csr_matrix((np.array([1.0, 1.0, 0.0]), [1, 1, 0], [0, 3]), shape=(1, 2))
     assert rows(from_sparse(matrix)) == [(0, 1, 2.0)]
     assert (matrix.data.tolist(), matrix.indices.tolist()) == ([1, 1, 0], [1, 1, 0])
@@ -66,7 +66,7 @@ def test_ones_have_no_grades() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
-def test_matrix_with_other_than_grades_is_refused(value: float) -> None:
+def test_matrix_with_invalid_grades_is_refused(value: float) -> None:
     with pytest.raises(UserError, match="negative, infinite or missing entries"):
         from_sparse(sp.csr_matrix(np.array([[1.0, value]])))
 

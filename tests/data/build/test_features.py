@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data import folder, integrity
-from rankfold.data.build.features import doubt, read
+from rankfold.data import folder
+from rankfold.data.build.features import align, doubt
 from rankfold.data.prepare import prepare
-from rankfold.data.read.keyed_tables import open_table
+from rankfold.data.read.keyed_tables import check_common, open_table
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Features, Interactions, Vocabulary
 
@@ -33,6 +33,15 @@ ITEMS = {
 def vocabulary(*keys: Any) -> Vocabulary:
     series = pl.Series(sorted(keys))
     return Vocabulary(len(series), lambda: series)
+
+
+def read(
+    table: Any, key_column: str | None, keys: Vocabulary, like: Columns | None = None
+) -> Features:
+    """The features of ``keys`` in a table."""
+    opened = open_table(table, key_column, like=like)
+    check_common(opened, keys)
+    return align(opened, keys, like)
 
 
 def numbers(features: Features) -> list[list[float | None]]:
@@ -68,7 +77,7 @@ def check_items(features: Features) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_the_same(name: str, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     WRITERS[name](pl.DataFrame(ITEMS), tmp_path / name)
     check_items(read(tmp_path / name, "item", vocabulary("tea", "ink", "pen", "jam")))
 
@@ -241,7 +250,7 @@ def test_inputs_that_are_not_one_table_are_refused(tmp_path: Path) -> None:
 LIKE = Columns(("price", "stock"), {"kind": ("food", "tool")})
 
 
-def test_like_takes_the_columns_it_names_and_the_levels_it_knows() -> None:
+def test_like_selects_columns_and_known_levels() -> None:
     table = pl.DataFrame(
         {
             "kind": ["toy", "tool", "food"],
@@ -450,7 +459,7 @@ def test_strict_refuses_bad_rows_of_features(ratings: pl.DataFrame) -> None:
         prepare(ratings, candidate_features=table, strict=True)
 
 
-def test_features_that_cannot_be_are_refused_before_reading(tmp_path: Path) -> None:
+def test_invalid_features_are_refused_before_reading(tmp_path: Path) -> None:
     tables: tuple[dict[str, Any], ...] = (
         {"query_features": tmp_path / "none.csv"},
         {"candidate_features": tmp_path / "none.csv"},
@@ -477,7 +486,7 @@ def same(a: Features | None, b: Features | None) -> bool:
     )
 
 
-def test_features_come_back_from_disk(
+def test_features_round_trip(
     ratings: pl.DataFrame, items: pl.DataFrame, users: pl.DataFrame, tmp_path: Path
 ) -> None:
     data = prepare(ratings, candidate_features=items, query_features=users)
@@ -486,14 +495,14 @@ def test_features_come_back_from_disk(
     assert same(again.candidate_features, data.candidate_features)
     assert same(again.query_features, data.query_features)
     assert (again.summary, again.fingerprint) == (data.summary, data.fingerprint)
-    integrity.check_content(again)
+    folder.check_content(again)
     prepare(ratings, out=tmp_path / "data")  # without features, there are no such files
     plain = folder.load(tmp_path / "data")
     assert plain.query_features is plain.candidate_features is None
     assert "candidate_columns" not in json.loads((tmp_path / "data/manifest.json").read_text())
 
 
-def test_the_fingerprint_sees_features(ratings: pl.DataFrame, items: pl.DataFrame) -> None:
+def test_the_fingerprint_depends_on_features(ratings: pl.DataFrame, items: pl.DataFrame) -> None:
     tables = [
         None,
         items,
@@ -520,7 +529,7 @@ def test_damaged_features_are_refused(
     options: Any = {"kind": "interactions", "validation": None, "test": None, **kept}
     beyond = Features(known.numbers, bad, known.columns)
     with pytest.raises(UserError, match="candidate features are damaged"):
-        integrity.check_content(Dataset(candidate_features=beyond, **options))
+        folder.check_content(Dataset(candidate_features=beyond, **options))
     short = Features(known.numbers[1:], known.categories, known.columns)
     folder.save(Dataset(candidate_features=short, **options), tmp_path / "data")
     with pytest.raises(UserError, match="is damaged"):

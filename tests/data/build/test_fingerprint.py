@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint
 from rankfold.data.prepare import prepare
 from rankfold.types import from_pairs
 
@@ -20,7 +20,7 @@ def fingerprint_of(keys: pl.Series, grades: list[float] | None = None) -> str:
 
 
 @given(KEYS, st.data())
-def test_fingerprint_depends_on_the_keys_alone(keys: list[str], data: st.DataObject) -> None:
+def test_fingerprint_depends_only_on_the_keys(keys: list[str], data: st.DataObject) -> None:
     plain = fingerprint_of(pl.Series(keys, dtype=pl.String))
     cut = data.draw(st.integers(0, len(keys)))
     chunked = pl.Series(keys[:cut], dtype=pl.String).append(pl.Series(keys[cut:], dtype=pl.String))
@@ -31,30 +31,30 @@ def test_fingerprint_depends_on_the_keys_alone(keys: list[str], data: st.DataObj
 
 
 @given(KEYS, KEYS)
-def test_other_keys_have_another_fingerprint(one: list[str], other: list[str]) -> None:
+def test_other_keys_have_a_different_fingerprint(one: list[str], other: list[str]) -> None:
     first, second = (pl.Series(keys, dtype=pl.String) for keys in (one, other))
     assert (fingerprint_of(first) == fingerprint_of(second)) is (one == other)
 
 
-def test_numbers_and_texts_have_other_fingerprints() -> None:
+def test_numbers_and_texts_have_different_fingerprints() -> None:
     assert fingerprint_of(pl.Series([1, 2])) != fingerprint_of(pl.Series(["1", "2"]))
     assert fingerprint_of(pl.Series([1, 2])) != fingerprint_of(pl.Series([1, 3]))
     same_bytes = int.from_bytes(b"\x04\0\0\0abcd", "little")
     assert fingerprint_of(pl.Series(["abcd"])) != fingerprint_of(pl.Series([same_bytes]))
 
 
-def test_fingerprint_sees_where_a_key_ends() -> None:
+def test_fingerprint_depends_on_key_boundaries() -> None:
     assert fingerprint_of(pl.Series(["a", "bc"])) != fingerprint_of(pl.Series(["ab", "c"]))
 
 
-def test_fingerprint_sees_which_split_it_is() -> None:
+def test_fingerprint_depends_on_the_split() -> None:
     keys = pl.Series([1])
     part = from_pairs(torch.tensor([0]), torch.tensor([0]), None, (1, 1))
     hashes = {fingerprint(parts, keys, keys) for parts in ([part, None], [None, part])}
     assert len(hashes) == 2
 
 
-def test_fingerprint_sees_splits_and_grades() -> None:
+def test_fingerprint_depends_on_splits_and_grades() -> None:
     rows = [(f"ü{u}", i, 1 + (u * i) % 3) for u in range(6) for i in range(u + 1)]
     ratings = pl.DataFrame(rows, schema=["user", "item", "rating"], orient="row")
     keys = pl.Series([1, 2])

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold import fit
-from rankfold.data import folder, integrity
+from rankfold.data import folder
 from rankfold.data.build import graded
 from rankfold.data.build.graded import SplitOptions, assign
 from rankfold.data.build.grades import GradedRows, as_words
@@ -46,14 +46,16 @@ def test_numbers_and_categories_are_distinguished(patients: pl.DataFrame) -> Non
             assert part.categories[row, 0] == (-1 if i == 8 else 1 - i % 2)
 
 
-def test_the_age_that_is_missing_stays_so(patients: pl.DataFrame) -> None:
+def test_a_missing_age_stays_missing(patients: pl.DataFrame) -> None:
     data = prepared(patients)
     missing = [int(data.graded(name).numbers.isnan().sum()) for name in SPLITS]
     assert sum(missing) == 1
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz"])
-def test_every_format_gives_the_same(kind: str, patients: pl.DataFrame, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_rows(
+    kind: str, patients: pl.DataFrame, tmp_path: Path
+) -> None:
     path = tmp_path / f"patients.{kind}"
     match kind:
         case "csv":
@@ -81,7 +83,7 @@ def test_tables_in_memory_give_the_same(patients: pl.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow", "dat", "memory"])
-def test_a_column_may_have_the_name_of_anything(kind: str, tmp_path: Path) -> None:
+def test_a_column_may_have_any_name(kind: str, tmp_path: Path) -> None:
     """The column of line numbers has a name that no input column has."""
     table = pl.DataFrame(
         {"__line__": [i + 0.5 for i in range(30)], "y": [i % 2 for i in range(30)]}
@@ -113,7 +115,7 @@ def test_several_files_are_one_table(patients: pl.DataFrame, tmp_path: Path) -> 
     assert data.fingerprint == prepared(patients).fingerprint
 
 
-def test_levels_are_those_of_train_alone(patients: pl.DataFrame) -> None:
+def test_levels_come_from_train_only(patients: pl.DataFrame) -> None:
     late = patients.with_columns(sex=pl.lit("x"))
     data = prepare(train=patients, test=late, validation_share=0.0, query_column="id", **FEATURES)
     assert data.columns is not None
@@ -158,7 +160,7 @@ def test_numbers_that_are_too_large_are_reported(patients: pl.DataFrame) -> None
 
 
 @pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(["1", "2", "3"])])
-def test_codes_of_a_type_of_text_are_categories(
+def test_codes_stored_as_text_are_categories(
     kind: pl.DataType, patients: pl.DataFrame, tmp_path: Path
 ) -> None:
     codes = pl.Series(["2", "1", "3"] * 10, dtype=kind)
@@ -200,7 +202,7 @@ def test_decimal_commas_are_reported(tmp_path: Path) -> None:
     assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
 
 
-def test_a_value_that_is_there_or_missing_tells_something(patients: pl.DataFrame) -> None:
+def test_a_column_with_one_value_and_gaps_is_kept(patients: pl.DataFrame) -> None:
     rows = patients.with_columns(seen=pl.when(pl.int_range(30) % 2 == 0).then(1.0))
     data = prepared(rows, split=(1.0, 0.0, 0.0))
     assert data.columns is not None
@@ -288,7 +290,7 @@ def test_saved_data_is_loaded(patients: pl.DataFrame, tmp_path: Path) -> None:
             torch.testing.assert_close(ours[tensor], theirs[tensor], equal_nan=True, rtol=0, atol=0)
 
 
-def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
+def test_different_data_has_different_fingerprints(patients: pl.DataFrame) -> None:
     plain = prepared(patients).fingerprint
     assert len(plain) == 64
     for other in (
@@ -311,12 +313,14 @@ def test_fingerprints_tell_data_apart(patients: pl.DataFrame) -> None:
 )
 def test_damaged_rows_are_detected(damage: Any, patients: pl.DataFrame) -> None:
     data = prepared(patients)
-    integrity.check_content(data)
+    folder.check_content(data)
     with pytest.raises(UserError, match="the test rows are damaged"):
-        integrity.check_content(replace(data, test=damage(data.test)))
+        folder.check_content(replace(data, test=damage(data.test)))
 
 
-def test_columns_that_do_not_fit_are_refused(patients: pl.DataFrame, tmp_path: Path) -> None:
+def test_columns_that_do_not_match_the_rows_are_refused(
+    patients: pl.DataFrame, tmp_path: Path
+) -> None:
     data = prepared(patients)
     assert data.columns is not None
     more = Columns((*data.columns.numbers, "weight"), data.columns.levels)

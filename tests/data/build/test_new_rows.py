@@ -51,7 +51,7 @@ def test_new_rows_equal_the_prepared_ones(patients: pl.DataFrame, tmp_path: Path
     ],
     ids=["truth", "Truth", "whole", "whole 1.0", "integers 1.0"],
 )
-def test_a_table_in_memory_is_as_its_file(
+def test_a_table_in_memory_equals_its_file(
     values: pl.Series, levels: tuple[str, ...], written: list[str], tmp_path: Path
 ) -> None:
     """Even if a file spells booleans and whole numbers differently."""

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_grades import COLUMNS
 
-from rankfold.data.build.new_rows import read_rows
-from rankfold.data.build.records import read_records
+from rankfold.data.build.new_rows import read_records, read_rows
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63)
@@ -33,9 +32,9 @@ def test_rows_are_read_as_a_table_is(rows: list[dict[str, object]]) -> None:
         schema={"age": pl.Float64, "dose": pl.Float64, "site": pl.String},
     )
     expected = read_rows(table, COLUMNS).rows
-    found = read_records(rows, COLUMNS).rows  # type: ignore[arg-type]
-    assert torch.equal(found.numbers.nan_to_num(math.pi), expected.numbers.nan_to_num(math.pi))
-    assert found.numbers.dtype == expected.numbers.dtype
-    assert torch.equal(found.categories, expected.categories)
-    assert found.categories.dtype == expected.categories.dtype
-    assert torch.equal(found.grades, expected.grades)
+    actual = read_records(rows, COLUMNS).rows  # type: ignore[arg-type]
+    assert torch.equal(actual.numbers.nan_to_num(math.pi), expected.numbers.nan_to_num(math.pi))
+    assert actual.numbers.dtype == expected.numbers.dtype
+    assert torch.equal(actual.categories, expected.categories)
+    assert actual.categories.dtype == expected.categories.dtype
+    assert torch.equal(actual.grades, expected.grades)

@@ -97,7 +97,7 @@ def test_each_query_is_split_by_the_rule(
         assert result[TRAIN] == len(row) - n_validation - n_test >= 1
 
 
-def test_same_seed_gives_the_same_split_and_another_another() -> None:
+def test_the_seed_determines_the_split() -> None:
     pairs = pairs_of([list(range(50))] * 20)
     splits = [by_ratio(pairs, (0.8, 0.1, 0.1), rng(seed)) for seed in (0, 0, 1)]
     assert np.array_equal(splits[0], splits[1])
@@ -130,7 +130,7 @@ def test_last_pairs_are_tested(times: Times) -> None:
 
 
 @given(TIMES, st.integers(1, 6), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9]))
-def test_time_parts_before_and_after(times: Times, cut: int, share: float) -> None:
+def test_time_splits_before_and_after_the_cut(times: Times, cut: int, share: float) -> None:
     flat = [time for row in times for time in row]
     pairs = pairs_of(times)
     if min(flat) >= cut or max(flat) < cut:
@@ -151,7 +151,7 @@ def test_time_parts_before_and_after(times: Times, cut: int, share: float) -> No
         assert at[VALIDATION]
 
 
-def test_equal_times_leave_all_to_train() -> None:
+def test_equal_times_all_go_to_train() -> None:
     splits = by_time(pairs_of([[5, 5, 5, 5, 9]]), 9, 0.5)
     assert splits.tolist() == [TRAIN] * 4 + [TEST]
 

@@ -49,7 +49,7 @@ def test_words_that_look_the_same_have_the_same_token(one: str, other: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokenizers_from_before_case_was_folded_are_read(kind: str) -> None:
+def test_old_tokenizers_without_case_folding_are_read(kind: str) -> None:
     """Their words are not normalised, those of new texts are."""
     kept = json.loads(train_tokenizer(["strasse weg"], kind, 60))
     vocabulary = kept["model"]["vocab"]
@@ -73,7 +73,7 @@ def test_zero_width_space_separates_words() -> None:
     assert n_tokens(train_tokenizer(["one\u200btwo"], "word")) == 2
 
 
-def test_frequent_words_come_first_and_rare_ones_go() -> None:
+def test_frequent_words_come_first_and_rare_ones_are_dropped() -> None:
     tokenizer = train_tokenizer(["b a c", "b a", "b"], "word")
     assert words_of(tokenizer, tokenise(tokenizer, ["a b c"]), 0) == ["a", "b", "c"]
     assert tokenise(tokenizer, ["b a c"]).tokens.tolist() == [0, 1, 2]
@@ -130,7 +130,7 @@ def test_forms_of_a_text_have_the_same_tokens(texts: list[str]) -> None:
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), max_size=8))
 @settings(max_examples=60, deadline=None)
-def test_plain_words_come_back(words: list[str]) -> None:
+def test_plain_words_round_trip(words: list[str]) -> None:
     tokenizer = train_tokenizer([*words, "word"], "word")
     wide = "".join(
         chr(ord(letter) + 0xFEE0) if letter != " " else " " for letter in " ".join(words)

@@ -83,9 +83,7 @@ def test_split_without_the_grade_is_refused(
         ({"val_X": numbers(6)}, None, "has both val_X and validation_X"),
     ],
 )
-def test_rows_that_are_there_twice_are_refused(
-    more: dict[str, Any], grade: str | None, message: str
-) -> None:
+def test_repeated_rows_are_refused(more: dict[str, Any], grade: str | None, message: str) -> None:
     rows = by_split(X=numbers, y=severity, severity=severity) | more
     with pytest.raises(UserError, match=message) as caught:
         prepare(rows, format="features", grade_column=grade)

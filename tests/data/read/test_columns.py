@@ -32,7 +32,7 @@ def test_names_are_tried_in_the_order_of_the_list() -> None:
     assert choose("asin,parent_asin,user").candidate == "parent_asin"
 
 
-def test_of_names_that_differ_in_case_the_first_is_taken() -> None:
+def test_the_first_of_names_that_differ_in_case_is_used() -> None:
     assert choose("User,user,item").query == "User"
 
 
@@ -50,7 +50,7 @@ def test_named_column_is_not_guessed_again() -> None:
     assert choose("user,user_id,item", candidate="user") == ("user_id", "user", None, None)
 
 
-def test_none_means_to_do_without() -> None:
+def test_none_skips_the_column() -> None:
     assert choose("user,item,rating,time", grade=NONE, time=NONE) == ("user", "item", None, None)
 
 

@@ -23,14 +23,16 @@ TEXT = b"".join(b"%d,%d\n" % (i, i * i) for i in range(30_000))
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ""])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.zst"])
-def test_content_tells_how_it_is_packed(suffix: str, name: str, tmp_path: Path, pack: Pack) -> None:
+def test_compression_is_detected_from_the_content(
+    suffix: str, name: str, tmp_path: Path, pack: Pack
+) -> None:
     (tmp_path / name).write_bytes(pack(TEXT, suffix))
     with open_binary(tmp_path / name) as file:
         assert file.read() == TEXT
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_parts_follow_one_another(suffix: str, tmp_path: Path, pack: Pack) -> None:
+def test_parts_are_concatenated(suffix: str, tmp_path: Path, pack: Pack) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(pack(TEXT[:100], suffix) + pack(b"", suffix) + pack(TEXT[100:], suffix))
     with open_binary(path) as file:
@@ -59,7 +61,7 @@ def test_truncated_file_is_refused(suffix: str, missing: int, tmp_path: Path, pa
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_file_that_is_damaged_is_refused(suffix: str, tmp_path: Path, pack: Pack) -> None:
+def test_damaged_file_is_refused(suffix: str, tmp_path: Path, pack: Pack) -> None:
     packed = bytearray(pack(TEXT, suffix))
     packed[len(packed) // 2 : len(packed) // 2 + 8] = bytes(8)
     (tmp_path / f"a{suffix}").write_bytes(packed)
@@ -85,14 +87,14 @@ def test_compressed_file_is_closed_with_its_content(tmp_path: Path, pack: Pack) 
     assert compressed.closed
 
 
-def test_folder_and_absent_file_are_refused(tmp_path: Path) -> None:
+def test_folder_and_missing_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder"):
         open_binary(tmp_path)
     with pytest.raises(UserError, match="No such file"):
         open_binary(tmp_path / "a.csv")
 
 
-def test_file_that_may_not_be_read_is_refused(unprivileged: Path) -> None:
+def test_unreadable_file_is_refused(unprivileged: Path) -> None:
     (unprivileged / "a.csv").touch(mode=0)
     with pytest.raises(UserError, match=r"cannot read .*a\.csv: Permission denied"):
         open_binary(unprivileged / "a.csv")
@@ -124,7 +126,7 @@ def test_globs_are_expanded_in_order_and_plain_paths_kept(tmp_path: Path) -> Non
     assert names == ["c.tsv", "a.csv", "b.csv", "a.csv", "b.csv", "sub/d.csv"]
 
 
-def test_name_with_the_letters_of_a_glob_is_a_plain_name(tmp_path: Path) -> None:
+def test_name_with_glob_characters_is_a_plain_name(tmp_path: Path) -> None:
     for name in ("a[1].csv", "a1.csv", "b*.csv", "bb.csv"):
         (tmp_path / name).touch()
     assert expand([tmp_path / "a[1].csv"]) == [tmp_path / "a[1].csv"]
@@ -139,7 +141,7 @@ def test_glob_names_no_folders(tmp_path: Path) -> None:
         expand([f"{tmp_path}/*"])
 
 
-def test_absent_file_is_refused_with_its_neighbours(tmp_path: Path) -> None:
+def test_missing_file_error_lists_similar_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*x\.csv") as error:
         expand([tmp_path / "x.csv"])
     assert error.value.hint == f"{tmp_path} is empty"
@@ -155,7 +157,7 @@ def test_absent_file_is_refused_with_its_neighbours(tmp_path: Path) -> None:
     assert error.value.hint == f"there is no folder {tmp_path / 'none'}"
 
 
-def test_name_that_the_system_refuses_is_refused_in_words() -> None:
+def test_invalid_file_name_is_a_user_error() -> None:
     with pytest.raises(UserError, match=r"(cannot read|there is no file) x+"):
         expand(["x" * 10_000])
 
@@ -164,5 +166,5 @@ def test_name_that_the_system_refuses_is_refused_in_words() -> None:
     ("name", "suffix"),
     [("a.csv", ".csv"), ("a.CSV.GZ", ".csv"), ("a.b.tsv.zst", ".tsv"), ("a", ""), ("a.gz", "")],
 )
-def test_suffix_beneath_a_compression(name: str, suffix: str) -> None:
+def test_suffix_before_the_compression_suffix(name: str, suffix: str) -> None:
     assert base_suffix(Path(name)) == suffix

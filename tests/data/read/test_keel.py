@@ -38,7 +38,7 @@ def write(home: Path, header: str, *rows: str) -> Path:
         ("@inputs Age\n", None, ("Age",)),
     ],
 )
-def test_the_output_is_named_or_left_by_the_inputs_or_last(
+def test_the_output_is_named_or_inferred(
     directions: str, output: str | None, used: tuple[str, ...], tmp_path: Path, reading: Reading
 ) -> None:
     path = write(tmp_path, ATTRIBUTES + CLASS + directions, "31, Male, low")
@@ -129,7 +129,7 @@ SEX = "a value of 'Sex' that is not listed"
         (6, "middle", None),  # no input
     ],
 )
-def test_rows_that_break_a_promise_of_the_header_are_bad(
+def test_rows_that_contradict_the_header_are_bad(
     column: int, value: str, why: str | None, tmp_path: Path, reading: Reading
 ) -> None:
     row = [*GOOD[:column], value, *GOOD[column + 1 :]]

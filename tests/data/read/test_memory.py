@@ -95,7 +95,7 @@ def test_missing_values_are_bad_rows() -> None:
     ]
 
 
-def test_several_tables_follow_one_another() -> None:
+def test_several_tables_are_concatenated() -> None:
     one, two = pl.DataFrame({"user": [1], "item": [1]}), pd.DataFrame({"user": [2], "item": [1]})
     assert rows(prepare(one, two, split=(1, 0, 0))) == [(1, 1, 1.0), (2, 1, 1.0)]
 

@@ -80,7 +80,7 @@ def test_keys_alone(tmp_path: Path, reading: Reading) -> None:
     assert result.texts is None
 
 
-def test_files_come_one_after_another_in_blocks(
+def test_files_are_read_in_order_in_blocks(
     tmp_path: Path, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "BLOCK_ROWS", 7)

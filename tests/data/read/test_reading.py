@@ -10,7 +10,7 @@ from rankfold.data.read.reading import BadRows, Reading, spool
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 25])
-def test_spooled_rows_come_back_in_order(
+def test_spooled_rows_are_read_back_in_order(
     n: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SPOOL_ROWS", 2)

@@ -167,7 +167,7 @@ def test_field_of_very_many_lines_counts_as_unclosed(tmp_path: Path, reading: Re
     assert reading.bad.places[record_reader.UNCLOSED][0] == "a.csv:2"
 
 
-def test_quotes_inside_a_field_are_letters(tmp_path: Path, reading: Reading) -> None:
+def test_quotes_inside_a_field_are_characters(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "a.csv").write_text('x,y\n5" disk,a""b\n"say ""hi""",""""\n')
     assert read(tmp_path / "a.csv", reading) == [(2, '5" disk', 'a""b'), (3, 'say "hi"', '"')]
 

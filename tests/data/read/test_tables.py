@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.read import record_reader, scan, tables
+from rankfold.data.read import record_reader, tables
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.reading import Reading
 from rankfold.data.read.tables import read_frame, read_keys, read_table, stack
@@ -22,7 +22,7 @@ from rankfold.errors import UserError
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
 
-SUFFIXES = [*scan.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *scan.ARROW]
+SUFFIXES = [*tables.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
 USERS = ["ann", "bob", "zoë", "ann", 'q"uote', "com,ma"]
 ITEMS = ["x", "y", "x", "日本", "a b", "tab\tbed"]
 GRADES = [1.0, 2.5, 3.0, 0.5, 4.0, 5.0]
@@ -68,7 +68,7 @@ def test_every_format_gives_the_same_rows(
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow"])
 @pytest.mark.parametrize("name", ["a[1]", "a*", "a?b", "{a,b}", "~a", "a b%20#"])
-def test_name_may_have_the_letters_of_a_glob(
+def test_name_may_have_glob_characters(
     name: str, suffix: str, tmp_path: Path, reading: Reading
 ) -> None:
     path = tmp_path / f"{name}{suffix}"
@@ -125,7 +125,7 @@ def test_every_spelling_of_a_csv_gives_the_same_rows(
         ("t[1].jsonl", '{"user": 1, "item": 2}\n{"user": 3, "item": 4}\n\n'),
     ],
 )
-def test_ordinary_text_is_left_to_the_fast_reader(
+def test_ordinary_text_uses_the_fast_reader(
     name: str, text: str, tmp_path: Path, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(record_reader, "read")
@@ -134,9 +134,7 @@ def test_ordinary_text_is_left_to_the_fast_reader(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_column_may_have_the_name_of_anything(
-    suffix: str, tmp_path: Path, reading: Reading
-) -> None:
+def test_a_column_may_have_any_name(suffix: str, tmp_path: Path, reading: Reading) -> None:
     frame = FRAME.rename({"note": "__line__"})
     path = tmp_path / f"t{suffix}"
     path.write_bytes(write(frame, suffix))
@@ -144,7 +142,7 @@ def test_a_column_may_have_the_name_of_anything(
     assert read_frame(frame.lazy(), PairColumns(), "it", reading).collect().height == len(ROWS)
 
 
-def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> None:
+def test_columns_may_be_separated_by_spaces(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.txt").write_text("user item rating\nann x 1\nbob y 2\n")
     assert read(tmp_path / "t.txt", reading) == [("ann", "x", 1.0), ("bob", "y", 2.0)]
 
@@ -169,7 +167,7 @@ def test_columns_may_be_parted_by_spaces(tmp_path: Path, reading: Reading) -> No
         ("a.txt", ["a,b,c;d", "1;2", "3;4"], ["a", "b", "c;d"]),  # by the first line
     ],
 )
-def test_the_mark_that_parts_columns_is_steady(
+def test_the_separator_occurs_equally_often_in_every_line(
     name: str, lines: list[str], columns: list[str], tmp_path: Path, reading: Reading
 ) -> None:
     path = tmp_path / name
@@ -459,7 +457,7 @@ def test_keys_of_any_type_become_integers_or_text(
     ],
     ids=lambda column: str(column.to_list()[0]),
 )
-def test_absent_key_is_missing(column: pl.Series, reading: Reading) -> None:
+def test_null_key_is_missing(column: pl.Series, reading: Reading) -> None:
     frame = pl.LazyFrame({"user": column, "item": ["x", "y"]})
     assert read_frame(frame, PairColumns(), "t", reading).collect().height == 1
     assert reading.bad.describe() == ["1 row with a missing query (t:1)"]
@@ -476,7 +474,7 @@ def test_absent_key_is_missing(column: pl.Series, reading: Reading) -> None:
         ({"time": [True]}, "column 'time' of t holds Boolean"),
     ],
 )
-def test_type_that_cannot_be_meant_is_refused(
+def test_unsupported_type_is_refused(
     column: dict[str, Any], message: str, reading: Reading
 ) -> None:
     frame = pl.LazyFrame({"user": [1], "item": [1], **column})
@@ -580,7 +578,7 @@ def test_latin_1_spoils_only_the_rows_whose_keys_have_it(tmp_path: Path, reading
     assert reading.bad.describe() == ["1 row with bytes that are not UTF-8 (t.csv:3)"]
 
 
-def test_file_that_may_not_be_read_is_refused(unprivileged: Path) -> None:
+def test_unreadable_file_is_refused(unprivileged: Path) -> None:
     (unprivileged / "scratch").mkdir()
     for suffix in (".csv", ".jsonl", ".parquet", ".arrow"):
         path = unprivileged / f"t{suffix}"
@@ -593,7 +591,7 @@ def test_file_that_may_not_be_read_is_refused(unprivileged: Path) -> None:
 # ---------------------------------------------------------------------------------- several
 
 
-def test_stacked_tables_follow_one_another() -> None:
+def test_stacked_tables_are_concatenated() -> None:
     one = pl.LazyFrame({"query": [1], "candidate": ["x"]})
     two = pl.LazyFrame({"candidate": ["y"], "query": ["007"]})
     stacked = stack([("one", one), ("two", two)]).collect()

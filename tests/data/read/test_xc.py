@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rankfold.data import integrity
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
@@ -76,7 +76,7 @@ def rows(part: Any) -> list[list[int]]:
 def prepared(folder: Path, **options: Any) -> Dataset:
     data = prepare(folder, format="xc", **{"validation_share": 0.0} | options)
     assert data.kind == "texts"
-    integrity.check_content(data)
+    check_content(data)
     return data
 
 
@@ -89,7 +89,7 @@ def bags(data: Dataset, side: str) -> list[dict[int, float]]:
 
 
 @pytest.mark.parametrize("form", ["sparse", "old", "raw"])
-def test_documents_are_numbered_on_and_keep_their_labels(
+def test_documents_are_numbered_and_keep_their_labels(
     form: str, request: pytest.FixtureRequest
 ) -> None:
     data = prepared(request.getfixturevalue(form))
@@ -116,7 +116,7 @@ def test_features_of_labels(sparse: Path) -> None:
     assert prepared(sparse).candidate_texts is None
 
 
-def test_bags_come_back_from_disk(sparse: Path, tmp_path: Path) -> None:
+def test_bags_round_trip(sparse: Path, tmp_path: Path) -> None:
     data = prepared(sparse, out=tmp_path / "data")
     assert bags(data, "query") == bags(prepared(sparse), "query")
     assert data.candidates.texts is None
@@ -150,7 +150,7 @@ def test_texts_of_labels_that_have_none(raw: Path, tmp_path: Path) -> None:
     ("names", "message"),
     [("label,name\n77,far\n", "no key in common"), ("label,name\n1,one\nx,two\n", "the key 'x'")],
 )
-def test_texts_of_labels_that_are_none_are_refused(
+def test_texts_of_unknown_labels_are_refused(
     names: str, message: str, raw: Path, tmp_path: Path
 ) -> None:
     (raw / "lbl.json.gz").unlink()

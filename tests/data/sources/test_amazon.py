@@ -54,14 +54,14 @@ def test_ratings_of_2018_name_the_item_first(tmp_path: Path, reading: Reading) -
     assert read_text(text, tmp_path, reading) == ROWS
 
 
-def test_most_of_the_rows_decide_the_order(tmp_path: Path, reading: Reading) -> None:
+def test_the_majority_of_rows_determines_the_order(tmp_path: Path, reading: Reading) -> None:
     odd = "A5A8H1XDXO,B00ILKQE31,1.0,5\n"  # an item whose key looks like a reviewer's
     text = odd + "".join(f"{item},{user},{stars},{time:.0f}\n" for user, item, stars, time in ROWS)
     assert read_text(text, tmp_path, reading)[0] == ("B00ILKQE31", "A5A8H1XDXO", 1.0, 5.0)
 
 
 @pytest.mark.parametrize("item", ["0123456789", "012345678X", "B00ILKQE31"])
-def test_one_row_tells_the_order(item: str, tmp_path: Path, reading: Reading) -> None:
+def test_one_row_determines_the_order(item: str, tmp_path: Path, reading: Reading) -> None:
     row = ("A40V77ZVAYJO7", item, 2.0, 1365811200.0)
     assert read_text(f"{item},A40V77ZVAYJO7,2.0,1365811200\n", tmp_path, reading) == [row]
 

@@ -37,7 +37,7 @@ def car(tmp_path: Path) -> Path:
     return tmp_path / "car.dat"
 
 
-def test_columns_are_what_the_header_says(car: Path) -> None:
+def test_columns_follow_the_header(car: Path) -> None:
     data = prepare(car, source="keel", split=(1.0, 0.0, 0.0))
     levels = {"Code": ("1", "2"), "Doors": ("2", "3", "5more")}
     assert data.columns == Columns(("Age", "Price"), levels)
@@ -57,7 +57,7 @@ def test_the_order_of_grades_is_that_of_the_header(car: Path) -> None:
     assert other.graded("train").grades.tolist() == [1, 0] * 10
 
 
-def test_rows_that_break_the_promises_of_the_header_are_bad(car: Path) -> None:
+def test_rows_that_contradict_the_header_are_bad(car: Path) -> None:
     dropped = prepare(car, source="keel").summary["dropped"]
     assert dropped == [
         {"why": "a wrong number of columns", "rows": 1, "first": ["car.dat:41"]},
@@ -86,7 +86,7 @@ def test_columns_can_be_dropped(car: Path) -> None:
     assert data.columns == Columns(("Price",), {"Code": ("1", "2")})
 
 
-def test_without_outputs_the_last_attribute_is_it(car: Path) -> None:
+def test_without_outputs_the_last_attribute_is_the_grade(car: Path) -> None:
     text = car.read_text()
     lines = [line for line in text.splitlines() if not line.startswith(("@in", "@out"))]
     car.write_text("\n".join(lines))

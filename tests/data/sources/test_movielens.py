@@ -78,7 +78,7 @@ def test_folder_with_compressed_ratings(suffix: str, tmp_path: Path, reading: Re
     assert read([tmp_path], reading).collect().rows() == ROWS
 
 
-def test_several_files_follow_one_another(tmp_path: Path, reading: Reading) -> None:
+def test_several_files_are_concatenated(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "a.base").write_text(U_DATA)
     (tmp_path / "b.dat").write_text(RATINGS_DAT)
     assert read([tmp_path / "a.base", tmp_path / "b.dat"], reading).collect().rows() == WHOLE + ROWS

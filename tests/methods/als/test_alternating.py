@@ -35,8 +35,8 @@ def test_fold_in_gives_the_trained_rows(name: str, inner: str) -> None:
     """Also after an early stop: the final query vectors are solved with more steps."""
     data = split_groups()
     model = rf.fit(name, data, **OPTIONS, inner=inner).model
-    found, expected = fold_in(model, data.split("train")), model.tensors["queries"]
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    actual, expected = fold_in(model, data.split("train")), model.tensors["queries"]
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("variant", ["exact", "released"])

@@ -1,4 +1,4 @@
-"""EASE is its closed formula, and refuses too many candidates."""
+"""EASE matches its closed form, and refuses too many candidates."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def closed_formula(r: torch.Tensor, reg: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("reg", [1.0, 300.0])
-def test_weights_are_the_closed_formula(data: Dataset, reg: float) -> None:
+def test_weights_match_the_closed_form(data: Dataset, reg: float) -> None:
     weights = rf.fit("ease", data, reg=reg).model.tensors["weights"]
     expected = closed_formula(dense(data.split("train")), reg)
     torch.testing.assert_close(weights.double(), expected, rtol=1e-4, atol=1e-5)

@@ -40,12 +40,12 @@ def test_clearly_worse_point_is_measured_once() -> None:
     assert race(["one", "other", "worse"], values, track.measure, len(SIZES)) in ("one", "other")
     assert track.asked[0] == (0, ["one", "other", "worse"])
     assert track.asked[1:] == [(stage, ["one", "other"]) for stage in range(1, len(SIZES))]
-    assert {name: len(found) for name, found in values.items()} == {
+    assert {name: len(result) for name, result in values.items()} == {
         "one": len(SIZES), "other": len(SIZES), "worse": 1,
     }  # fmt: skip
 
 
-def test_the_best_by_all_queries_wins_though_it_falls_behind_at_first() -> None:
+def test_the_best_on_all_queries_wins_despite_a_slow_start() -> None:
     slow, fast = noise(1, 1.0), noise(2, 1.0)
     slow = levelled(slow, 0.5)
     fast = levelled(fast, 0.3)
@@ -81,7 +81,7 @@ def test_single_point_and_ties() -> None:
 
 
 class Judge:
-    """Of some queries; what may not be returned is the candidate of the same number."""
+    """For some queries; the candidate with the same number is hidden."""
 
     depth = 10
 
@@ -97,12 +97,12 @@ class Judge:
 
 
 def test_stages_grow_and_share_no_query() -> None:
-    found = list(stages(Judge(400), 10, SINGLE_PROCESS, None))
-    assert [len(stage.queries) for stage in found] == [10, 10, 20, 40]
-    every = torch.cat([stage.queries for stage in found]).tolist()
+    result = list(stages(Judge(400), 10, SINGLE_PROCESS, None))
+    assert [len(stage.queries) for stage in result] == [10, 10, 20, 40]
+    every = torch.cat([stage.queries for stage in result]).tolist()
     assert len(set(every)) == len(every)
     assert set(every) <= set(Judge(400).queries.tolist())
-    for stage in found:
+    for stage in result:
         assert stage.own == slice(0, len(stage.queries))
         assert stage.seen.candidates.tolist() == stage.queries.tolist()
         assert int(stage.queries.diff().min()) > 0.5 * 800 / len(stage.queries) / 2  # evenly

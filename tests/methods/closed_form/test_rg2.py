@@ -61,8 +61,8 @@ def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset)
     for entry in path[:: len(path) // 8]:
         settings = {name: entry[name] for name in SETTINGS}
         alone = rf.fit("rg2", data, **OPTIONS, **settings)
-        found = rf.evaluate(alone, data, split="validation", metrics=["ndcg@10"])["ndcg@10"]
-        assert found == pytest.approx(entry["score"], abs=2e-3)
+        result = rf.evaluate(alone, data, split="validation", metrics=["ndcg@10"])["ndcg@10"]
+        assert result == pytest.approx(entry["score"], abs=2e-3)
 
 
 def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) -> None:
@@ -185,7 +185,7 @@ def test_refit_uses_the_chosen_settings_on_all_pairs(data: Dataset) -> None:
         assert torch.equal(refitted.tensors[name], tensor)
 
 
-def test_refit_still_says_that_validation_chose(data: Dataset) -> None:
+def test_refit_keeps_the_note_that_validation_selected(data: Dataset) -> None:
     notes = rf.fit("rg2", data, refit=True, **OPTIONS).model.notes
     assert notes["chosen_by"] == "validation"
 
@@ -219,7 +219,7 @@ def test_refit_may_need_more_passes_than_the_fit(name: str, given: dict[str, flo
 # ---------------------------------------------------------------------------- grades
 
 
-def test_grades_count_only_when_asked() -> None:
+def test_grades_count_only_with_weights_grade() -> None:
     data = split_groups(graded=True)
     ignored, counted = (
         rf.fit("rg2", data, **OPTIONS, weights=how, rank=6, threshold=0.0, discount=0.0).model
@@ -240,8 +240,8 @@ def test_fold_in_gives_the_trained_rows(weights: str) -> None:
     model = rf.fit("rg2", data, **OPTIONS, weights=weights).model
     torch.testing.assert_close(fold_in(model, data), model.tensors["queries"], rtol=1e-6, atol=1e-6)
     ones = replace(data.split("train"), grades=None)
-    alike = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
-    assert alike is (weights == "none")
+    equal = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
+    assert equal is (weights == "none")
 
 
 # ---------------------------------------------------------------------------- resume

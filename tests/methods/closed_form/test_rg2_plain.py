@@ -39,10 +39,10 @@ def test_fold_in_gives_the_trained_rows(solver: str, weights: str) -> None:
     model = rf.fit("rg2-plain", data, width=6, reg=0.05, solver=solver, weights=weights).model
     fold_in = METHODS["rg2-plain"].open(model).histories
     assert fold_in is not None
-    found = fold_in(data.split("train"))
-    torch.testing.assert_close(found, model.tensors["queries"], rtol=1e-5, atol=1e-5)
+    result = fold_in(data.split("train"))
+    torch.testing.assert_close(result, model.tensors["queries"], rtol=1e-5, atol=1e-5)
     ones = fold_in(replace(data.split("train"), grades=None))
-    assert torch.allclose(ones, found) is (weights == "none")
+    assert torch.allclose(ones, result) is (weights == "none")
 
 
 def test_reg_above_every_singular_value_is_refused() -> None:
@@ -56,11 +56,11 @@ def test_components_below_the_threshold_are_left_out() -> None:
     objective = rg2(rows, 0.0)
     vectors = torch.eye(60)[:, :4]
     values = torch.tensor([8.0, 4.0, 2.0, 1.0])
-    found = factors(objective, values, vectors, 2.0)
-    assert found.candidates.shape == (60, 2)
+    actual = factors(objective, values, vectors, 2.0)
+    assert actual.candidates.shape == (60, 2)
     ratio = float(objective.query_weight.sum() / 60) ** -0.25
     expected = [ratio * (8.0 - 2.0) ** 0.5, ratio * (4.0 - 2.0) ** 0.5]
-    assert found.candidates.diagonal().tolist() == pytest.approx(expected, rel=1e-5)
+    assert actual.candidates.diagonal().tolist() == pytest.approx(expected, rel=1e-5)
 
 
 class Stop(Exception):

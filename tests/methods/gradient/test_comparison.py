@@ -13,8 +13,7 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import Combination, Comparison, odds
-from rankfold.methods.gradient.in_batch import InBatchConfig
-from rankfold.methods.gradient.resampled import CachedConfig
+from rankfold.methods.gradient.sampled import CachedConfig, InBatchConfig
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Columns, Features, Interactions
 
@@ -50,17 +49,19 @@ def rows_of_batch() -> list[tuple[int, int, int]]:
 def in_batch_loss(
     scores: torch.Tensor, left_out: list[list[int]], log_q: list[float]
 ) -> list[float]:
-    """-log softmax of each pair's own among the batch's other columns."""
-    found = []
+    """-log softmax of each pair's candidate among the other columns of the batch."""
+    result = []
     for row, x, y in rows_of_batch():
         columns = [c for c in BATCH.candidates.tolist() if c not in left_out[row]]
         logit = {c: float(scores[x, c]) - log_q[c] for c in range(4)}
         total = math.exp(logit[y]) + sum(math.exp(logit[c]) for c in columns)
-        found.append(math.log(total) - logit[y])
-    return found
+        result.append(math.log(total) - logit[y])
+    return result
 
 
-POP = [math.log(share) for share in (2 / 6, 2 / 6, 1 / 6, 1 / 6)]  # nobody chose the last: as one
+POP = [
+    math.log(share) for share in (2 / 6, 2 / 6, 1 / 6, 1 / 6)
+]  # the last was never chosen: counts as one
 OWN = [[0], [1], [2], [1]]
 CHOSEN = [[0, 1], [1], [0, 2], [0, 1]]
 
@@ -79,13 +80,13 @@ def test_in_batch_softmax_by_hand(
 ) -> None:
     parts = Combination("in-batch", "softmax", proposed)
     made, scores = comparison(parts, InBatchConfig(mask=mask))  # type: ignore[arg-type]
-    found = made.losses(BATCH, rng(), PAIRS)
-    assert found.tolist() == pytest.approx(in_batch_loss(scores, left_out, log_q), abs=1e-5)
+    result = made.losses(BATCH, rng(), PAIRS)
+    assert result.tolist() == pytest.approx(in_batch_loss(scores, left_out, log_q), abs=1e-5)
 
 
 @pytest.mark.parametrize("correction", ["released", "appendix", "sir"])
 def test_resampled_halves_have_their_shares(correction: str) -> None:
-    """XIR's loss is the shares' sum of the losses on what the sampler picked."""
+    """XIR's loss sums the losses on the sampler's picks, weighted by their shares."""
     config = CachedConfig(correction=correction)
     made, scores = comparison(Combination("xir", "softmax"), config)
     kept = []
@@ -101,7 +102,7 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
             "observe": lambda _self, *_given: None,
         },
     )()
-    found = made.losses(BATCH, rng(), PAIRS)
+    actual = made.losses(BATCH, rng(), PAIRS)
     (_, pool, _, _), drawn = kept[0]
     assert drawn is not None
     expected = []
@@ -120,11 +121,11 @@ def test_resampled_halves_have_their_shares(correction: str) -> None:
             total += group.share * (math.log(everyone) - float(scores[x, y]))
         expected.append(total)
     assert [group.share for group in drawn.groups] == [0.8, 0.2]
-    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+    assert actual.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
-    """Its value is the softmax's, its gradient that of the picks' mean less the positive."""
+    """The value is that of softmax; the gradient is the mean of the picks minus the positive."""
     config = CachedConfig(correction="sir")
     made, _ = comparison(Combination("xir", "softmax"), config)
     kept = []
@@ -136,18 +137,20 @@ def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
 
     made.sampler.resample = spy  # type: ignore[method-assign, assignment]
     made.losses(BATCH, rng(), PAIRS).sum().backward()
-    found = made.encoder.candidates.weight.grad.clone()  # type: ignore[attr-defined]
+    result = made.encoder.candidates.weight.grad.clone()  # type: ignore[attr-defined]
     made.encoder.zero_grad()  # type: ignore[attr-defined]
     pool, drawn = kept[0]
-    scores = made.encoder.of_queries(BATCH.queries) @ made.encoder.of_candidates(pool.ids).T
-    own = made.encoder.of_queries(BATCH.queries) * made.encoder.of_candidates(BATCH.candidates)
+    scores = made.encoder.encode_queries(BATCH.queries) @ made.encoder.encode_candidates(pool.ids).T
+    own = made.encoder.encode_queries(BATCH.queries) * made.encoder.encode_candidates(
+        BATCH.candidates
+    )
     parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
     means = [
         group.share * (group.times * part).sum() / drawn.draws
         for group, part in zip(drawn.groups, parts, strict=True)
     ]
     (sum(means) - own.sum()).backward()  # type: ignore[union-attr]
-    torch.testing.assert_close(found, made.encoder.candidates.weight.grad)  # type: ignore[attr-defined]
+    torch.testing.assert_close(result, made.encoder.candidates.weight.grad)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", SINGLE_POSITIVE)
@@ -159,10 +162,10 @@ def test_single_positive_loss_equals_its_namesake(name: str) -> None:
     times = torch.randint(0, 4, (6, 8), generator=draw).double()
     times[4] = 0
     scores[times == 0] = 50.0
-    scores[3] -= 200 * (times[3] > 0)  # what counts is far below what does not
+    scores[3] -= 200 * (times[3] > 0)  # valid scores are far below invalid ones
     scores.requires_grad_()
-    found = SINGLE_POSITIVE[name](positive, scores, times)
-    found.sum().backward()
+    actual = SINGLE_POSITIVE[name](positive, scores, times)
+    actual.sum().backward()
     mine, theirs = positive.grad, scores.grad
     expected, gradients = [], []
     for row in range(6):
@@ -180,7 +183,7 @@ def test_single_positive_loss_equals_its_namesake(name: str) -> None:
         expected.append(value.detach())
         assert other.grad is not None
         gradients.append((leaf.grad, other.grad))
-    torch.testing.assert_close(found.detach(), torch.cat(expected))
+    torch.testing.assert_close(actual.detach(), torch.cat(expected))
     torch.testing.assert_close(mine, torch.cat([g for g, _ in gradients]))  # type: ignore[list-item]
     torch.testing.assert_close(theirs, torch.stack([g for _, g in gradients]))
 
@@ -193,14 +196,14 @@ def test_single_positive_loss_accepts_a_mask(name: str) -> None:
 
 
 def test_odds_follow_from_popularity() -> None:
-    found = odds(PAIRS, 10)
-    assert found.tolist() == pytest.approx(
+    result = odds(PAIRS, 10)
+    assert result.tolist() == pytest.approx(
         [math.log(c / 5 / (10 / 4)) for c in (2, 2, 1, 0.5)], abs=1e-6
     )
 
 
-def test_towers_rank_a_candidate_that_nobody_chose_by_its_features() -> None:
-    """Its group is known from a feature alone."""
+def test_towers_rank_an_unchosen_candidate_by_its_features() -> None:
+    """Only a feature shows its group."""
     data = split_groups()
     rows = data.split("train")
     n = rows.n_candidates
@@ -217,5 +220,5 @@ def test_towers_rank_a_candidate_that_nobody_chose_by_its_features() -> None:
     assert scores[mine, 0].mean() > scores[~mine, 0].mean() + 1
     encode = METHODS["softmax"].open(model).features
     assert encode is not None
-    found = encode(Features(torch.zeros(1, 0), group[:1, None].int(), columns))
-    torch.testing.assert_close(found[0], model.tensors["candidates"][0])
+    result = encode(Features(torch.zeros(1, 0), group[:1, None].int(), columns))
+    torch.testing.assert_close(result[0], model.tensors["candidates"][0])

@@ -33,7 +33,7 @@ def unit_ball() -> UnitBall:
     return made
 
 
-def test_sml_is_its_written_formula() -> None:
+def test_sml_matches_its_formula() -> None:
     made = unit_ball()
     config = SmlConfig(width=3, candidate_weight=0.3, margin_weight=0.2)
     tables = made.encoder.encoder
@@ -53,14 +53,14 @@ def test_sml_is_its_written_formula() -> None:
         second = [max(0.0, near - d(q[y], q[j]) + float(n[y])) for j in others]
         bonus = 0.2 * (float(m[x]) + float(n[y]))
         expected.append(sum(first) / len(others) + 0.3 * sum(second) / len(others) - bonus)
-    found = made.losses(BATCH, POOL, VALID, config)
-    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    actual = made.losses(BATCH, POOL, VALID, config)
+    assert actual.tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_products_order_candidates_as_distances_do() -> None:
     queries, candidates = torch.randn(5, 3), torch.randn(9, 3)
-    found = as_products(queries, candidates)
-    scores = found["queries"] @ found["candidates"].T
+    actual = as_products(queries, candidates)
+    scores = actual["queries"] @ actual["candidates"].T
     distances = torch.cdist(queries, candidates) ** 2
     expected = (queries**2).sum(dim=1, keepdim=True) - distances
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
@@ -75,10 +75,10 @@ def test_sml_ranks_new_candidates_by_their_features() -> None:
     model = rf.fit("sml", data, encoder="towers", width=8, epochs=2).model
     encode = METHODS["sml"].open(model).features
     assert encode is not None
-    found = encode(features)
-    assert found.shape == model.tensors["candidates"].shape
-    torch.testing.assert_close(found[:, -1], -(found[:, :-1] ** 2).sum(dim=1))
-    assert float(found[:, :-1].norm(dim=1).max()) <= 1 + 1e-6
+    result = encode(features)
+    assert result.shape == model.tensors["candidates"].shape
+    torch.testing.assert_close(result[:, -1], -(result[:, :-1] ** 2).sum(dim=1))
+    assert float(result[:, :-1].norm(dim=1).max()) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("settings", [{"similarity": "cosine"}, {"temperature": 0.5}])

@@ -20,7 +20,7 @@ def run() -> Run:
     return Run(rng=rng, device=torch.device("cpu"), comm=SingleProcess())
 
 
-def test_uib_is_its_written_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uib_matches_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of a batch with random boundaries, which have gradients."""
     seen = []
 

@@ -69,17 +69,17 @@ def test_the_pairwise_loss_alone_wins_the_low_end_too(planted: Dataset, ranks: s
 
 
 def context_of(rows: Graded, n_grades: int, config: cba.CbaConfig) -> FitContext:
-    rng, shape = torch.Generator().manual_seed(0), RowShape.of(rows, None)
+    rng, shape = torch.Generator().manual_seed(0), RowShape.from_rows(rows, None)
     head = torch.nn.Linear(config.width, cba.outputs(n_grades))
     module = GradingModule(shape, "linear", head, rng, width=config.width, dropout=config.dropout)
     return FitContext(module, ShardedRows(rows), n_grades, config, rng)
 
 
 def in_sixteenths(tensor: torch.Tensor) -> torch.Tensor:
-    """Values whose products and sums are not rounded.
+    """Values whose products and sums are exact.
 
-    An older copy of a row, encoded among other rows, otherwise differs from it in the last bit, and
-    where its score is the higher one it counts as one more negative above the row.
+    Otherwise an older copy of a row, encoded in another batch, may differ in the last bit. If its
+    score is higher, it counts as one more negative above the row.
     """
     return (tensor * 16).round() / 16
 
@@ -130,7 +130,7 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
 
 
 @pytest.mark.parametrize("ranks", ["direct", "likeness"])
-def test_the_loss_of_a_batch_is_the_written_formula(ranks: Any) -> None:
+def test_the_loss_of_a_batch_matches_the_formula(ranks: Any) -> None:
     """Four grades, with ranks from the cache, plus the cross-entropy of the other outputs."""
     how: dict[str, Any] = {"fpr": 0.1, "sigma": 0.1, "ranks": ranks, "classes": 0.5, "width": 6}
     context = exact_context([40, 30, 20, 10], cba.CbaConfig(cache=12, **how))
@@ -158,10 +158,10 @@ def test_equal_cache_weights_differ_for_unequal_grades(counts: list[int]) -> Non
         fpr=0.1, sigma=0.1, cache=60, classes=0.0, width=6, cache_weights="equal"
     )
     result, expected = seen_and_exact(exact_context(counts, config))
-    assert abs(result.item() / expected.item() - 1) > 1e-4  # the one with shares: 1e-6
+    assert abs(result.item() / expected.item() - 1) > 1e-4  # with shares: 1e-6
 
 
-def test_the_first_cache_has_each_row_of_a_short_grade_once() -> None:
+def test_the_first_cache_has_each_row_of_a_small_grade_once() -> None:
     rows = balanced_rows(3, 10).select(torch.tensor([0, 1, 2, 3, 4, 6, 7, 9]))  # 4, 3 and 1 of each
     context = context_of(rows, 3, cba.CbaConfig(cache=3, width=6))
     cache = cba.fill_cache(context)
@@ -176,7 +176,7 @@ def test_the_first_cache_has_each_row_of_a_short_grade_once() -> None:
     torch.testing.assert_close(cache.shares, torch.tensor([4.0, 3.0, 1.0]) / 8)
 
 
-def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
+def test_the_first_rows_of_a_large_grade_are_drawn_by_the_seed() -> None:
     """Data is often sorted: its first rows would not be a sample."""
 
     def drawn(seed: int) -> list[int]:
@@ -189,7 +189,7 @@ def test_the_first_rows_of_a_long_grade_are_drawn_by_the_seed() -> None:
     assert max(drawn(0)[:20]) > 100
 
 
-def test_a_row_of_a_short_grade_is_in_the_cache_once_as_it_was_seen_last() -> None:
+def test_a_row_of_a_small_grade_is_cached_once_with_its_latest_vector() -> None:
     """Not copies from earlier epochs."""
     rows = balanced_rows(3, 40)
     context = context_of(rows, 3, cba.CbaConfig(cache=512, width=6))

@@ -1,11 +1,11 @@
-"""Ordinal classifiers against their written formulas."""
+"""Ordinal classifiers match their formulas."""
 
 import torch
 
 from rankfold.methods.ordinal import classifiers
 
 
-def test_soft_targets_are_written_out() -> None:
+def test_soft_targets_match_the_formula() -> None:
     outputs, config = torch.randn(2, 4), classifiers.GradedConfig()
     result = classifiers.soft_losses(outputs, torch.tensor([0, 2]), config)
     for row, y in enumerate((0, 2)):

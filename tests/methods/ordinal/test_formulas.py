@@ -120,7 +120,7 @@ def sides(y: list[int], k: int) -> tuple[list[int], list[int]]:
         ("pauc", 1),
     ],
 )
-def test_of_five_grades_there_are_so_many_outputs(start: Start, name: str, count: int) -> None:
+def test_number_of_outputs_for_five_grades(start: Start, name: str, count: int) -> None:
     outputs, _ = outputs_of(start(name, 5), torch.arange(30), 5)
     assert outputs.shape == (30, count)
     if name != "eban":  # each by its own weights
@@ -185,7 +185,7 @@ PER_ROW = {
 @pytest.mark.parametrize("kind", ["all grades", "no lowest", "no highest"])
 @pytest.mark.parametrize("n_grades", [3, 5])
 @pytest.mark.parametrize("name", PER_ROW)
-def test_a_row_costs_what_its_formula_says(
+def test_the_loss_of_a_row_matches_its_formula(
     start: Start, name: str, n_grades: int, kind: str
 ) -> None:
     task, batch = start(name, n_grades), batches_of(n_grades)[kind]
@@ -261,14 +261,14 @@ def test_duals_of_eban_weigh_the_excess_then_climb_by_it(
         duals = [dual + lr * e for dual, e in zip(duals, excess, strict=True)]
         kept = task.memory.state()["values"]
         torch.testing.assert_close(kept, torch.tensor(duals), rtol=1e-6, atol=0)
-    assert min(abs(dual - 1) for dual in duals) > lr / 100  # each of them went somewhere
+    assert min(abs(dual - 1) for dual in duals) > lr / 100  # every dual changed
 
 
 def test_duals_of_eban_are_kept_between_0_and_1e5(start: Start) -> None:
     task, batch = start("eban", 3, dual_lr=1e5, fpr=0.5), batches_of(3)["all grades"]
     module: Any = task.module
     with torch.no_grad():
-        module.head.biases.copy_(torch.tensor([-30.0, 30.0]))  # no false alarm, nothing but
+        module.head.biases.copy_(torch.tensor([-30.0, 30.0]))  # no false positives, then only those
     losses_of(task, batch)
     assert task.memory.state()["values"].tolist() == [0.0, 1e5]
     values, _ = eban(*outputs_of(task, batch, 3), [0.0, 1e5], 0.5)
@@ -358,7 +358,7 @@ def the_output(s: list[float], _n: int) -> float:
         ("pauc", the_output),
     ],
 )
-def test_a_row_scores_what_its_formula_says(
+def test_the_score_of_a_row_matches_its_formula(
     start: Start, name: str, n_grades: int, formula: Callable[[list[float], int], float]
 ) -> None:
     task = start(name, n_grades)

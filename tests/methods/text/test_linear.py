@@ -1,4 +1,4 @@
-"""text-linear takes the written steps, scores by the written formula, and learns."""
+"""text-linear: its steps and scores match the formulas, and it learns."""
 
 from dataclasses import replace
 from math import exp, log
@@ -48,7 +48,7 @@ def dense(bags: Texts, n_words: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_steps_are_adagrad_on_the_written_loss(seed: int) -> None:
+def test_steps_are_adagrad_on_the_loss(seed: int) -> None:
     """Two batches, by loops over dense weights; weights of other words stay 0."""
     data = random_data(seed)
     learner = learner_of(data, reg=0.1, lr=0.3, negatives=3, random_negatives=2)
@@ -130,7 +130,7 @@ def test_texts_of_a_topic_get_its_candidate() -> None:
     assert float((result.ids[:, 0] == topics).float().mean()) < 0.2
 
 
-def test_a_resumed_fit_is_the_same_fit() -> None:
+def test_a_resumed_fit_equals_an_uninterrupted_one() -> None:
     data = random_data(2)
     whole = steps_of(data, epochs=4)
     assert [step.number for step in whole] == [1, 2, 3, 4]
@@ -150,7 +150,7 @@ def test_a_resumed_fit_is_the_same_fit() -> None:
 
 def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 4)
-    monkeypatch.setattr(linear, "TICK", 0.0)
+    monkeypatch.setattr(linear, "PAUSE_SECONDS", 0.0)
     data = random_data(3)
     pauses = [step for step in steps_of(data, epochs=1) if not step.whole]
     assert len(pauses) > 3
@@ -170,7 +170,7 @@ def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.99])
-def test_scores_are_the_written_formula(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_match_the_formula(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(4)
     assert data.query_texts is not None

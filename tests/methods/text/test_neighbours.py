@@ -1,4 +1,4 @@
-"""text-neighbours equals its written formula, also for empty and unknown texts."""
+"""text-neighbours matches its formula, even for empty and unknown texts."""
 
 from collections import Counter
 from dataclasses import replace
@@ -105,7 +105,7 @@ def cosine(a: Bag, b: Bag) -> float:
         {"neighbours": 1000},
     ],
 )
-def test_scores_are_the_written_formula(
+def test_scores_match_the_formula(
     seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
@@ -147,7 +147,7 @@ def test_order_of_words_counts_only_with_bigrams() -> None:
 
 
 def test_pairs_of_words_do_not_reach_into_the_next_text() -> None:
-    """Word 1 ends a text and word 2 begins the next: nothing knows the pair 1 2."""
+    """Word 1 ends a text and word 2 begins the next: no text has the pair 1 2."""
     data = data_of([[0, 1], [2, 3]], [[], []], [(0, 0), (1, 1)])
     assert fitted(data).tensors["word_pairs"].tolist() == [0 * 4 + 1, 2 * 4 + 3]
 
@@ -217,7 +217,7 @@ def test_candidates_without_texts_are_found_by_neighbours() -> None:
     result = search(model, data.query_texts.select(written), 1, None)
     best = result.ids[:, 0].tolist()
     hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
-    assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, but for a twin
+    assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, except for a twin
 
 
 def test_one_query_one_candidate() -> None:
@@ -236,7 +236,7 @@ def test_data_without_texts_is_refused() -> None:
         fitted(data)
 
 
-def test_random_data_has_the_odd_cases() -> None:
+def test_random_data_has_the_edge_cases() -> None:
     data = random_data(0)
     assert data.query_texts is not None
     assert data.candidate_texts is not None

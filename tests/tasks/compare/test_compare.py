@@ -1,4 +1,4 @@
-"""A whole comparison: what it finds, what it keeps, how it goes on, what it refuses."""
+"""A whole comparison: its results, its files, how it resumes, and its errors."""
 
 import csv
 import json
@@ -136,9 +136,9 @@ def test_cost_and_groups_of_a_method(data: Path, tmp_path: Path) -> None:
 
 
 def test_quarters_have_similar_sizes_and_keep_equal_counts_together() -> None:
-    found = quarters(np.array([1, 1, 1, 2, 3, 4, 5, 9]))
-    assert [name for name, _ in found] == ["1", "2", "3 to 4", "5 to 9"]
-    assert np.sum([members for _, members in found], axis=0).tolist() == [1] * 8
+    result = quarters(np.array([1, 1, 1, 2, 3, 4, 5, 9]))
+    assert [name for name, _ in result] == ["1", "2", "3 to 4", "5 to 9"]
+    assert np.sum([members for _, members in result], axis=0).tolist() == [1] * 8
     assert quarters(np.array([3, 3, 3])) == []
 
 
@@ -164,7 +164,7 @@ def test_a_sweep_has_one_entry_per_value(data: Path, tmp_path: Path) -> None:
     assert results["sweep"]["values"] == ["1", "500"]
 
 
-def test_a_sweep_knows_every_spelling_of_none(tmp_path: Path) -> None:
+def test_a_sweep_accepts_every_spelling_of_none(tmp_path: Path) -> None:
     data, how = data_of(), {"settings": {"cba": {"epochs": 1}}, "out": tmp_path / "out"}
     for spelling in ("none", "None", "auto", None):
         results = rf.compare(data, "cba", sweep={"sigma": [spelling, "0.5"]}, **how)
@@ -233,7 +233,7 @@ def test_texts_show_examples_of_the_best_two(tmp_path: Path) -> None:
     for one in shown:
         assert one.keys() == expected.keys()
         assert one["text"].split() == documents.filter(key=one["query"])["text"][0].split()
-        right = {found["candidate"] for found in one["candidates"] if found["right"]}
+        right = {actual["candidate"] for actual in one["candidates"] if actual["right"]}
         assert right | {missed["candidate"] for missed in one["missed"]} == truth[one["query"]]
         assert one["candidates"][0]["text"] in topics
 
@@ -351,10 +351,10 @@ def test_the_folder_of_another_comparison_is_refused(
     assert (tmp_path / "out" / "results.json").read_bytes() == before
 
 
-def test_two_at_once_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
+def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     results = rf.compare(data, "popularity", out=out)
-    left = out / "runs/ease/model-0"  # as of the other process, which has not finished it
+    left = out / "runs/ease/model-0"  # as if another process had not finished it
     left.mkdir(parents=True)
     with (
         storage.locked(out),
@@ -388,9 +388,9 @@ def test_no_model_of_an_earlier_fit_is_held(
         return made
 
     def loading(path: Path) -> Any:
-        found = load(path)
-        alive.extend(weakref.ref(tensor) for tensor in found.model.tensors.values())
-        return found
+        result = load(path)
+        alive.extend(weakref.ref(tensor) for tensor in result.model.tensors.values())
+        return result
 
     monkeypatch.setattr(runner, "fit", watching)
     monkeypatch.setattr(runner, "load", loading)
@@ -425,7 +425,7 @@ def fit_broken(_data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     raise ZeroDivisionError("by zero")
 
 
-def test_a_method_that_fails_is_a_row(
+def test_a_failed_method_is_reported_as_a_row(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "refused", method_of(NoConfig, fit_refused))
@@ -472,7 +472,7 @@ def test_a_method_that_fails_is_a_row(
         ("ease", {"device": "tpu"}, "`device` must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
-def test_mistakes_are_refused_before_the_work(
+def test_invalid_input_is_refused_before_the_work(
     data: Path, tmp_path: Path, methods: str, how: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -532,7 +532,7 @@ def test_each_method_is_tuned_with_the_same_budget_and_once(
         rf.compare(data, "ease,wrmf@3", out=tmp_path / "out", **{**how, "trials": 5})
 
 
-def test_tuning_needs_its_library_beforehand(
+def test_a_missing_tuning_library_is_refused_before_the_work(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankfold.tasks.compare.plan.find_spec", lambda _name: None)
@@ -564,8 +564,8 @@ def test_a_model_left_by_another_entry_is_not_used(
     with pytest.raises(KeyboardInterrupt):
         rf.compare(data, "a=puresvd", settings={"a": {"width": 2}}, out=tmp_path / "c")
     monkeypatch.setattr(runner, "_test_ranker", test)
-    found = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
-    (row,) = found["methods"]
+    result = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
+    (row,) = result["methods"]
     assert row["error"] is None
     assert row["settings"]["width"] == 3
     assert "sweeps" in row["settings"]

@@ -21,18 +21,18 @@ def shares_by_loop(scores: Tensor, negative: Tensor) -> list[float]:
     return [sum(other > score for other in below) / len(below) for score in scores.tolist()]
 
 
-def test_exact_ranks_are_those_of_a_loop() -> None:
+def test_exact_ranks_equal_a_loop() -> None:
     rng = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 12, (60,), generator=rng).double()  # with ties
     negative = torch.rand(60, generator=rng) < 0.6
-    found = exact_ranks(scores, negative)
-    assert found.tolist() == pytest.approx(shares_by_loop(scores, negative))
+    result = exact_ranks(scores, negative)
+    assert result.tolist() == pytest.approx(shares_by_loop(scores, negative))
     assert exact_ranks(scores, torch.zeros(60, dtype=torch.bool)).tolist() == [0.0] * 60
 
 
 def test_a_cache_of_all_rows_and_a_constant_encoder_give_exact_ranks() -> None:
-    found = diagnose("ranks", data_of(), {"epochs": 4, "cache": 200, "batch_size": 50, **STILL})
-    epochs = found.details["epochs"]
+    result = diagnose("ranks", data_of(), {"epochs": 4, "cache": 200, "batch_size": 50, **STILL})
+    epochs = result.details["epochs"]
     assert [entry["epoch"] for entry in epochs] == [0, 1, 2, 3, 4]
     assert epochs[-1]["error"]["direct, shares"] < 0.01
     assert epochs[0]["error"]["direct, shares"] < 0.5 * epochs[0]["error"]["direct, equal"]
@@ -43,8 +43,8 @@ def test_a_cache_of_all_rows_and_a_constant_encoder_give_exact_ranks() -> None:
 
 def test_the_bound_holds_while_the_encoder_moves() -> None:
     options = {"epochs": 4, "lr": 0.02, "batch_size": 16, "cache": 32, "width": 8}
-    found = diagnose("ranks", data_of(), options)
-    later = found.details["epochs"][1:]
+    result = diagnose("ranks", data_of(), options)
+    later = result.details["epochs"][1:]
     assert all(entry["bound_holds"] == 1 for entry in later)
     assert all(0 < entry["change"] <= entry["bound"] <= 1 for entry in later)
     assert all(entry["drift"] > 0.1 for entry in later)
@@ -53,8 +53,8 @@ def test_the_bound_holds_while_the_encoder_moves() -> None:
 def test_the_error_beyond_sampling_is_that_of_old_vectors() -> None:
     """|cached - true| <= |cached - fresh| + |fresh - true|; the last is small with all rows in."""
     options = {"epochs": 1, "lr": 0.05, "warmup": 0.0, "cache": 600, "batch_size": 10}
-    found = diagnose("ranks", data_of(), {**STILL, **options})
-    first, last = found.details["epochs"]
+    result = diagnose("ranks", data_of(), {**STILL, **options})
+    first, last = result.details["epochs"]
     sampling = first["error"]["direct, shares"]  # nothing is old yet
     assert sampling < 0.01
     assert first["drift"] < 1e-5  # the cached vectors are those of the recorded rows
@@ -76,15 +76,15 @@ def test_measurements_match_loops(cache: int) -> None:
 
     list(train_observed(training, begin))
     (rows_now,) = tracked
-    parts, queues, found = rows_now.parts, rows_now.queues, rows_now.measure()
+    parts, queues, result = rows_now.parts, rows_now.queues, rows_now.measure()
     grades, scores = parts.rows.grades, score_all(parts)
     head = score_weights(parts).double()
     sizes = torch.bincount(grades).clamp(max=cache)
     rows = rows_now.numbers.vectors[: sizes.sum(), 0]
     assert torch.equal(grades[rows], torch.arange(3).repeat_interleave(sizes))  # the right queue
     fresh, cached = encode(parts, rows), queues.vectors[: len(rows)].double()
-    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of what can be negative
-    assert found["drift"] == pytest.approx(drift, rel=1e-5)
+    drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of possible negatives
+    assert result["drift"] == pytest.approx(drift, rel=1e-5)
     errors: list[list[float]] = [[], []]
     changes: list[list[float]] = [[], []]
     bounds: list[list[float]] = [[], []]
@@ -119,10 +119,10 @@ def test_measurements_match_loops(cache: int) -> None:
         assert [x for x, _ in points] == pytest.approx([highest[row] for row in negatives])
     gaps = [abs(x - y) for x, y in drawn["direct"]]
     assert sum(gaps) / len(gaps) == pytest.approx(means[1], abs=1e-5)
-    assert found["thresholds"]["direct, shares"] == pytest.approx(means, abs=1e-5)
-    assert found["error"]["direct, shares"] == pytest.approx(sum(means) / 2, abs=1e-5)
-    assert found["change"] == pytest.approx(sum(change) / 2, abs=1e-5)
-    assert found["bound"] == pytest.approx(sum(bound) / 2, abs=1e-5)
+    assert result["thresholds"]["direct, shares"] == pytest.approx(means, abs=1e-5)
+    assert result["error"]["direct, shares"] == pytest.approx(sum(means) / 2, abs=1e-5)
+    assert result["change"] == pytest.approx(sum(change) / 2, abs=1e-5)
+    assert result["bound"] == pytest.approx(sum(bound) / 2, abs=1e-5)
 
 
 def test_the_same_seed_gives_the_same_result() -> None:

@@ -14,10 +14,10 @@ from rankfold.tasks.diagnose.whiteness import box_pierce, mean_rank
 from rankfold.types import Run
 
 
-def test_value_is_the_written_formula() -> None:
+def test_value_matches_the_formula() -> None:
     series = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).double()
-    found, p = box_pierce(series, 5)
-    for row, value, probability in zip(series.tolist(), found, p, strict=True):
+    actual, p = box_pierce(series, 5)
+    for row, value, probability in zip(series.tolist(), actual, p, strict=True):
         mean = sum(row) / len(row)
         c = [x - mean for x in row]
         power = sum(x * x for x in c)
@@ -44,12 +44,12 @@ def test_p_is_tiny_for_correlated_steps() -> None:
     assert p.max().item() < 1e-6
 
 
-def test_a_constant_series_is_no_evidence() -> None:
+def test_a_constant_series_has_p_1() -> None:
     chi2, p = box_pierce(torch.full((50,), 0.1), 4)
     assert (chi2.item(), p.item()) == (0.0, 1.0)
 
 
-def test_mean_rank_is_a_loop_over_pairs() -> None:
+def test_mean_rank_equals_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess())
     training, trained = Training(data_of(), CbaConfig(epochs=1, width=4), run), []
     list(
@@ -67,8 +67,8 @@ def test_mean_rank_is_a_loop_over_pairs() -> None:
         values += [
             sum(scores[j] > scores[i] for j in negatives) / len(negatives) for i in rows.tolist()
         ]
-    found = mean_rank(parts, rows, others).item()
-    assert found == pytest.approx(sum(values) / len(values), abs=1e-4)
+    result = mean_rank(parts, rows, others).item()
+    assert result == pytest.approx(sum(values) / len(values), abs=1e-4)
 
 
 def test_every_step_is_seen() -> None:

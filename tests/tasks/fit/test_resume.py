@@ -30,7 +30,7 @@ OPTIONS = {"width": 8, "reg": 0.01, "sweeps": 12, "patience": 12}
 
 
 class Stop(Exception):
-    """In place of a kill."""
+    """Raised in place of a kill."""
 
 
 def stop_after(n: int) -> object:
@@ -145,7 +145,7 @@ def test_killed_inside_an_epoch_and_resumed_gives_the_same_bits(
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"
-        "loop.TICK = -1.0\n"
+        "loop.PAUSE_SECONDS = -1.0\n"
         "data, out = sys.argv[1:]\n"
         f"rf.fit({method!r}, data, out=out, checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.01), **{options!r})\n"

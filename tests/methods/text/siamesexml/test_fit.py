@@ -91,7 +91,7 @@ def config_of(name: str, **settings: Any) -> Any:
 
 
 def small(name: str, **settings: Any) -> dict[str, Any]:
-    """The settings that the method has."""
+    """The settings of the method."""
     has = {field.name for field in fields(METHODS[name].config)}
     return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
 
@@ -127,7 +127,7 @@ def test_planted_topics_are_learned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
+def test_the_seed_determines_the_model(name: str) -> None:
     first, second, other = (
         model_of(steps(name, topics(), run(seed), **SHORT)).tensors for seed in (3, 3, 4)
     )
@@ -138,7 +138,7 @@ def test_same_seed_same_model_and_another_seed_another(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_resuming_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every module, at the end of an epoch and inside one, to the bit."""
-    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)  # a step after every batch
     states: list[dict[str, Tensor]] = []
     final = None
     for step in METHODS[name].fit(topics(), config_of(name, **SHORT), run(1)):
@@ -180,10 +180,10 @@ def test_a_new_candidate_has_the_vector_of_its_text() -> None:
     vectors = encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
-    assert set(new[:, -1].tolist()) == {0.0}  # nobody has chosen it yet
+    assert set(new[:, -1].tolist()) == {0.0}  # it was never chosen
 
 
-def test_the_mix_is_the_written_formula() -> None:
+def test_the_mix_matches_the_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     counts = torch.tensor([0, 1, 2, 40, 5])
@@ -213,7 +213,7 @@ def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
 
 
-def test_a_model_from_before_popularity_still_answers() -> None:
+def test_an_old_model_without_popularity_still_answers() -> None:
     data = topics()
     assert data.query_texts is not None
     model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
@@ -223,7 +223,7 @@ def test_a_model_from_before_popularity_still_answers() -> None:
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
-def test_a_model_from_before_encoders_had_names_still_answers() -> None:
+def test_an_old_model_without_encoder_names_still_answers() -> None:
     data = topics()
     assert data.query_texts is not None
     for encoder in ("plain", "residual"):
@@ -279,7 +279,7 @@ def test_a_custom_encoder_is_trained_saved_and_queried(
 
 
 class FirstWord(Widest):
-    """An encoder that reads: a text is its first word."""
+    """An encoder that depends on the order: a text is its first word."""
 
     def forward(self, texts: Texts) -> Tensor:
         assert bool((texts.counts() > 0).all())
@@ -402,7 +402,7 @@ def test_a_stage_trains_only_its_part(stage: modules.StageName) -> None:
 
 
 def test_classifiers_and_their_optimiser_state_take_at_most_three_times_float16() -> None:
-    """Weights, and all that the optimiser has of them, after real steps."""
+    """Weights and their optimiser state, after real steps."""
     corpus, width = corpus_of(topics()), 128
     config = config_of("siamesexml", width=width)
     module = recipe.start_module(corpus, config, run(), 0)
@@ -425,7 +425,7 @@ def test_float16_refinements_learn_as_float32_ones(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("index", ["exact", "auto"])
-def test_a_saved_model_ranks_by_the_written_score(index: str, tmp_path: Path) -> None:
+def test_a_saved_model_ranks_by_the_formula(index: str, tmp_path: Path) -> None:
     """Without seen pairs and a document's own label."""
     data = topics()
     own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
@@ -480,7 +480,7 @@ class First:
 def test_scores_of_mixes_are_those_of_a_search(
     mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slow way: an index of each mixture."""
+    """The slow way: one index per mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
     counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
     corpus = corpus_of(topics())._replace(counts=counts)
@@ -707,7 +707,7 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"
-        "loop.TICK = -1.0\n"
+        "loop.PAUSE_SECONDS = -1.0\n"
         f"rf.fit({name!r}, sys.argv[1], out=sys.argv[2], checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.02), **{options!r})\n"
     )

@@ -90,7 +90,7 @@ def loss_by_loops(rows: Tensor, columns: Tensor, true: Tensor, valid: Tensor) ->
 
 
 @pytest.mark.parametrize("with_excluded", [False, True])
-def test_the_loss_of_module_one_is_the_written_formula(*, with_excluded: bool) -> None:
+def test_the_loss_of_module_one_matches_the_formula(*, with_excluded: bool) -> None:
     data = random_data(1)
     train = dense(data.split("train"))
     if with_excluded:
@@ -119,7 +119,7 @@ def test_the_loss_of_module_one_is_the_written_formula(*, with_excluded: bool) -
 # ---------------------------------------------------------------------------------- module II
 
 
-def test_a_walk_meets_candidates_as_often_as_its_powers_say() -> None:
+def test_visits_of_a_walk_follow_its_powers() -> None:
     """The place after a step is spread as (.8 first + .2 place before) T, T a hop over a document.
 
     6,000 steps: frequencies are off by less than .03.
@@ -193,7 +193,7 @@ def near_by_loops(
 
 
 @pytest.mark.parametrize("count", [0, 4, 300])
-def test_near_scores_are_the_written_formula(count: int) -> None:
+def test_near_scores_match_the_formula(count: int) -> None:
     module, corpus = module_of(random_data(4))
     walk = shortlists.random_walks(corpus.rows, 50, 3, rng_of())
     space = shortlists.space_of(module.features, corpus, walk)
@@ -226,7 +226,7 @@ def test_the_near_space_is_centroids_plus_smoothed_texts() -> None:
 def test_shortlists_are_the_best_without_own_labels(
     size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Among all candidates, though only some are looked at."""
+    """The best of all candidates, although only some are compared."""
     monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)
     monkeypatch.setattr(shortlists, "PAIR_BLOCK", 5)
     module, corpus = module_of(random_data(6))
@@ -250,7 +250,7 @@ def test_shortlists_are_the_best_without_own_labels(
 # ---------------------------------------------------------------------------------- module III
 
 
-def test_the_loss_of_module_three_is_the_written_formula() -> None:
+def test_the_loss_of_module_three_matches_the_formula() -> None:
     scores = torch.rand(20, 9, generator=rng_of()) * 2 - 1
     positive = torch.rand(20, 9, generator=rng_of(1)) < 0.3
     valid = torch.rand(20, 9, generator=rng_of(2)) < 0.8
@@ -274,7 +274,7 @@ def test_the_residual_starts_as_the_identity() -> None:
     torch.testing.assert_close(plain, unit(features + features.relu()))
     with torch.no_grad():
         thinned = module.documents(features, rng_of(1))
-    # each coordinate of the residual is either doubled or dropped: what is below 0 stays as it is
+    # each coordinate of the residual is either doubled or dropped: values below 0 do not change
     direction = thinned / thinned.norm(dim=1, keepdim=True)
     ratio = direction * (features[:, :1] / direction[:, :1])
     negative = (features[:, 0] < 0).nonzero().flatten()
@@ -349,7 +349,7 @@ def scores_by_loops(model: Model, data: Dataset, row: int) -> list[float]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"members": 2, "neighbours": 3, "beta": 0.3}])
-def test_scores_are_the_written_formula(
+def test_scores_match_the_formula(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)  # several blocks
@@ -381,7 +381,7 @@ def test_only_the_shortlist_is_ranked() -> None:
     assert bool((longer.ids >= 0).all())
 
 
-def test_shortlists_ascend_so_that_equal_scores_go_by_id() -> None:
+def test_shortlists_ascend_so_that_ties_go_by_id() -> None:
     data = random_data(10)
     model, corpus = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
     config = ReleasedConfig(**model.config)
@@ -407,7 +407,7 @@ def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
         assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
 
 
-def test_the_mix_is_the_written_formula_and_equal_scores_go_by_id() -> None:
+def test_the_mix_matches_the_formula_and_ties_go_by_id() -> None:
     near = torch.tensor([[0.0, 1.0, 1.0, 9.0]])
     learnt = torch.tensor([[0.9, 0.2, 0.2, 1.0]])
     ids = torch.tensor([[2, 5, 7, -1]])
@@ -420,7 +420,7 @@ def test_the_mix_is_the_written_formula_and_equal_scores_go_by_id() -> None:
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_beta_is_chosen_on_validation(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge wants what one of the betas puts first, where the others do not."""
+    """The right candidate is first for only one of the betas."""
     data = random_data(12)
     monkeypatch.setattr(recipe, "BETAS", (0.0, 0.5, 1.0))
     firsts = []
