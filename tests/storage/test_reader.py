@@ -209,8 +209,8 @@ def write_after_manifest(path: Path, versions: list[int], patch: pytest.MonkeyPa
     """Let a writer write ``versions`` right after a reader has read the manifest."""
     real = reader.read_manifest
 
-    def read_and_write(asked: Path) -> dict[str, Any]:
-        manifest = real(asked)
+    def read_and_write(folder: Path) -> dict[str, Any]:
+        manifest = real(folder)
         patch.undo()
         for version in versions:
             write(path, version)
@@ -235,8 +235,8 @@ def test_a_reader_follows_a_faster_writer(folder: Path, monkeypatch: pytest.Monk
     real = reader.read_manifest
     reads = []
 
-    def read_and_write(asked: Path) -> dict[str, Any]:
-        manifest = real(asked)
+    def read_and_write(place: Path) -> dict[str, Any]:
+        manifest = real(place)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reader, "read_manifest", real)
             reads.append(manifest["version"])
@@ -316,18 +316,18 @@ for version in range(1, int(sys.argv[2]) + 1):
 def test_a_reader_beside_a_writer_always_sees_one_version(tmp_path: Path) -> None:
     path = tmp_path / "model"
     write(path, 0)
-    result, outrun = [0], 0
+    versions, outrun = [0], 0
     with subprocess.Popen([sys.executable, "-c", WRITER, path, "300"]) as writer:
         while writer.poll() is None:
             opened = storage.read(path, "model", full=True)
             try:
-                result.append(version_in(opened))
+                versions.append(version_in(opened))
             except UserError as error:  # two more writes since ``read``
                 assert "was replaced since it was opened" in str(error)  # noqa: PT017
                 outrun += 1
     assert writer.returncode == 0
     assert version_at(path) == 300
-    assert result == sorted(result)
-    assert len(set(result)) > 20
-    assert outrun < len(result)
+    assert versions == sorted(versions)
+    assert len(set(versions)) > 20
+    assert outrun < len(versions)
     assert len(names(path)) == 5
