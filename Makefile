@@ -3,15 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONDONTWRITEBYTECODE :=  # many processes start: compile each module once, at its first import
 
-.PHONY: demo test browser lint bench docs clean
+.PHONY: demo test pytest browser lint bench docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
 	$(BIN)/rankfold demo --out demo
 
-test: $(VENV)/.dev lint browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.dev browser
+	$(MAKE) --jobs 2 pytest lint
+
+# tests/conftest.py orders the files: long ones first.
+pytest: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Chromium for the tests of the page, from apt: as root, or where sudo asks for no password.
 browser:
@@ -37,16 +42,11 @@ docs: $(VENV)/.docs
 clean:
 	rm -rf $(VENV) demo site
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.demo: EXTRA := report
+$(VENV)/.dev: EXTRA := dev
+$(VENV)/.docs: EXTRA := docs
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rankfold needs Python 3.11 or later")'
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[report]'
-	touch $@
-
-$(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
-
-$(VENV)/.docs: $(VENV)/.demo
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@

@@ -39,6 +39,12 @@ settings.register_profile(
     "rankfold", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("rankfold")
+LONG = ("distributed", "golden", "serve", "tune", "cli")  # folders whose files take long
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: where workers share the files, the last one must be short."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
 
 
 @dataclass(frozen=True, slots=True)

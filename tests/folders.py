@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage.checksums import HEAD
+from rankfold.storage.manifest import HEAD
 
 ONE_FOLDER = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

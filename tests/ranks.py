@@ -16,6 +16,8 @@ from rankfold.distributed import connection
 from rankfold.types import Comm
 
 TIMEOUT = 180.0  # seconds, for all ranks
+PRELOADED = ["torch", "torch._dynamo", "pytest", "rankfold.methods", "rankfold.tasks.fit"]
+"""Imported once for all ranks (optimisers import torch._dynamo); nothing runs before the fork."""
 STRIDE_OF_TWO = 4  # two ranks make every fourth fit; three ranks, with unequal shares, test more
 
 
@@ -50,7 +52,7 @@ def run_ranks(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
 def outcomes(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
     """Like ``run_ranks``, but the result of a rank may be its error, or None if it was killed."""
     context, port = get_context("forkserver"), free_port()
-    context.set_forkserver_preload(["torch"])  # imported once; no torch code runs before the fork
+    context.set_forkserver_preload(PRELOADED)
     ends, processes = [], []
     for rank in range(size):
         here, there = context.Pipe(duplex=False)

@@ -11,12 +11,12 @@ from rankfold.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(config.Settings):
     width: int = 64
     reg: float = 0.1
     shuffle: bool = True
     name: str = "x"
-    loss: Literal["softmax", "sparsemax"] = "softmax"
+    loss: Literal["softmax", "sparsemax"] = config.setting("softmax", help="the loss")
 
 
 # ---------------------------------------------------------------------------------- values

@@ -88,13 +88,13 @@ def check_resume(name: str, data: Dataset, key: str, more: Settings | None = Non
 
     ``key`` is the prefix of the tensors to compare.
     """
-    loop.TICK = -1.0
+    loop.PAUSE_SECONDS = -1.0
     states, more = [], more or {}
     for step in steps(name, data, "cuda", more, None):
         if not step.whole and step.number == 2:
             states.append({key: value.clone() for key, value in step.state().items()})
         final = step
-    loop.TICK = 1.0
+    loop.PAUSE_SECONDS = 1.0
     *_, resumed = steps(name, data, "cuda", more, states[len(states) // 2])
     whole, again = final.model.tensors, resumed.model.tensors
     gap = max(float((whole[n] - again[n]).abs().max()) for n in whole if n.startswith(key))

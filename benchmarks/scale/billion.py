@@ -40,8 +40,7 @@ import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH
 from rankfold import storage
 from rankfold.data import folder
-from rankfold.data.build.dataset import pair_counts
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint, pair_counts
 from rankfold.methods.closed_form import rg2
 from rankfold.solvers import spectral
 from rankfold.tasks.fit import plan

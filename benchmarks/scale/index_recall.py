@@ -91,7 +91,10 @@ def measure_ours(case: Case) -> dict[str, Any]:
         held = resident_bytes() - before
     searched = timed(case, lambda k: index.search(case.queries, k).ids)
     probing = {p.depth: [p.groups, p.lists, p.slack, p.share] for p in index.built.probings}
-    size = {"held_mb": round(held / 2**20), "file_mb": round(len(index.to_bytes()) / 2**20, 1)}
+    size = {
+        "held_mb": round(held / 2**20),
+        "file_mb": round(sum(t.nbytes for t in index.tensors().values()) / 2**20, 1),
+    }
     return {"way": "ours", **builds, **searched, **size, "probings": probing}
 
 

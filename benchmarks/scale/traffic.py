@@ -92,7 +92,7 @@ def formula(case: str, size: int, every: list[dict[str, int]]) -> int:
 def measured() -> dict[str, dict[str, int]]:
     """The bytes that this rank sends in the second step of each case, and the counts there."""
     torch.set_num_threads(1)
-    comm, data, loop.TICK = connect(), made(), -1.0  # a step after every batch
+    comm, data, loop.PAUSE_SECONDS = connect(), made(), -1.0  # a step after every batch
     return {case: of_a_step(case, part(data, comm), comm) for case in CASES}
 
 

@@ -40,7 +40,7 @@ from rankfold.samplers.rank_cache import (
     sort_ascending,
     weights_before,
 )
-from rankfold.training.loop import Loop, Nothing
+from rankfold.training.loop import EmptyMemory, Loop
 from rankfold.types import Dataset, Run
 
 OUT = RESULTS / "speed"
@@ -54,7 +54,7 @@ IMAGES = 10  # turns of tables for one of images, whose steps are long
 TIMED = 0.04  # CPU seconds that one kind has of a turn, at least
 
 
-class BatchAlone(Nothing):
+class BatchAlone(EmptyMemory):
     """Ranks among the negatives of the batch: ``cba`` without a cache."""
 
     def __init__(self, parts: training.FitContext) -> None:

@@ -13,8 +13,9 @@ Settings are filled from TOML and ``key=value``. Unknown names and values out of
 """
 
 import math
+import operator
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -24,9 +25,15 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from rankfold.errors import UserError
 
 T = TypeVar("T")
-INT_LIMIT = 2**63  # sizes and seeds are stored in 64 bits
-DECLARED = "declared"  # key of a declaration in the metadata of a field
-NONE_WORDS = ("none", "auto", "null")  # spellings of None for an optional number
+_INT_LIMIT = 2**63  # sizes and seeds are stored in 64 bits
+_DECLARED = "declared"  # key of a declaration in the metadata of a field
+_NONE_WORDS = ("none", "auto", "null")  # spellings of None for an optional number
+_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
+    "below": operator.lt,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,7 @@ class Declared:
     @property
     def bounds(self) -> dict[str, float]:
         """The bounds that are set: ``{"at_least": 1}``."""
-        names = ("at_least", "above", "at_most", "below")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in _BOUNDS if getattr(self, name) is not None}
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is within the bounds and among the choices. None always is."""
@@ -54,12 +60,7 @@ class Declared:
             return value in self.choices
         if isinstance(value, float) and not math.isfinite(value):
             return False
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-        )
+        return all(_BOUNDS[name](value, bound) for name, bound in self.bounds.items())
 
     def describe(self) -> str:
         """The bounds or choices in words: ``at least 0 and below 1``. Empty without any."""
@@ -81,7 +82,7 @@ def setting(
 ) -> Any:
     """A field of ``Settings``. Bounds apply to numbers. None is always accepted."""
     declared = Declared(help, at_least, above, at_most, below, choices)
-    return field(default=default, metadata={DECLARED: declared})
+    return field(default=default, metadata={_DECLARED: declared})
 
 
 class Settings:
@@ -121,10 +122,10 @@ def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
     """The declaration of one field: its own, or that of the nearest class above."""
     for owner in config.__mro__:
         one = getattr(owner, "__dataclass_fields__", {}).get(name)
-        if one is not None and DECLARED in one.metadata:
-            declared: Declared = one.metadata[DECLARED]
-            choices = _literals(kind)
-            return declared if choices is None else replace(declared, choices=choices)
+        if one is not None and _DECLARED in one.metadata:
+            declared: Declared = one.metadata[_DECLARED]
+            is_literal = get_origin(kind) is Literal
+            return replace(declared, choices=get_args(kind)) if is_literal else declared
     return None
 
 
@@ -133,29 +134,26 @@ _declarations: dict[type[Any], dict[str, Declared]] = {}
 
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
     """The settings of a config as plain data: default, type, values or bounds, help."""
-    declared = declarations(config)
     result: dict[str, dict[str, Any]] = {}
-    for one in fields(config):
-        entry = {"default": one.default, "type": describe_type(config, one.name)}
-        known = declared.get(one.name, Declared(help=""))
-        if known.choices is not None:
-            entry["values"] = list(known.choices)
-        elif known.bounds:
-            entry["bounds"] = known.bounds
-        result[one.name] = {**entry, "help": known.help}
+    defaults = {one.name: one.default for one in fields(config)}
+    for name, declared in declarations(config).items():
+        entry = {"default": defaults[name], "type": describe_type(config, name)}
+        if declared.choices is not None:
+            entry["values"] = list(declared.choices)
+        elif declared.bounds:
+            entry["bounds"] = declared.bounds
+        result[name] = {**entry, "help": declared.help}
     return result
 
 
 def describe_values(config: type[Any], name: str) -> str:
     """The values that a setting accepts, in words: ``a number above 0, or none``."""
-    declared = declarations(config).get(name)
-    if declared is not None and declared.choices is not None:
+    declared = declarations(config)[name]
+    if declared.choices is not None:
         return ", ".join(declared.choices)
-    words = "" if declared is None else declared.describe()
-    kind = describe_type(config, name)
-    required = kind.removesuffix(" or none")
-    described = f"{required} {words}" if words else required
-    return described if kind == required else f"{described}, or none"
+    kind, optional, _ = describe_type(config, name).partition(" or none")
+    words = f"{kind} {declared.describe()}".rstrip()
+    return f"{words}, or none" if optional else words
 
 
 def describe_type(config: type[Any], name: str) -> str:
@@ -212,29 +210,18 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
 def normalize_none(config: type[Any], name: str, value: Any) -> Any:
     """The value unchanged, but every spelling of None becomes ``none``."""
     optional = get_type_hints(config).get(name) in _OPTIONAL
-    return NONE_WORDS[0] if optional and _is_none(value) else value
+    return _NONE_WORDS[0] if optional and _is_none(value) else value
 
 
 def _is_none(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.lower() in NONE_WORDS)
-
-
-def _literals(kind: Any) -> tuple[Any, ...] | None:
-    """The values of a ``Literal`` type."""
-    return get_args(kind) if get_origin(kind) is Literal else None
+    return value is None or (isinstance(value, str) and value.lower() in _NONE_WORDS)
 
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
     """``value`` as ``kind``: text is parsed, an int becomes a float; nothing else is converted."""
     if kind in _OPTIONAL:
         return None if _is_none(value) else _convert(name, value, get_args(kind)[0])
-    choices = _literals(kind)
-    if choices is not None:
-        if value not in choices:
-            wanted = f"one of {', '.join(map(str, choices))}"
-            raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint="pick one of them")
-        return value
-    if kind not in (bool, int, float, str):  # a path, a function: checked by its user
+    if kind not in (bool, int, float, str):  # a choice, a path, a function: checked by its user
         return value
     if kind is bool and value in ("true", "false"):
         return value == "true"
@@ -243,7 +230,9 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, {int: str, float: str | int}.get(kind, ())):
             with suppress(ValueError, OverflowError):
                 converted = kind(value)
-        if isinstance(converted, kind) and (kind is not int or -INT_LIMIT <= converted < INT_LIMIT):
+        if isinstance(converted, kind) and (
+            kind is not int or -_INT_LIMIT <= converted < _INT_LIMIT
+        ):
             return converted
     raise UserError(f"`{name}` must be {_NAMES[kind]}, got {value!r}", hint=_HINTS[kind])
 

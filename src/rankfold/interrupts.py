@@ -10,7 +10,7 @@ from typing import NoReturn
 
 INTERRUPTED = 130  # the exit code, as shells have it
 MESSAGE = "interrupted\n"
-SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+_SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 @contextmanager
@@ -80,5 +80,5 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _exit(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:
     """Print the message and end the process; nothing can catch it."""
     with suppress(OSError):  # stderr may be closed
-        os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + MESSAGE).encode())
+        os.write(2, ((_SHOW_CURSOR if os.isatty(2) else "") + MESSAGE).encode())
     os._exit(INTERRUPTED)

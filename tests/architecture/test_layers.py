@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "rankfold"
@@ -36,10 +37,8 @@ DATA = [  # inside the layer of the same name
     "build",
     "sources",
     "folder",
-    "integrity",
     "options",
     "inputs",
-    "assemble",
     "prepare",
 ]
 RANK = {name: rank for rank, name in enumerate(LAYERS)}
@@ -59,7 +58,9 @@ def imported(node: ast.AST) -> list[str]:
     return []
 
 
+@cache
 def modules() -> list[tuple[str, Path, ast.Module]]:
+    """Layer, path and tree of every module; parsed once."""
     result = []
     for path in SRC.rglob("*.py"):
         layer = path.relative_to(SRC).with_suffix("").parts[0]

@@ -11,7 +11,10 @@ import polars as pl
 import pytest
 
 from rankfold.cli import COMMANDS
+from rankfold.data import prepare as preparing
+from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
+from rankfold.tasks.diagnose import DIAGNOSES
 
 Command = Callable[..., Any]
 
@@ -259,11 +262,15 @@ def test_demo_shows_lists_compares_and_reports(
 ) -> None:
     quick = {"popularity": {}, "ials": {"width": 4, "sweeps": 1}}
     monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
-    fit = fitting.fit
+    fit, prepare = fitting.fit, preparing.prepare
+
+    def small(**options: Any) -> Any:
+        return prepare(**options, kcore=6)
 
     def narrow(method: str, *given: Any, **options: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)
 
+    monkeypatch.setattr("rankfold.data.prepare.prepare", small)
     monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")
     assert done.code == 0
@@ -286,6 +293,15 @@ def test_help_names_every_command_and_version_works() -> None:
         [sys.executable, "-m", "rankfold", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("rankfold ")
+
+
+@pytest.mark.parametrize(("command", "registry"), [("index", INDEXES), ("diagnose", DIAGNOSES)])
+def test_help_of_a_command_names_the_registry(
+    rankfold: Command, command: str, registry: dict[str, object]
+) -> None:
+    shown = rankfold(command, "--help").out
+    assert all(name in shown for name in registry)
+    assert "{rankfold" not in shown
 
 
 def test_keys_with_brackets_are_shown_unchanged(rankfold: Command, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 def everything(comm: Comm, home: Path) -> dict[str, Any]:
     """What the tests ask of each rank."""
-    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 50}  # several of each
+    shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 60}  # several of each
     pairs.BLOCK_ENTRIES = {"cpu": 1}
     stopped = begin if comm.size == 2 else resume_fits
     return {
@@ -69,7 +69,7 @@ def everything(comm: Comm, home: Path) -> dict[str, Any]:
         "few candidates": fitted(
             comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
         ),
-        "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 200}),
+        "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 400}),
         "weights": by_weights(comm, home / "data"),
         "error": refusal(comm, home / "data"),
         "watched": {n: watched(comm, home / "data", n) for n in fits_of(WATCHED, comm.size)},

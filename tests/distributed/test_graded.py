@@ -22,10 +22,10 @@ from rankfold.encoders.rows import ROW_ENCODERS, Linear
 from rankfold.methods import METHODS
 from rankfold.training import loop
 from rankfold.training.history import History
-from rankfold.types import Columns, Comm, Dataset, Graded, Own, Run, Step
+from rankfold.types import Columns, Comm, Dataset, Graded, OwnRows, Run, Step
 
-STEPS = 20
-COUNTED = 10  # steps, from the second on, whose bytes are counted
+STEPS = 12
+COUNTED = 6  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 24
 NAMES = ["none", "mild", "grave"]
 SPLITS = ("train", "validation", "test")
@@ -100,7 +100,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     """Results of one, two and three processes; one and three resume where two stopped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "TICK", -1.0)
+        patch.setattr(loop, "PAUSE_SECONDS", -1.0)
         found = {2: run_ranks(2, everything, data, out)}
         shutil.copytree(out / "2", out / "copied")
         found[1] = [everything(SINGLE_PROCESS, data, out)]
@@ -109,7 +109,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
-    loop.TICK = -1.0  # a step after every batch
+    loop.PAUSE_SECONDS = -1.0  # a step after every batch
     found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     found["refused"] = refused(comm, data)
     found["held"] = {name: held(comm, data / name) for name in ("table", "images")}
@@ -198,7 +198,7 @@ def test_a_process_holds_its_own_rows_of_each_split(
 def test_random_draws_are_made_for_the_whole_batch(places: list[int]) -> None:
     rng = torch.Generator().manual_seed(0)
     values, images = torch.randn(5, 7, generator=rng), torch.randn(5, 1, 4, 4, generator=rng)
-    own = Own(torch.tensor(places, dtype=torch.int64), 5)
+    own = OwnRows(torch.tensor(places, dtype=torch.int64), 5)
     one, other = (torch.Generator().manual_seed(1) for _ in range(2))
     whole = dropout(values, 0.4, one), random_flips(images, (2, 3), one)
     mine = (

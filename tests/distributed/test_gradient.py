@@ -27,8 +27,8 @@ from rankfold.training.history import History
 from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Run, Step
 
-STEPS = 20
-COUNTED = 10  # steps, from the second on, whose bytes are counted
+STEPS = 12
+COUNTED = 6  # steps, from the second on, whose bytes are counted
 WIDTH, BATCH = 6, 32
 SHARDED = {"candidate_memory": 1000}  # bytes
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -84,7 +84,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
     (out / "whole").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranks.TIMEOUT", 200.0)
-        patch.setattr(loop, "TICK", -1.0)
+        patch.setattr(loop, "PAUSE_SECONDS", -1.0)
         patch.setattr(loop, "sum_gradients", sum_gradients)
         found = {1: [everything(SINGLE_PROCESS, data, out)], 3: run_ranks(3, everything, data, out)}
         shutil.copytree(out / "3", out / "copied")
@@ -93,7 +93,7 @@ def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
 
 def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
-    loop.TICK = -1.0  # a step after every batch
+    loop.PAUSE_SECONDS = -1.0  # a step after every batch
     found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
     found["batches"] = batches(comm, data)
     if comm.size == 2:

@@ -30,14 +30,14 @@ def towers() -> Towers:
 
 def test_tables_give_their_rows_and_all_of_them() -> None:
     made = Tables((3, 4), 6, rng())
-    assert torch.equal(made.of_queries(torch.tensor([2, 0])), made.queries.weight[[2, 0]])
-    assert torch.equal(made.of_candidates(None), made.candidates.weight)
-    assert made.of_candidates(torch.tensor([[1, 2], [3, 0]])).shape == (2, 2, 6)
+    assert torch.equal(made.encode_queries(torch.tensor([2, 0])), made.queries.weight[[2, 0]])
+    assert torch.equal(made.encode_candidates(None), made.candidates.weight)
+    assert made.encode_candidates(torch.tensor([[1, 2], [3, 0]])).shape == (2, 2, 6)
 
 
 def test_sparse_gradients_are_of_the_rows_used() -> None:
     made = Tables((3, 4), 6, rng(), sparse=True)
-    made.of_candidates(torch.tensor([3, 3, 1])).sum().backward()
+    made.encode_candidates(torch.tensor([3, 3, 1])).sum().backward()
     gradient = made.candidates.weight.grad
     assert gradient is not None
     assert gradient.is_sparse
@@ -66,7 +66,7 @@ def test_a_new_row_has_no_free_vector() -> None:
     made = towers().candidates
     known = features()
     same = Features(known.numbers[3:], known.categories[3:], known.columns)
-    torch.testing.assert_close(made.of_new(same), made(torch.tensor([3])))
+    torch.testing.assert_close(made.encode_new(same), made(torch.tensor([3])))
     made(None).sum().backward()
     assert made.own.weight.grad is not None
     assert torch.equal(made.own.weight.grad[3], torch.zeros(6))
@@ -79,7 +79,7 @@ def test_features_may_be_of_one_kind(columns: str) -> None:
         known = Features(known.numbers, known.categories[:, :0], Columns(("a", "b"), {}))
     else:
         known = Features(known.numbers[:, :0], known.categories, Columns((), known.columns.levels))
-    result = Towers(SEEN, 6, rng(), (None, known)).of_candidates(None)
+    result = Towers(SEEN, 6, rng(), (None, known)).encode_candidates(None)
     assert result.shape == (4, 6)
     assert result.isfinite().all()
 
@@ -88,20 +88,20 @@ def test_constant_and_empty_columns_are_harmless() -> None:
     numbers = torch.tensor([[7.0, NAN], [7.0, NAN]])
     known = Features(numbers, torch.zeros(2, 0).int(), Columns(("a", "b"), {}))
     seen = torch.ones(1).bool(), torch.ones(2).bool()
-    assert Towers(seen, 3, rng(), (None, known)).of_candidates(None).isfinite().all()
+    assert Towers(seen, 3, rng(), (None, known)).encode_candidates(None).isfinite().all()
 
 
 def test_cosine_over_temperature() -> None:
     plain = Tables((3, 4), 6, rng())
     made = Scaled(plain, "cosine", 0.1)
-    scores = made.of_queries(None) @ made.of_candidates(None).T
+    scores = made.encode_queries(None) @ made.encode_candidates(None).T
     expected = torch.cosine_similarity(
         plain.queries.weight[:, None], plain.candidates.weight[None], dim=2
     )
     torch.testing.assert_close(scores, expected / 0.1)
     dot = Scaled(plain, "dot", 2.0)
     torch.testing.assert_close(
-        dot.of_queries(None) @ dot.of_candidates(None).T,
+        dot.encode_queries(None) @ dot.encode_candidates(None).T,
         plain.queries.weight @ plain.candidates.weight.T / 2,
     )
 
@@ -110,7 +110,7 @@ def test_a_bias_is_added_to_every_score() -> None:
     plain, biases = Tables((3, 4), 6, rng()), torch.tensor([1.0, -2.0, 0.5, 0.0])
     made = Biased(plain, biases)
     torch.testing.assert_close(
-        made.of_queries(None) @ made.of_candidates(None).T,
+        made.encode_queries(None) @ made.encode_candidates(None).T,
         plain.queries.weight @ plain.candidates.weight.T + biases,
     )
-    assert made.of_candidates(torch.tensor([[1], [3]]))[:, 0, -1].tolist() == [-2.0, 0.0]
+    assert made.encode_candidates(torch.tensor([[1], [3]]))[:, 0, -1].tolist() == [-2.0, 0.0]

@@ -48,7 +48,7 @@ def prepared(rows: Graded) -> Dataset:
 
 def test_numbers_are_scaled_and_missing_ones_are_marked() -> None:
     rows = table()
-    scaling = Scaling(RowShape.of(rows, None))
+    scaling = Scaling(RowShape.from_rows(rows, None))
     scaling.fit(rows)
     result = scaling(rows).numbers
     there = ~rows.numbers.isnan()
@@ -62,7 +62,7 @@ def test_numbers_are_scaled_and_missing_ones_are_marked() -> None:
 
 def test_images_are_scaled_by_channel() -> None:
     rows = pictures()
-    scaling = Scaling(RowShape.of(rows, None))
+    scaling = Scaling(RowShape.from_rows(rows, None))
     scaling.fit(rows)
     images = scaling(rows).images
     assert images.shape == (40, 3, 12, 10)
@@ -72,7 +72,7 @@ def test_images_are_scaled_by_channel() -> None:
 
 @pytest.mark.parametrize(("name", "rows"), [("linear", table()), ("mlp", table())])
 def test_unknown_levels_have_their_own_vector(name: str, rows: Graded) -> None:
-    shape = RowShape.of(rows, Columns(("a", "b", "c"), {"d": ("p",) * 4, "e": ("q",) * 4}))
+    shape = RowShape.from_rows(rows, Columns(("a", "b", "c"), {"d": ("p",) * 4, "e": ("q",) * 4}))
     module = ROW_ENCODERS[name](shape, 6, 0.0, torch.Generator().manual_seed(0))
     first, second = (
         module(Inputs(torch.zeros(1, 6), torch.full((1, 2), place), None), None) for place in (0, 1)
@@ -132,7 +132,7 @@ def test_images_are_learned(channels: int) -> None:
 
 def test_a_convolution_is_three_products_of_patches_each_halved() -> None:
     rows, rng = pictures(5), torch.Generator().manual_seed(1)
-    module = Convolution(RowShape.of(rows, None), 6, 0.3, rng)
+    module = Convolution(RowShape.from_rows(rows, None), 6, 0.3, rng)
     images = torch.randn(5, 3, 12, 10, generator=rng)
     result = images
     for layer in module.layers:
@@ -160,7 +160,7 @@ def test_a_convolution_is_three_products_of_patches_each_halved() -> None:
 
 def test_the_contrast_of_an_image_is_not_lost() -> None:
     rows, rng = pictures(8), torch.Generator().manual_seed(1)
-    module = Convolution(RowShape.of(rows, None), 6, 0.0, rng)
+    module = Convolution(RowShape.from_rows(rows, None), 6, 0.0, rng)
     images = torch.randn(8, 3, 12, 10, generator=rng)
     inputs = Inputs(torch.empty(8, 0), torch.empty(8, 0, dtype=torch.int64), images)
     pale = inputs._replace(images=images / 4)
@@ -200,7 +200,7 @@ def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None
         with pytest.raises(rf.UserError, match=r"`encoder` must be one of"):
             rf.fit("ce", prepared(pictures_and_columns()), encoder=name)
     with pytest.raises(rf.UserError, match="mlp needs columns"):
-        find_encoder("convolution+mlp", RowShape.of(pictures(), None))
+        find_encoder("convolution+mlp", RowShape.from_rows(pictures(), None))
 
 
 def test_a_custom_module(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
@@ -377,7 +377,7 @@ def test_without_timm_there_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_encoder_that_does_not_suit_the_rows_is_refused(name: str, rows: Graded) -> None:
     with pytest.raises(rf.UserError, match="the data has none"):
-        find_encoder(name, RowShape.of(rows, None))
+        find_encoder(name, RowShape.from_rows(rows, None))
 
 
 def test_rows_of_another_shape_are_refused() -> None:

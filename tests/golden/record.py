@@ -29,15 +29,13 @@ RESAMPLED: dict[str, Any] = {"width": 16, "epochs": 3, "batch_size": 1024, "lr":
 FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32}
 GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
-SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: of ``usual``
-    "popularity": {},
+SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small``
     "rg2": {"width": 32},
     "rg2-plain": {"width": 16, "reg": 3.0},
     "rg2-weighted": {"width": 32, "sweeps": 4},
     "rgx": {"width": 32, "sweeps": 4},
     "ials": {"width": 32, "sweeps": 6},
     "puresvd": {"width": 16},
-    "ease": {},
     "softmax": FULL,
     "bir": RESAMPLED,
     "xir": RESAMPLED,
@@ -45,7 +43,6 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: of ``usual``
     "rg2-newton": {"width": 16, "steps": 6, "products": 10},
     "siamesexml-paper": {**SIAMESE, "encoder_epochs": 10, "classifier_epochs": 2},
     "siamesexml-released": {**SIAMESE, "encoder_epochs": 6, "classifier_epochs": 2},
-    "text-neighbours": {},
     "text-linear": {"epochs": 3},
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
@@ -88,15 +85,16 @@ def figures(case: str) -> dict[str, Any]:
 
 
 def small(method: str) -> dict[str, Any]:
-    """Settings that make a fit fast; all others keep their defaults."""
+    """Settings that make a fit fast; the others keep their defaults."""
     if method in SMALL:
         return SMALL[method]
     known = rf.METHODS[method].config.__dataclass_fields__
-    if rf.METHODS[method].data_kind == "graded":
-        return GRADED
-    if rf.METHODS[method].data_kind == "texts":
-        return {**SIAMESE, "joint_epochs": 2}
-    return GRADIENT if "epochs" in known else ALTERNATING
+    few = {
+        "graded": GRADED,
+        "texts": {**SIAMESE, "joint_epochs": 2},
+        "interactions": GRADIENT if "epochs" in known else ALTERNATING,
+    }[rf.METHODS[method].data_kind]
+    return {name: value for name, value in few.items() if name in known}
 
 
 def ranked_figures(model: Any, data: Any) -> dict[str, Any]:

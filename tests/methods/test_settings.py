@@ -1,15 +1,16 @@
 """Every method refuses meaningless settings before it begins, with a hint."""
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import pytest
 
 import rankfold as rf
+from rankfold.config import Settings, build, declarations, describe_type, setting
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 
-MEANINGLESS: dict[str, list[Any]] = {
+MEANINGLESS: dict[str, list[Any]] = {  # other settings are tested just outside their bounds
     "width": [0, -3],
     "sweeps": [0],
     "steps": [0],
@@ -89,18 +90,47 @@ MEANINGLESS: dict[str, list[Any]] = {
     "memory": [0.0, 1.0, float("nan")],
     "dual_lr": [0.0, float("nan"), float("inf")],
 }
+
+
+def refused(config: type[Any], name: str) -> list[Any]:
+    """The values above or, for a setting without any, values that its declaration excludes."""
+    if name in MEANINGLESS:
+        return MEANINGLESS[name]
+    declared, kind = declarations(config)[name], describe_type(config, name)
+    if declared.choices is not None or "true" in kind:
+        return ["neither of them"]
+    steps = {"at_least": -1, "above": 0, "below": 0, "at_most": 1}
+    outside = [bound + steps[side] for side, bound in declared.bounds.items()]
+    return [*outside, float("nan"), float("inf")] if kind.startswith("a number") else outside
+
+
 CASES = [
     pytest.param(name, {field.name: value}, id=f"{name}-{field.name}-{value}")
     for name, method in METHODS.items()
     for field in fields(method.config)
-    for value in MEANINGLESS.get(field.name, [])
+    for value in refused(method.config, field.name)
 ]
 
 
-def test_every_setting_has_meaningless_values() -> None:
-    """A new setting must be added above."""
-    options = {field.name for method in METHODS.values() for field in fields(method.config)}
-    assert options == MEANINGLESS.keys()
+def test_every_setting_above_exists() -> None:
+    known = {field.name for method in METHODS.values() for field in fields(method.config)}
+    assert known >= MEANINGLESS.keys()
+
+
+def test_a_setting_without_values_above_is_tested_at_its_bounds() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class New(Settings):
+        share: float = setting(0.5, above=0, at_most=1, help="a share")
+        number: int = setting(3, at_least=1, help="a number")
+        way: Literal["one", "other"] = setting("one", help="a choice")
+        exact: bool = setting(False, help="a switch")
+
+    for field in fields(New):
+        values = refused(New, field.name)
+        assert values
+        for value in values:
+            with pytest.raises(UserError, match=rf"^`{field.name}` must be "):
+                build(New, {field.name: value})
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)

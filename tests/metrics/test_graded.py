@@ -23,7 +23,7 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
-from rankfold.metrics.roc import cut, roc, tpr
+from rankfold.metrics.roc import Curve, cut, passing, run_ends, tpr
 
 RATES = st.sampled_from([0.01, 0.05, 0.1, 0.2, 1 / 3, 0.5, 0.7, 0.9])
 SCORES = st.sampled_from([-1.5, 0.0, 0.25, 0.5, 1.0, 3.0])  # few values, so many are equal
@@ -144,6 +144,14 @@ def test_order_equals_the_loop(some: Rows) -> None:
         assert math.isnan(values[0])
     else:
         assert values.item() == pytest.approx(order_loop(some))
+
+
+def roc(scores: Tensor, positive: Tensor) -> Curve:
+    """The curve of ``scores`` [n]; ``positive`` [n] bool marks the rows that should pass."""
+    order = scores.argsort(descending=True)
+    ends = run_ends(scores[order])
+    negative = (~positive[order]).long()
+    return Curve(passing(torch.ones_like(negative), ends), passing(negative, ends))
 
 
 @settings(deadline=None)

@@ -24,7 +24,7 @@ from rankfold.types import Interactions, Model, TopK, Vocabulary, from_pairs
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
 KINDS = [kind for kind in INDEXES if kind != "auto"]
-N, M = 3000, 600
+N, M = 1200, 520
 INF = float("inf")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankfold.errors import UserError
-from rankfold.report.compare import MAX_STEPS, facts, render, thin, write
+from rankfold.report.compare import COST_FIGURES, GROUPINGS, MAX_STEPS, facts, render, thin, write
 from rankfold.report.format import UNKNOWN
 
 HERE = Path(__file__).parent
@@ -155,7 +155,7 @@ def test_charts_show_the_measurements() -> None:
     for words in ("training time (s, log scale)", "model size (MB, log scale)"):
         assert words in page.words
     assert {"head", "torso", "tail", "8 to 14"} <= set(re.findall(r">([^<>]+)</text>", text))
-    assert page.count("figure") == 4
+    assert page.count("figure") == len(COST_FIGURES) + len(GROUPINGS)
     assert "rankfold compare pinterest --methods" in page.words
 
 
@@ -169,7 +169,9 @@ def test_grades_are_shown_by_threshold() -> None:
     text = render(example("_graded"))
     page = Page(text)
     assert "incapacitating or more" in page.words
-    assert page.count("figure") == 2 + 3  # a calibration curve for each of three methods
+    assert (
+        page.count("figure") == len(COST_FIGURES) + 3
+    )  # a calibration curve for each of three methods
     rows = text[text.index("<caption><span>tpr@fpr=.01<") :].split("<tr")
     values = re.findall(r'"n">([^<]*)<', rows[2])
     assert values == ["0.2600", UNKNOWN, "0.3200", "0.3500", "0.3100"]

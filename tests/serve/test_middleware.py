@@ -272,4 +272,4 @@ def test_requests_are_logged_without_their_content(client: Client) -> None:
     ],
 )
 def test_endpoint_labels(path: str, label: str) -> None:
-    assert endpoint_label(path) == label
+    assert endpoint_label(path, ["search", "card"]) == label

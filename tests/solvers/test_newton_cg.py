@@ -183,12 +183,10 @@ def solve_queries(dense: Tensor, candidates: Tensor) -> Tensor:
     """The exact minimum over all query vectors, one dense system for each."""
     n, pairs = dense.shape[1], dense.sum()
     eye = torch.eye(candidates.shape[1], dtype=torch.float64)
-    found = []
-    for row in dense:
-        matrix = row.sum() / (n * pairs) * candidates.T @ candidates + REG * eye
-        right = (row @ candidates - row.sum() / n * candidates.sum(dim=0)) / pairs
-        found.append(torch.linalg.solve(matrix, right))
-    return torch.stack(found)
+    sizes = dense.sum(dim=1)
+    matrices = (sizes / (n * pairs))[:, None, None] * (candidates.T @ candidates) + REG * eye
+    right = (dense @ candidates - (sizes / n)[:, None] * candidates.sum(dim=0)) / pairs
+    return torch.linalg.solve(matrices, right[..., None])[..., 0]
 
 
 def solve_candidates(dense: Tensor, queries: Tensor) -> Tensor:
@@ -229,10 +227,10 @@ def test_tables_end_where_alternating_exact_solves_end(curvature: Any, most: int
 def test_loss_falls_with_every_step(make: Any, encode: Any, curvature: Any, dtype: Any) -> None:
     rows = planted()
     params = {name: p.to(dtype) for name, p in make(60, 50).items()}
-    found = list(newton_cg(encode, params, rows, 1e-4, steps=15, curvature=curvature))
+    found = list(newton_cg(encode, params, rows, 1e-4, steps=8, curvature=curvature))
     losses = [loss_at(problem_of(encode, params, rows, 1e-4), flatten(params))]
     losses += [iterate.loss for iterate in found]
-    assert len(losses) == 16
+    assert len(losses) == 9
     assert all(after < before for before, after in pairwise(losses))
     last = problem_of(encode, params, rows, 1e-4), flatten(found[-1].params)
     assert loss_at(*last) == pytest.approx(losses[-1], rel=1e-6)
@@ -241,12 +239,12 @@ def test_loss_falls_with_every_step(make: Any, encode: Any, curvature: Any, dtyp
 
 def test_mlp_ends_below_adam() -> None:
     rows = planted()
-    last = run(mlp, through_mlp, rows, 1e-4, steps=40)[-1]
+    last = run(mlp, through_mlp, rows, 1e-4, steps=20)[-1]
     problem = problem_of(through_mlp, mlp(60, 50), rows, 1e-4)
     for rate in (0.1, 0.03, 0.01):
         vector = torch.nn.Parameter(flatten(mlp(60, 50)))
         adam = torch.optim.Adam([vector], rate)
-        for _ in range(200):
+        for _ in range(100):
             vector.grad = loss_and_gradient(problem, vector.detach())[1]
             adam.step()
         assert last.loss < loss_at(problem, vector.detach())
@@ -256,10 +254,10 @@ def test_mlp_ends_below_adam() -> None:
 @pytest.mark.parametrize(("make", "encode"), ENCODERS)
 def test_resumed_run_equals_an_uninterrupted_one(make: Any, encode: Any, curvature: Any) -> None:
     rows = planted()
-    whole = run(make, encode, rows, curvature=curvature, steps=6)
-    saved = {name: tensor.clone() for name, tensor in whole[2].state.items()}
-    rest = run(make, encode, rows, curvature=curvature, steps=3, state=saved)
-    for one, other in zip(whole[3:], rest, strict=True):
+    whole = run(make, encode, rows, curvature=curvature, steps=4)
+    saved = {name: tensor.clone() for name, tensor in whole[1].state.items()}
+    rest = run(make, encode, rows, curvature=curvature, steps=2, state=saved)
+    for one, other in zip(whole[2:], rest, strict=True):
         assert (one.loss, one.gradient_norm) == (other.loss, other.gradient_norm)
         for name, tensor in one.state.items():
             assert torch.equal(tensor, other.state[name]), name
@@ -329,6 +327,8 @@ def test_negative_curvature_is_followed_downwards(damping: float | None) -> None
         before = float(state["loss"])
         state = newton_step(problem, state, hessian_product, Limits())
         assert float(state["loss"]) <= before
+        if float(state["gradient"].norm()) < 1e-7:
+            break
     assert float(state["loss"]) < first - 0.5
     assert float(state["gradient"].norm()) < 1e-7
 

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.storage import reader
-from rankfold.storage.checksums import HEAD
+from rankfold.storage.manifest import HEAD
 
 
 def test_a_read_with_any_failing_system_call_is_right_or_refused(folder: Path) -> None:

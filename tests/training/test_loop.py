@@ -182,7 +182,7 @@ def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From every batch of the second epoch, through plain tensors, bit by bit."""
-    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)  # a step after every batch
     data, config = data_and_config(name)
     steps, states = [], []
     for step in METHODS[name].fit(data, config, run()):
@@ -204,7 +204,7 @@ def test_run_resumed_inside_an_epoch_equals_an_uninterrupted_one(
 def test_steps_inside_an_epoch_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, config = data_and_config(name)
     plain = last(METHODS[name].fit(data, config, run()))
-    monkeypatch.setattr(loop, "TICK", -1.0)
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)
     ticking = list(METHODS[name].fit(data, config, run()))
     assert plain.model is not None
     assert ticking[-1].model is not None

@@ -27,6 +27,7 @@ from rankfold.cli import (
     tune,
     verify,
 )
+from rankfold.cli.options import Command
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
@@ -73,7 +74,7 @@ app = typer.Typer(
 )
 for panel, commands in PANELS.items():
     for name, module in commands.items():
-        app.command(name, rich_help_panel=panel)(module.command)
+        app.command(name, cls=Command, rich_help_panel=panel)(module.command)
 
 
 def _print_version(*, wanted: bool) -> None:

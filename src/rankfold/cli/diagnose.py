@@ -15,12 +15,14 @@ from rankfold.errors import UserError
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="ranks, whiteness or surrogate.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="{rankfold.tasks.diagnose:DIAGNOSES}.")
+    ],
     data: Annotated[
         Path | None,
         typer.Argument(
             metavar="DATA",
-            help="A folder of graded rows from `rankfold prepare`; surrogate needs none.",
+            help="A folder of graded rows from `rankfold prepare`, if NAME trains a model.",
         ),
     ] = None,
     *,
@@ -36,11 +38,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a property of the training; write it as JSON and as pictures.
-
-    ranks: true ranks against ranks estimated from the cache. whiteness: whether changes of ranks
-    are white noise. surrogate: the surrogate risk against the exact one.
-    """
+    """Measure a property of the training; write it as JSON and as pictures."""
     from rankfold.config import parse_words
     from rankfold.report.pictures import diagnosis_svg
     from rankfold.tasks.diagnose import diagnose, find_diagnosis
@@ -59,8 +57,8 @@ def command(
         print_json(result.details)
         return
     rows = [[what, f"{value:.4f}"] for what, value in result.summary.items()]
-    when = "at the end" if find_diagnosis(name).trains else "over all spreads"
-    print_table(name, [when, "value"], rows, say)
+    what = "at the end" if find_diagnosis(name).trains else "figure"
+    print_table(name, [what, "value"], rows, say)
     pictures = [f"{stem}.svg" for stem in result.charts]
     say.print(", ".join(str(out / file) for file in (f"{name}.json", *pictures)))
 

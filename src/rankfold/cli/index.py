@@ -16,8 +16,8 @@ def command(
         str,
         typer.Option(
             metavar="NAME",
-            help="auto, exact, inverted, hnsw or compressed; auto chooses by the number of "
-            "candidates and the size of their vectors.",
+            help="One of {rankfold.index:INDEXES}; auto chooses by the number of candidates and "
+            "the size of their vectors.",
         ),
     ] = "auto",
     recall: Annotated[

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rankfold.config import declarations
 
@@ -22,8 +26,8 @@ Index = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="exact, or an approximate index: auto, inverted, hnsw or compressed. Default: the "
-        "index built by `rankfold index`, otherwise exact.",
+        help="exact, or an approximate kind: see `rankfold index --help`. Default: the index "
+        "built by `rankfold index`, otherwise exact.",
     ),
 ]
 IncludeSeen = Annotated[
@@ -31,6 +35,27 @@ IncludeSeen = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print less on stderr.")]
+
+
+class Command(TyperCommand):
+    """A command whose arguments can list a registry: ``{rankfold.index:INDEXES}``.
+
+    The registry is imported when the help is shown.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for param in self.params:
+            if (text := getattr(param, "help", None)) is not None:
+                param.help = re.sub(r"\{([\w.]+):(\w+)\}", _entries, text)  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def _entries(found: re.Match[str]) -> str:
+    """The names in a registry, with their summaries if they have any."""
+    registry: Mapping[str, Any] = getattr(import_module(found[1]), found[2])
+    if any(hasattr(entry, "summary") for entry in registry.values()):
+        return "; ".join(f"{name}: {entry.summary}" for name, entry in registry.items())
+    return ", ".join(registry)
 
 
 def option(config: type[Any], name: str, **arguments: Any) -> Any:

@@ -17,6 +17,7 @@ from rankfold.data.build.tokens import n_tokens
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.types import (
+    SPLITS,
     Columns,
     Comm,
     Dataset,
@@ -30,7 +31,7 @@ from rankfold.types import (
 
 PARTS = ("train", "validation", "test", "excluded")
 TOKENIZER = "tokenizer"
-SIDES = {"query": "queries", "candidate": "candidates"}
+_SIDES = {"query": "queries", "candidate": "candidates"}
 
 
 def save(data: Dataset, path: Path, shards: int = 1) -> None:
@@ -39,7 +40,7 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
     for name in PARTS:
         if (part := getattr(data, name)) is not None:
             files |= _in_shards(name, part, shards)
-    for name in SIDES.values():
+    for name in _SIDES.values():
         files[name] = to_table(getattr(data, name))
     meta: dict[str, Any] = {
         "data_kind": data.kind,
@@ -47,7 +48,7 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
         "fingerprint": data.fingerprint,
         "summary": dict(data.summary),
     }
-    for side in SIDES:
+    for side in _SIDES:
         features: Features | None = getattr(data, f"{side}_features")
         if features is not None:
             files[f"{side}_features"] = to_tensors(features)
@@ -105,13 +106,13 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     n_queries, n_candidates = meta["sizes"]
     graded = meta["data_kind"] == "graded"
     columns = Columns.from_json(meta["columns"]) if "columns" in meta else None
-    held = HeldQueries(
+    held = _HeldQueries(
         n_queries, (0, n_queries) if graded else comm.share(n_queries), _shards(meta)
     )
     parts: dict[str, Any] = {}
     for name in PARTS:
         if graded and name in folder:
-            rows = from_graded(folder.tensors(name), columns)
+            rows = _from_graded(folder.tensors(name), columns)
             parts[name] = rows.part(*comm.share(len(rows)))
         elif held.file(name) in folder:
             parts[name] = _pairs(folder, name, n_candidates, held)
@@ -154,7 +155,7 @@ def part(data: Dataset, comm: Comm) -> Dataset:
     return replace(data, **held, first=start)
 
 
-class HeldQueries(NamedTuple):
+class _HeldQueries(NamedTuple):
     """The queries of this process, and the number of files of all queries."""
 
     n: int  # all queries
@@ -185,7 +186,9 @@ def _shards(meta: Mapping[str, Any]) -> int:
     return shards
 
 
-def _pairs(folder: storage.Folder, name: str, n_candidates: int, held: HeldQueries) -> Interactions:
+def _pairs(
+    folder: storage.Folder, name: str, n_candidates: int, held: _HeldQueries
+) -> Interactions:
     parts = []
     for file, size, start, stop in held.files(name):
         content = from_tensors(folder.tensors(file), n_candidates)
@@ -209,7 +212,7 @@ def _join_offsets(offsets: Sequence[Tensor]) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _query_texts(folder: storage.Folder, held: HeldQueries) -> Texts | None:
+def _query_texts(folder: storage.Folder, held: _HeldQueries) -> Texts | None:
     if held.file("query_texts") not in folder:
         return None
     parts = []
@@ -245,7 +248,7 @@ def _features(
 
 
 def texts_of(folder: storage.Folder, name: str, n: int) -> Texts | None:
-    """The texts of n rows, if there are any; ``integrity`` checks their content."""
+    """The texts of n rows, if there are any; ``check_content`` checks their content."""
     if name not in folder:
         return None
     tensors = folder.tensors(name)
@@ -286,7 +289,7 @@ def from_tensors(tensors: Mapping[str, Tensor], n_candidates: int) -> Interactio
     )
 
 
-def from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -> Graded:
+def _from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -> Graded:
     """Graded rows; a ValueError if their shapes do not match each other or the columns."""
     rows = Graded(
         tensors["numbers"], tensors["categories"], tensors.get("images"), tensors["grades"]
@@ -297,3 +300,61 @@ def from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -
     if lengths != {n} or not fits:
         raise ValueError(f"the rows have shapes {[list(t.shape) for t in tensors.values()]}")
     return rows
+
+
+# ---------------------------------------------------------------------------------- checks
+
+
+def check_content(data: Dataset) -> None:
+    """A UserError if the content is damaged. Loading checks sizes and shapes only."""
+    for name in (*SPLITS, "excluded"):
+        part = getattr(data, name)
+        if isinstance(part, Interactions) and part.n_pairs:
+            low, high = (int(end) for end in torch.aminmax(part.candidates))
+            ordered = bool((part.offsets.diff() >= 0).all())
+            complete = int(part.offsets[0]) == 0 and int(part.offsets[-1]) == part.n_pairs
+            if low < 0 or high >= part.n_candidates or not ordered or not complete:
+                raise _damaged(f"{name} pairs")
+        if isinstance(part, Graded) and not _rows_valid(part, data):
+            raise _damaged(f"{name} rows")
+    for side in ("query", "candidate"):
+        features: Features | None = getattr(data, f"{side}_features")
+        if features is not None and not _categories_valid(features.categories, features.columns):
+            raise _damaged(f"{side} features")
+        texts: Texts | None = getattr(data, f"{side}_texts")
+        if texts is not None and not texts_valid(texts, data.n_tokens):
+            raise _damaged(f"{side} texts")
+
+
+def _rows_valid(part: Graded, data: Dataset) -> bool:
+    """Whether all grades and categories exist."""
+    if len(part):
+        low, high = (int(end) for end in torch.aminmax(part.grades))
+        if low < -1 or high >= len(data.candidates):
+            return False
+    return data.columns is None or _categories_valid(part.categories, data.columns)
+
+
+def _categories_valid(categories: Tensor, columns: Columns) -> bool:
+    """Whether each category is a place in its levels, or -1."""
+    if not categories.numel():
+        return True
+    sizes = torch.tensor([len(values) for values in columns.levels.values()])
+    lowest, highest = torch.aminmax(categories, dim=0)
+    return bool((lowest >= -1).all()) and bool((highest < sizes).all())
+
+
+def texts_valid(texts: Texts, n_tokens: int) -> bool:
+    """Whether the offsets ascend and all tokens are below ``n_tokens``."""
+    ends = int(texts.offsets[0]), int(texts.offsets[-1])
+    if ends != (0, len(texts.tokens)) or bool((texts.counts() < 0).any()):
+        return False
+    if len(texts.tokens) == 0:
+        return True
+    low, high = (int(end) for end in torch.aminmax(texts.tokens))
+    finite = texts.weights is None or bool(texts.weights.isfinite().all())
+    return low >= 0 and high < n_tokens and finite
+
+
+def _damaged(what: str) -> UserError:
+    return UserError(f"the {what} are damaged", hint="`rankfold verify` names the file")

@@ -21,18 +21,16 @@ from rankfold.data.read.documents import DocumentColumns, Documents, read_docume
 from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
-from rankfold.data.read.keyed_tables import check_source, open_table
+from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
 from rankfold.data.read.reading import BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import read_frame, read_table, stack
-from rankfold.data.read.text_tables import TextTable, open_texts
+from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.errors import UserError
 from rankfold.types import SPLITS, Dataset
 
 Rows = pl.LazyFrame | Documents | GradedRows | Dataset
-LINES_SAMPLED = 10  # to detect adjacency files
+_LINES_SAMPLED = 10  # to detect adjacency files
 
 
 def read_inputs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Rows:
@@ -191,8 +189,7 @@ def _read_file(
         raise UserError(f"{path} is a folder", hint=f"name its files: '{path}/*.parquet'")
     if options.format is None and is_text(path) and keel.looks_like_keel(path):
         raise UserError(
-            f"{path.name} is a KEEL file of graded rows, not of pairs",
-            hint="add --format features",
+            f"{path.name} is a KEEL file of graded rows, not of pairs", hint="add --format features"
         )
     detect = options.format is None and options.header and not options.named_columns
     if options.format == "adjacency" or (detect and _is_adjacency(path)):
@@ -209,7 +206,7 @@ def _wants_time(options: Preparation) -> bool:
 def _is_adjacency(path: Path) -> bool:
     if base_suffix(path) not in (".txt", ""):
         return False
-    return looks_like_adjacency([text for _, text in islice(lines(path), LINES_SAMPLED)])
+    return looks_like_adjacency([text for _, text in islice(lines(path), _LINES_SAMPLED)])
 
 
 # ---------------------------------------------------------------------------------- side tables

@@ -5,8 +5,9 @@ The command line reads them from here, so this module imports neither torch nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
 from rankfold.config import Settings, check, setting
@@ -16,10 +17,8 @@ from rankfold.errors import UserError
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
 FORMATS = ("table", "adjacency", "texts", "xc", "features")
-MAX_IMAGE_SIZE = 4096  # pixels
-MAX_SHARDS = 99_999
-PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
-PAIRS_ONLY = (
+_PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
+_PAIRS_ONLY = [
     "candidate_column",
     "time_column",
     "header",
@@ -33,43 +32,30 @@ PAIRS_ONLY = (
     "kcore",
     "duplicates",
     "shards",
-)
+]
 GRADED_ONLY = ("grades", "drop_columns", "image_size")
-SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
+_SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
 
 
-class RegistryNames(Collection[str]):
+class _RegistryNames(Collection[str]):
     """The names of a registry, which is imported on first use."""
 
-    def __init__(self, load: Callable[[], Collection[str]]) -> None:
-        self._load = load
+    def __init__(self, module: str, registry: str) -> None:
+        self._module, self._registry = module, registry
 
     def __contains__(self, name: object) -> bool:
-        return name in list(self._load())
+        return any(name == one for one in self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._load())
+        return iter(getattr(import_module(self._module), self._registry))
 
     def __len__(self) -> int:
-        return len(self._load())
+        return sum(1 for _ in self)
 
 
-def _sources() -> Collection[str]:
-    from rankfold.data.sources import SOURCES
-
-    return SOURCES
-
-
-def _duplicates() -> Collection[str]:
-    from rankfold.data.build.pairs import DUPLICATES
-
-    return DUPLICATES
-
-
-def _token_kinds() -> Collection[str]:
-    from rankfold.data.build.tokens import KINDS
-
-    return KINDS
+_SOURCES = _RegistryNames("rankfold.data.sources", "SOURCES")
+_DUPLICATES = _RegistryNames("rankfold.data.build.pairs", "DUPLICATES")
+_TOKEN_KINDS = _RegistryNames("rankfold.data.build.tokens", "KINDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +63,7 @@ class Preparation(Settings):
     """The options of ``prepare``."""
 
     source: str | None = setting(
-        None, choices=RegistryNames(_sources), help="a public data set by name; see the guide"
+        None, choices=_SOURCES, help="a public data set by name; see the guide"
     )
     format: str | None = setting(
         None,
@@ -121,7 +107,7 @@ class Preparation(Settings):
     content: bool = setting(False, help="add the content of a document to its title (xc)")
     tokens: str = setting(
         "word",
-        choices=RegistryNames(_token_kinds),
+        choices=_TOKEN_KINDS,
         help="the tokens that texts become: word or word-piece",
     )
     vocabulary: int | None = setting(
@@ -134,12 +120,12 @@ class Preparation(Settings):
     image_size: int = setting(
         64,
         at_least=1,
-        at_most=MAX_IMAGE_SIZE,
+        at_most=4096,
         help="height and width of images from files, in pixels (features)",
     )
     duplicates: str = setting(
         "highest",
-        choices=RegistryNames(_duplicates),
+        choices=_DUPLICATES,
         help="which of equal pairs is kept: highest (grade) or last",
     )
     min_grade: float | None = setting(None, help="drop pairs with a lower grade")
@@ -159,7 +145,7 @@ class Preparation(Settings):
     shards: int = setting(
         1,
         at_least=1,
-        at_most=MAX_SHARDS,
+        at_most=99_999,
         help="number of files for the pairs, by contiguous queries",
     )
 
@@ -169,8 +155,8 @@ class Preparation(Settings):
 
     @property
     def named_columns(self) -> list[str]:
-        """The options of ``PAIR_COLUMNS`` that name a column."""
-        return [name for name in PAIR_COLUMNS if getattr(self, name) not in (None, NONE)]
+        """The options of ``_PAIR_COLUMNS`` that name a column."""
+        return [name for name in _PAIR_COLUMNS if getattr(self, name) not in (None, NONE)]
 
 
 DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Preparation)}
@@ -193,10 +179,13 @@ def _check_kind(options: Preparation) -> None:
 
     graded_source = options.source is not None and SOURCES[options.source].graded
     is_graded = graded_source or options.format == "features"
-    unused: Sequence[str] = PAIRS_ONLY if is_graded else GRADED_ONLY
+    unused: Sequence[str] = _PAIRS_ONLY if is_graded else GRADED_ONLY
     rows = "graded rows" if is_graded else "pairs"
     if graded_source:
-        unused, rows = (*PAIRS_ONLY, *SET_BY_GRADED_SOURCE), f"rows of the source {options.source}"
+        unused, rows = (
+            (*_PAIRS_ONLY, *_SET_BY_GRADED_SOURCE),
+            f"rows of the source {options.source}",
+        )
     for name in unused:
         if not is_default(options, name):
             hint = "it is for --format features" if name in GRADED_ONLY else "leave it out"

@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from rankfold import config, storage
 from rankfold.data import folder
-from rankfold.data.assemble import assemble
-from rankfold.data.build import graded
-from rankfold.data.build.dataset import from_sparse
+from rankfold.data.build import graded, side_features, split
+from rankfold.data.build.align import keyed_pairs, own_pairs
+from rankfold.data.build.dataset import from_sparse, to_dataset
 from rankfold.data.build.grades import GradedRows
+from rankfold.data.build.pairs import (
+    DUPLICATES,
+    Pairs,
+    at_least,
+    check_not_empty,
+    compact,
+    core,
+    number,
+    own_rows,
+    positive,
+)
+from rankfold.data.build.side_features import SideTables, TokenOptions
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
+from rankfold.data.read.documents import Documents
 from rankfold.data.read.reading import Reading
+from rankfold.data.sources import SOURCES
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.types import Comm, Dataset, Progress, silent
+from rankfold.errors import UserError
+from rankfold.types import (
+    SPLITS,
+    TRAIN,
+    VALIDATION,
+    Comm,
+    Dataset,
+    Interactions,
+    Progress,
+    Vocabulary,
+    silent,
+)
+
+Filter = tuple[str, Callable[[Pairs], Pairs], str]
+"""The name, the function, and a hint if it leaves nothing."""
 
 
 def prepare(
@@ -49,7 +84,7 @@ def _build(inputs: tuple[Input, ...], options: Preparation, reading: Reading) ->
     if isinstance(rows, GradedRows):
         split = graded.SplitOptions(options.split, options.validation_share, options.seed)
         return graded.assemble(rows, split, reading)
-    return assemble(rows, tables, options, reading)
+    return _assemble(rows, tables, options, reading)
 
 
 def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
@@ -63,3 +98,141 @@ def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
         is_sparse = memory.is_sparse(data)
         data = from_sparse(data) if is_sparse else prepare(data, split=(1.0, 0.0, 0.0))
     return folder.part(data, comm)
+
+
+# ---------------------------------------------------------------------------------- pairs
+
+
+def _assemble(
+    rows: pl.LazyFrame | Documents, tables: SideTables, options: Preparation, reading: Reading
+) -> Dataset:
+    """Number, filter and split the rows; then add features and texts, which change no split."""
+    by_queries = bool(tables.texts)
+    rule = split.default_rule(by_queries=by_queries) if options.split is None else options.split
+    splitter = split.parse(rule, options.validation_share)  # an error comes before long work
+    reading.progress("numbering keys", 0.0)
+    pairs, queries, candidates = number(_frame(rows, options))
+    dropped = reading.bad.summary()
+    n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
+    if len(pairs) == 0:
+        raise UserError(
+            "there are no usable rows" if n_read else "the input has no rows",
+            hint="; ".join(reading.bad.describe()) or "is it the right file?",
+        )
+    reading.progress("filtering", 0.0)
+    given = rows.excluded if isinstance(rows, Documents) else None
+    for name, keep, hint in _filters(pairs, options, queries, candidates, given):
+        before, pairs = len(pairs), keep(pairs)
+        check_not_empty(pairs, before, f"the filter '{name}'", hint)
+        if len(pairs) < before:
+            dropped.append({"why": name, "rows": before - len(pairs)})
+    pairs, queries, candidates = compact(pairs, queries, candidates)
+    reading.progress("splitting", 0.0)
+    pairs = _split(pairs, options, splitter, by_queries=by_queries)
+    pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
+    token_options = TokenOptions(options.tokens, options.vocabulary)
+    sides = side_features.describe(pairs, keys, tables, token_options, reading.progress)
+    data = to_dataset(pairs, keys, sides, {"rows": n_read, "dropped": dropped, **sides.summary})
+    return replace(data, excluded=_excluded(data, options, given))
+
+
+def _frame(rows: pl.LazyFrame | Documents, options: Preparation) -> pl.LazyFrame:
+    """The pairs; the splits of documents are kept unless ``split`` is set."""
+    if not isinstance(rows, Documents):
+        return rows
+    keeps_splits = options.train is not None or options.split is None
+    return rows.pairs if keeps_splits else rows.pairs.drop("split", strict=False)
+
+
+def _excluded(
+    data: Dataset, options: Preparation, given: pl.DataFrame | None
+) -> Interactions | None:
+    """The pairs that are never returned: the given ones, and each query with its own key."""
+    own = own_pairs(data.queries, data.candidates) if _excludes_self(options) else None
+    if given is None:
+        return own
+    pairs = keyed_pairs(given, data.queries, data.candidates)
+    return pairs if own is None else pairs.union(own)
+
+
+def _excludes_self(options: Preparation) -> bool:
+    return options.exclude_self or (options.source is not None and SOURCES[options.source].links)
+
+
+def _split(
+    pairs: Pairs, options: Preparation, splitter: split.Splitter, *, by_queries: bool
+) -> Pairs:
+    """The pairs with their splits, given or drawn by the seed."""
+    rng = np.random.default_rng(options.seed)
+    carves = options.validation is None and options.validation_share > 0
+    if pairs.splits is None:
+        splits = splitter.assign(pairs, rng)
+    elif carves and not (pairs.splits == VALIDATION).any():
+        carve = split.carve_queries if by_queries else split.carve_validation
+        splits = carve(pairs, options.validation_share, rng)
+    else:
+        splits = pairs.splits
+    if not (splits == TRAIN).any():
+        raise UserError(
+            f"none of the {len(pairs):,} pairs is in train", hint="is it the right train file?"
+        )
+    return replace(pairs, splits=splits)
+
+
+# ---------------------------------------------------------------------------------- filters
+
+
+def _filters(
+    pairs: Pairs,
+    options: Preparation,
+    queries: pl.Series,
+    candidates: pl.Series,
+    excluded: pl.DataFrame | None,
+) -> list[Filter]:
+    """The filters, in order."""
+    low = options.min_grade
+    filters: list[Filter] = [("repeated pair", DUPLICATES[options.duplicates], "")]
+    if low is not None:
+        if pairs.grades is None:
+            hint = "name their column: --grade-column NAME"
+            raise UserError("a minimum grade needs grades", hint=hint)
+        hint = f"lower --min-grade; the highest grade is {pairs.grades.max():g}"
+        filters.append((f"grade below {low:g}", lambda p: at_least(p, low), hint))
+    filters.append(("grade of 0 or less", positive, "pairs with a grade above 0 are positive"))
+    if _excludes_self(options):
+        own, hint = own_rows(queries, candidates), "leave --exclude-self out"
+        filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
+    if excluded is not None:
+        filters += _without(
+            keyed_pairs(excluded, *map(Vocabulary.of, (queries, candidates))), pairs
+        )
+    if options.kcore > 1:
+        name = f"{options.kcore}-core"
+        filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))
+    return filters
+
+
+def _without(excluded: Interactions, pairs: Pairs) -> list[Filter]:
+    """Excluded pairs are not positives either; one filter for each given split."""
+    hint = "are the filter files from this data set?"
+    if pairs.splits is None:
+        return [("excluded pair", lambda p: p.take(~_among(p, excluded)), hint)]
+
+    def keep(split_number: int, p: Pairs) -> Pairs:
+        return p.take(~(_among(p, excluded) & (p.splits == split_number)))
+
+    return [
+        (f"excluded pair of {name}", partial(keep, split_number), hint)
+        for split_number, name in enumerate(SPLITS)
+    ]
+
+
+def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
+    """Which of the pairs, which are distinct, are among the others."""
+    n = others.n_candidates
+    ours = pairs.queries * n + pairs.candidates  # ascending
+    theirs = (others.query_of_pair().long() * n + others.candidates).numpy()
+    places = np.searchsorted(ours, theirs).clip(max=len(ours) - 1)
+    among = np.zeros(len(ours), dtype=bool)
+    among[places[ours[places] == theirs]] = True
+    return among

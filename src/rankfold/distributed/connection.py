@@ -10,18 +10,12 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses
-from rankfold.distributed.heartbeat import (
-    GRACE_SECONDS,
-    RESUME_HINT,
-    Heartbeat,
-    RunEnded,
-    Shutdown,
-)
+from rankfold.distributed.heartbeat import GRACE_SECONDS, RESUME_HINT, Heartbeat, RunEnded, Shutdown
 from rankfold.errors import UserError
 from rankfold.types import Comm
 
-JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to arrive
-COLLECTIVE_TIMEOUT = timedelta(days=7)  # a slow rank is not dead: the heartbeat decides
+_JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to arrive
+_COLLECTIVE_TIMEOUT = timedelta(days=7)  # a slow rank is not dead: the heartbeat decides
 
 _joined: TorchProcesses | None = None
 _alone = False
@@ -35,7 +29,7 @@ def connect() -> Comm:
     if _alone:
         return SINGLE_PROCESS
     global _joined  # a process is part of one run
-    if _joined is None and is_launched():
+    if _joined is None and _is_launched():
         _joined = _join()
     return SINGLE_PROCESS if _joined is None else _joined
 
@@ -46,7 +40,7 @@ def work_alone() -> None:
     _alone = True
 
 
-def is_launched() -> bool:
+def _is_launched() -> bool:
     """Whether a launcher like torchrun started several processes."""
     names = ("RANK", "MASTER_ADDR", "MASTER_PORT")
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and all(name in os.environ for name in names)
@@ -100,17 +94,17 @@ def device_of(kind: str, comm: Comm) -> torch.device:
 
 def _join() -> TorchProcesses:
     try:
-        store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
+        store, rank, size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         own = store.clone()
-        own.set_timeout(JOIN_TIMEOUT)
+        own.set_timeout(_JOIN_TIMEOUT)
         own = dist.PrefixStore(f"rankfold/{attempt}", own)  # type: ignore[attr-defined]
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         heartbeat = Heartbeat(own, rank, size, is_host=rank == 0 and not agent)
     except dist.DistStoreError as error:
         rank, size = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
         raise UserError(
-            f"rank {rank} of {size} waited {JOIN_TIMEOUT} for the other ranks",
+            f"rank {rank} of {size} waited {_JOIN_TIMEOUT} for the other ranks",
             hint="check that all machines were started and reach MASTER_ADDR and MASTER_PORT",
         ) from error
     heartbeat.start()
@@ -118,6 +112,6 @@ def _join() -> TorchProcesses:
     processes = TorchProcesses(heartbeat)
     with processes.failures():
         dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT
+            backend, store=store, rank=rank, world_size=size, timeout=_COLLECTIVE_TIMEOUT
         )
     return processes

@@ -27,9 +27,9 @@ from rankfold.errors import UserError, format_error
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-BEAT_SECONDS = 1.0  # between two beats
-DEAD_AFTER = 20.0  # seconds without a beat, after which a rank is dead
-SUSPECT_DEAD_AFTER = 5.0  # likewise, once something has gone wrong
+_BEAT_SECONDS = 1.0  # between two beats
+_DEAD_AFTER = 20.0  # seconds without a beat, after which a rank is dead
+_SUSPECT_DEAD_AFTER = 5.0  # likewise, once something has gone wrong
 GRACE_SECONDS = 5.0  # for the main thread to end by itself, before the process is ended
 RESUME_HINT = "run the same command with --resume, also on fewer ranks"
 
@@ -78,7 +78,7 @@ class Heartbeat:
         self._suspect_since: float | None = None
         self._terminated = False  # by SIGTERM
         self._pipe = os.pipe()
-        store.set(f"process/{rank}", json.dumps(this_process()))
+        store.set(f"process/{rank}", json.dumps(_this_process()))
         names = [f"process/{other}" for other in range(size)]
         store.wait(names)
         self.processes = [ProcessId(*json.loads(text)) for text in store.multi_get(names)]
@@ -166,16 +166,16 @@ class Heartbeat:
                 self._finish()
                 return
             last = self._checked = monotonic()
-            self._sleep(0.1 if self._suspect_since is not None else BEAT_SECONDS)
+            self._sleep(0.1 if self._suspect_since is not None else _BEAT_SECONDS)
 
     def _guard(self) -> None:
         """End the run when a check hangs: with a cut cable the store does not answer."""
         last = monotonic()
-        while not self._stopped.wait(BEAT_SECONDS) and self.shutdown is None:
+        while not self._stopped.wait(_BEAT_SECONDS) and self.shutdown is None:
             now = monotonic()
-            if now - last > SUSPECT_DEAD_AFTER:  # this process was suspended
+            if now - last > _SUSPECT_DEAD_AFTER:  # this process was suspended
                 self._checked = now
-            if now - self._checked > DEAD_AFTER:
+            if now - self._checked > _DEAD_AFTER:
                 self._lose_store()
                 self._finish()
                 return
@@ -184,7 +184,7 @@ class Heartbeat:
     def _lose_store(self) -> None:
         """Without the store nothing can be announced: on each machine the lowest rank reports."""
         here = self._same_machine(0)
-        until = monotonic() + 2 * BEAT_SECONDS  # a killed process loses its connections first
+        until = monotonic() + 2 * _BEAT_SECONDS  # a killed process loses its connections first
         while here and _is_alive(self.processes[0]) and monotonic() < until:
             sleep(0.05)
         died = here and not _is_alive(self.processes[0])
@@ -206,16 +206,16 @@ class Heartbeat:
         if self._store.check(["shutdown"]):
             self._receive(self._store.get("shutdown"))
             return
-        if monotonic() - last > SUSPECT_DEAD_AFTER:  # this process was suspended: start afresh
+        if monotonic() - last > _SUSPECT_DEAD_AFTER:  # this process was suspended: start afresh
             self._beats = {rank: (count, monotonic()) for rank, (count, _) in self._beats.items()}
         suspect = self._suspect_since is not None
         checked = range(self.size) if suspect else [(self.rank + 1) % self.size]
         for rank in checked:
-            limit = SUSPECT_DEAD_AFTER if suspect else DEAD_AFTER
+            limit = _SUSPECT_DEAD_AFTER if suspect else _DEAD_AFTER
             if rank != self.rank and self._is_dead(rank, limit):
                 self._announce(Shutdown(f"{self.describe(rank)} died", RESUME_HINT, 2, dead=1))
                 return
-        if suspect and monotonic() - (self._suspect_since or 0.0) > 2 * SUSPECT_DEAD_AFTER:
+        if suspect and monotonic() - (self._suspect_since or 0.0) > 2 * _SUSPECT_DEAD_AFTER:
             what = "was terminated (SIGTERM)" if self._terminated else "lost the other ranks"
             self._announce(Shutdown(f"{self.describe(self.rank)} {what}", RESUME_HINT, 2))
 
@@ -264,7 +264,7 @@ class Heartbeat:
         os._exit(self.shutdown.code)
 
 
-def this_process() -> ProcessId:
+def _this_process() -> ProcessId:
     host, pid = socket.gethostname(), os.getpid()
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -3,8 +3,8 @@
 import ctypes
 import sys
 
-MMAP_THRESHOLD = 2**21  # bytes; a larger block goes back to the system when it is freed
-TRIM_THRESHOLD = 2**24  # bytes of free memory that a process keeps at most
+_MMAP_THRESHOLD = 2**21  # bytes; a larger block goes back to the system when it is freed
+_TRIM_THRESHOLD = 2**24  # bytes of free memory that a process keeps at most
 
 
 def return_freed_memory() -> None:
@@ -19,5 +19,5 @@ def return_freed_memory() -> None:
     trim_threshold, mmap_threshold = -1, -3  # as in malloc.h
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # not in musl
-        library.mallopt(mmap_threshold, MMAP_THRESHOLD)
-        library.mallopt(trim_threshold, TRIM_THRESHOLD)
+        library.mallopt(mmap_threshold, _MMAP_THRESHOLD)
+        library.mallopt(trim_threshold, _TRIM_THRESHOLD)

@@ -11,12 +11,12 @@ from torch.nn.functional import embedding_bag, normalize
 from rankfold.encoders.bags import weigh, weigh_in_order
 from rankfold.types import Texts
 
-MIN_NORM = 1e-6  # a shorter vector is divided by this, not by its norm
+_MIN_NORM = 1e-6  # a shorter vector is divided by this, not by its norm
 
 
 def unit(vectors: Tensor) -> Tensor:
     """Vectors of length 1; zeros stay zeros."""
-    return normalize(vectors, dim=-1, eps=MIN_NORM)
+    return normalize(vectors, dim=-1, eps=_MIN_NORM)
 
 
 class BagEncoder(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.types import Comm, Own, Texts
+from rankfold.types import Comm, OwnRows, Texts
 
 MAX_GATHERED_PAIRS = 2**22  # of all processes, counted at a time
 
@@ -68,14 +68,14 @@ def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
     return Texts(texts.offsets, texts.tokens, (bags.weights / times.clamp(min=1))[places])
 
 
-def thin(bags: Texts, share: float, rng: torch.Generator, own: Own | None = None) -> Texts:
+def thin(bags: Texts, share: float, rng: torch.Generator, own: OwnRows | None = None) -> Texts:
     """The bags with the weights of about a ``share`` of their tokens set to 0.
 
     If the bags are part of a batch, the draws are for the tokens of the whole batch, and ``own``
     says which of them are here.
     """
     assert bags.weights is not None
-    total = len(bags.weights) if own is None else own.of
+    total = len(bags.weights) if own is None else own.total
     kept = torch.rand(total, generator=rng, device=rng.device) >= share
     if own is not None:
         kept = kept[own.places]

@@ -17,9 +17,9 @@ class Biased(nn.Module):
         self.encoder = encoder
         self.biases = nn.Embedding(len(biases), 1, _weight=biases[:, None].clone())
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
-        vectors = self.encoder.of_queries(rows)
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        vectors = self.encoder.encode_queries(rows)
         return torch.cat([vectors, torch.ones_like(vectors[..., :1])], dim=-1)
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
-        return torch.cat([self.encoder.of_candidates(rows), look_up(self.biases, rows)], dim=-1)
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return torch.cat([self.encoder.encode_candidates(rows), look_up(self.biases, rows)], dim=-1)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.towers import moments
 from rankfold.errors import UserError
-from rankfold.types import Columns, Comm, Graded, Own
+from rankfold.types import Columns, Comm, Graded, OwnRows
 
-IMAGE_BLOCK = 4096  # images measured at a time
+_IMAGE_BLOCK = 4096  # images measured at a time
 
 
 class Inputs(NamedTuple):
@@ -27,7 +27,7 @@ class Inputs(NamedTuple):
     numbers: Tensor  # [B, 2 F]: with mean 0 and deviation 1, then 1 where one is missing
     categories: Tensor  # [B, C] int64, 0 for missing or unknown
     images: Tensor | None  # [B, channels, height, width], with mean 0 and deviation 1
-    own: Own | None = None  # which rows of a batch these are; None: all
+    own: OwnRows | None = None  # which rows of a batch these are; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RowShape:
     image: tuple[int, int, int] | None  # height, width, channels
 
     @staticmethod
-    def of(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
+    def from_rows(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
         levels = () if columns is None else tuple(map(len, columns.levels.values()))
         if len(levels) != rows.categories.shape[1]:  # without names: count the ids
             highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
@@ -50,7 +50,7 @@ class RowShape:
 
     def check(self, rows: Graded) -> None:
         """Raise a UserError for rows of another shape."""
-        other = RowShape.of(rows, None)
+        other = RowShape.from_rows(rows, None)
         same = other.image == self.image and other.numbers == self.numbers
         if not same or len(other.levels) != len(self.levels):
             raise UserError(
@@ -106,7 +106,7 @@ class Scaling(nn.Module):
 def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of each channel."""
     sums = torch.zeros(2, images.shape[-1], dtype=torch.float64, device=images.device)
-    for block in images.split(IMAGE_BLOCK):
+    for block in images.split(_IMAGE_BLOCK):
         values = block.flatten(0, 2).double()
         sums += torch.stack([values.sum(dim=0), (values**2).sum(dim=0)])
     sums = comm.sum(sums)
@@ -117,7 +117,7 @@ def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
 
 
 def random_flips(
-    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: Own | None = None
+    images: Tensor, axes: Sequence[int], rng: torch.Generator, own: OwnRows | None = None
 ) -> Tensor:
     """Each image mirrored along each of the axes with probability 1/2."""
     for axis in axes:
@@ -127,7 +127,7 @@ def random_flips(
 
 
 def dropout(
-    values: Tensor, share: float, rng: torch.Generator | None, own: Own | None = None
+    values: Tensor, share: float, rng: torch.Generator | None, own: OwnRows | None = None
 ) -> Tensor:
     """Set about a ``share`` of the values to 0 and divide the others by 1 - share.
 
@@ -140,9 +140,9 @@ def dropout(
     return values * kept / (1 - share)
 
 
-def _uniforms(shape: Sequence[int], rng: torch.Generator, own: Own | None) -> Tensor:
+def _uniforms(shape: Sequence[int], rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """Uniform numbers; own rows get what they get in a draw for the whole batch."""
     if own is None:
         return torch.rand(shape, generator=rng, device=rng.device)
-    every = torch.rand((own.of, *shape[1:]), generator=rng, device=rng.device)
+    every = torch.rand((own.total, *shape[1:]), generator=rng, device=rng.device)
     return every[own.places]

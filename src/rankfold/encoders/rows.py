@@ -18,10 +18,10 @@ from rankfold.encoders.timm_backbone import backbone
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 
-MAX_EMBEDDING = 24  # width of a category's embedding
+_MAX_EMBEDDING = 24  # width of a category's embedding
 CHANNELS = (32, 64, 128)  # of the convolution's layers
-TIMM_PREFIX = "timm:"
-SEPARATOR = "+"  # between the names of two encoders
+_TIMM_PREFIX = "timm:"
+_SEPARATOR = "+"  # between the names of two encoders
 
 
 class Linear(nn.Module):
@@ -39,13 +39,13 @@ class Linear(nn.Module):
         return vectors
 
 
-class Perceptron(nn.Module):
+class _Perceptron(nn.Module):
     """Embedded categories beside the numbers, then two hidden layers."""
 
     def __init__(self, shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> None:
         super().__init__()
         self.dropout = dropout
-        sizes = [min(MAX_EMBEDDING, 2 + size // 2) for size in shape.levels]
+        sizes = [min(_MAX_EMBEDDING, 2 + size // 2) for size in shape.levels]
         self.levels = nn.ModuleList(
             _levels(*both, rng) for both in zip(shape.levels, sizes, strict=True)
         )
@@ -87,7 +87,7 @@ class Convolution(nn.Module):
         return vectors
 
 
-class JoinedEncoders(nn.Module):
+class _JoinedEncoders(nn.Module):
     """The vectors of several encoders side by side, and a linear map to the width."""
 
     def __init__(self, parts: Sequence[nn.Module], width: int, rng: torch.Generator) -> None:
@@ -104,7 +104,7 @@ def joined(*makers: RowEncoder) -> RowEncoder:
     """Several encoders, such as one of images and one of columns, as one."""
 
     def make(shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> nn.Module:
-        return JoinedEncoders([make(shape, width, dropout, rng) for make in makers], width, rng)
+        return _JoinedEncoders([make(shape, width, dropout, rng) for make in makers], width, rng)
 
     return make
 
@@ -137,24 +137,24 @@ def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
 
 ROW_ENCODERS: dict[str, RowEncoder] = {
     "linear": Linear,
-    "mlp": Perceptron,
+    "mlp": _Perceptron,
     "convolution": Convolution,
 }
-BUILT_IN = tuple(ROW_ENCODERS)
+_BUILT_IN = tuple(ROW_ENCODERS)
 
 
 def is_built_in(name: str) -> bool:
     """Whether an encoder draws only from the generator that it is given."""
-    return all(part in BUILT_IN for part in name.split(SEPARATOR))
+    return all(part in _BUILT_IN for part in name.split(_SEPARATOR))
 
 
 def check_name(name: str) -> None:
     """Raise a UserError if a name is not an encoder, whatever the rows are."""
-    for part in name.split(SEPARATOR):
-        if name != "auto" and part not in ROW_ENCODERS and not part.startswith(TIMM_PREFIX):
-            known = f"auto, {', '.join(ROW_ENCODERS)}, {TIMM_PREFIX}NAME"
+    for part in name.split(_SEPARATOR):
+        if name != "auto" and part not in ROW_ENCODERS and not part.startswith(_TIMM_PREFIX):
+            known = f"auto, {', '.join(ROW_ENCODERS)}, {_TIMM_PREFIX}NAME"
             raise UserError(
-                f"`encoder` must be one of {known}, or two joined by {SEPARATOR}, got {name!r}",
+                f"`encoder` must be one of {known}, or two joined by {_SEPARATOR}, got {name!r}",
                 hint="add your own to rankfold.encoders.rows.ROW_ENCODERS",
             )
 
@@ -164,17 +164,17 @@ def find_encoder(name: str, shape: RowShape) -> tuple[str, RowEncoder]:
     if name == "auto":
         name = _automatic(shape)
     check_name(name)
-    if SEPARATOR in name:
-        return name, joined(*(find_encoder(part, shape)[1] for part in name.split(SEPARATOR)))
-    if name.startswith(TIMM_PREFIX):
+    if _SEPARATOR in name:
+        return name, joined(*(find_encoder(part, shape)[1] for part in name.split(_SEPARATOR)))
+    if name.startswith(_TIMM_PREFIX):
         _check_images(name, shape, needed=True)
         if shape.image is not None and shape.image[2] not in (1, 3):
             raise UserError(
                 f"{name} needs images of 1 or 3 channels, got {shape.image[2]}",
                 hint="use encoder=convolution",
             )
-        return name, backbone(name.removeprefix(TIMM_PREFIX))
-    if name in BUILT_IN:
+        return name, backbone(name.removeprefix(_TIMM_PREFIX))
+    if name in _BUILT_IN:
         _check_images(name, shape, needed=name == "convolution")
     return name, ROW_ENCODERS[name]
 
@@ -183,7 +183,7 @@ def _automatic(shape: RowShape) -> str:
     """The encoder that reads all of a row: its images, its columns, or both."""
     images = [] if shape.image is None else ["convolution"]
     columns = ["mlp"] if shape.numbers or shape.levels or not images else []
-    return SEPARATOR.join(images + columns)
+    return _SEPARATOR.join(images + columns)
 
 
 def _check_images(name: str, shape: RowShape, *, needed: bool) -> None:

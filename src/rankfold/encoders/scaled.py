@@ -21,11 +21,11 @@ class Scaled(nn.Module):
         super().__init__()
         self.encoder, self.similarity, self.temperature = encoder, similarity, temperature
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
-        return self._length(self.encoder.of_queries(rows)) / self.temperature
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        return self._length(self.encoder.encode_queries(rows)) / self.temperature
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
-        return self._length(self.encoder.of_candidates(rows))
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return self._length(self.encoder.encode_candidates(rows))
 
     def _length(self, vectors: Tensor) -> Tensor:
         return normalize(vectors, dim=-1, eps=MIN_NORM) if self.similarity == "cosine" else vectors

@@ -20,7 +20,7 @@ from rankfold.data.build.tokens import normalise
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
-MAX_LINE_BYTES = 2**16
+_MAX_LINE_BYTES = 2**16
 
 
 class TokenVectors(NamedTuple):
@@ -84,8 +84,8 @@ def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
     number, rows = 1, 0
     try:
         with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
-            rows = _rows(file.readline(MAX_LINE_BYTES), path, width)
-            while line := file.readline(MAX_LINE_BYTES):
+            rows = _rows(file.readline(_MAX_LINE_BYTES), path, width)
+            while line := file.readline(_MAX_LINE_BYTES):
                 if number > rows and line.strip():
                     raise UserError(
                         f"{path} has more lines than the {rows:,} words of its first line",

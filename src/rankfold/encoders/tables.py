@@ -36,10 +36,10 @@ class Tables(nn.Module):
         self.candidates = table(sizes[1], width, rng, sparse=sparse, own=held)
         self.shard = shard
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
         return look_up(self.queries, rows)
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
         if self.shard is not None:
             assert rows is not None
             return self.shard.look_up(self.candidates, rows)

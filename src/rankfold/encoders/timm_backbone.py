@@ -19,12 +19,12 @@ def backbone(name: str) -> RowEncoder:
         with torch.random.fork_rng(devices=[]):  # timm draws from the global generator
             torch.manual_seed(int(torch.randint(2**31, (1,), generator=rng)))
             module = _create(name)
-        return Backbone(module, int(module.num_features), width, rng)
+        return _Backbone(module, int(module.num_features), width, rng)
 
     return make
 
 
-class Backbone(nn.Module):
+class _Backbone(nn.Module):
     """A backbone of timm, and a linear map from its features to the width."""
 
     def __init__(self, module: nn.Module, features: int, width: int, rng: torch.Generator) -> None:

@@ -11,7 +11,7 @@ from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.tables import INITIAL_STD, look_up, table
 from rankfold.types import Comm, Features
 
-HIDDEN_FACTOR = 2  # hidden width / width
+_HIDDEN_FACTOR = 2  # hidden width / width
 
 
 class RowRange(NamedTuple):
@@ -43,11 +43,11 @@ class Towers(nn.Module):
         self.queries = Tower(seen[0], width, rng, features[0], sparse=sparse, held=held)
         self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse)
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.queries(rows)
         return vectors
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.candidates(rows)
         return vectors
 
@@ -76,28 +76,28 @@ class Tower(nn.Module):
         size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
-        self.known = None if features is None else FeatureVectors(features, width, rng, comm)
+        self.known = None if features is None else _FeatureVectors(features, width, rng, comm)
         self.layers = nn.Sequential(
-            small_linear(width, HIDDEN_FACTOR * width, rng),
+            small_linear(width, _HIDDEN_FACTOR * width, rng),
             nn.ReLU(),
-            small_linear(HIDDEN_FACTOR * width, width, rng),
+            small_linear(_HIDDEN_FACTOR * width, width, rng),
         )
 
     def forward(self, rows: Tensor | None) -> Tensor:
         own = look_up(self.own, rows) * (self.seen if rows is None else self.seen[rows])
         return self._finish(own if self.known is None else own + self.known(rows))
 
-    def of_new(self, features: Features) -> Tensor:
+    def encode_new(self, features: Features) -> Tensor:
         """Vectors of rows that training never saw."""
         assert self.known is not None
-        return self._finish(self.known.of(features.numbers, features.categories))
+        return self._finish(self.known.encode(features.numbers, features.categories))
 
     def _finish(self, sums: Tensor) -> Tensor:
         vectors: Tensor = sums + self.layers(sums)
         return vectors
 
 
-class FeatureVectors(nn.Module):
+class _FeatureVectors(nn.Module):
     """The vectors that features add to rows.
 
     Numbers are scaled by their mean and deviation over the rows of all processes; a missing number
@@ -126,10 +126,10 @@ class FeatureVectors(nn.Module):
 
     def forward(self, rows: Tensor | None) -> Tensor:
         if rows is None:
-            return self.of(self.numbers, self.categories)
-        return self.of(self.numbers[rows], self.categories[rows])
+            return self.encode(self.numbers, self.categories)
+        return self.encode(self.numbers[rows], self.categories[rows])
 
-    def of(self, numbers: Tensor, categories: Tensor) -> Tensor:
+    def encode(self, numbers: Tensor, categories: Tensor) -> Tensor:
         """[..., F], [..., C] -> [..., D]."""
         scaled = ((numbers - self.mean) * self.scale).nan_to_num(0.0)
         unknown = self.levels.num_embeddings - 1

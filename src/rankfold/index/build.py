@@ -14,7 +14,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index import INDEXES
 from rankfold.index.exact import Exact
-from rankfold.index.kind import Kind, SavableIndex
+from rankfold.index.kind import Kind, SavableIndex, Saved
 from rankfold.index.measure import RECALL_DEPTHS, SAMPLE_QUERIES, measure, split_halves
 from rankfold.types import from_pairs
 
@@ -54,15 +54,8 @@ def build(
     Half of the queries tune the effort of a search, the other half measures its recall. Without
     queries, candidates take their place, which may be easier to answer; a measured candidate is
     excluded from its own results.
-
-    Args:
-        kind: a key of ``INDEXES``.
-        candidates: [N, D], of length 1 if the metric is the cosine.
-        memory_budget: bytes, for blocks.
-        sample_queries: returns vectors of queries.
-        target: the recall to reach.
-        seed: of all random draws.
-        metric: what the inner products mean, for ``about``.
+    ``metric`` is the meaning of the inner products, for ``about``. For the cosine, candidates have
+    length 1.
     """
     began = perf_counter()
     if not 0 < target <= 1:
@@ -124,7 +117,9 @@ class SavedIndexes:
             opener = find_kind(about["kind"]).open
             if opener is None:
                 raise ValueError(f"its {name} has a kind that is never saved: {about['kind']}")
-            return MeasuredIndex(opener(self.folder, name, about, candidates, memory_budget), about)
+            return MeasuredIndex(
+                opener(Saved(self.folder, name, about), candidates, memory_budget), about
+            )
 
     def about(self, name: str) -> dict[str, Any]:
         """The description of an index, and its bytes on disk."""

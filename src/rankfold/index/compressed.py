@@ -8,7 +8,7 @@ are rescored with their vectors. A search touches few vectors, so these may stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from torch.nn.functional import pad
 from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
 from rankfold.index.inverted import check_groups, expect, faiss_scan, point_reader, rescore
+from rankfold.index.kind import Saved
 from rankfold.index.lists import (
     Lists,
     Probing,
@@ -33,16 +34,16 @@ from rankfold.index.lists import (
     owners,
 )
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.types import Interactions, TopK
+from rankfold.types import TopK
 
-COLUMNS_PER_BYTE = 4  # columns coded by a byte
-TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
+_COLUMNS_PER_BYTE = 4  # columns coded by a byte
+_TRAINING_CANDIDATES = 2**16  # candidates to learn codes from
 MIN_CANDIDATES = 1024  # with fewer, codes cannot be learnt
 FETCH_DEPTHS = (16, 64, 256, 1024, 4096)  # results; for more, search is exact
 RESCORE_FACTORS = (1, 2, 4, 8, 16, 32)  # times the depth; the smallest that suffices
-MAX_RESCORED = 2**14  # candidates per query
+_MAX_RESCORED = 2**14  # candidates per query
 BLOCK = 2**16  # candidates coded at a time
-RESCORED_BYTES = 64  # allocated per rescored candidate besides its vector, at most
+_RESCORED_BYTES = 64  # allocated per rescored candidate besides its vector, at most
 
 
 class Effort(NamedTuple):
@@ -62,47 +63,30 @@ class Codes(NamedTuple):
     read_points: Scan  # of the groups
 
 
-class Compressed:
+class Compressed(Approximate):
     """The best candidates by their codes, rescored with their vectors."""
 
     kind = "compressed"
 
     def __init__(
-        self,
-        candidates: Tensor,
-        memory_budget: int,
-        codes: Codes | None,
-        efforts: Sequence[Effort],
+        self, candidates: Tensor, memory_budget: int, codes: Codes | None, efforts: Sequence[Effort]
     ) -> None:
         self.exact = Exact(candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget
         self.codes, self.efforts = codes, {effort.probing.depth: effort for effort in efforts}
         self.depths = list(self.efforts)
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32."""
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
-
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of the rescored candidates; [B, depth], -1 pads."""
         assert self.codes is not None
         effort = self.efforts[depth]
-        ids = by_codes(self.codes, vectors, effort.probing, effort.rescored)
+        ids = _by_codes(self.codes, vectors, effort.probing, effort.rescored)
         return rescore(self.candidates, vectors, ids, depth)
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         assert self.codes is not None
         rescored, promised = self.efforts[depth].rescored, len(self.codes.lists.spreads)
-        each = rescored * (RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised
+        each = rescored * (_RESCORED_BYTES + 8 * self.candidates.shape[1]) + 16 * promised
         return max(1, self.memory_budget // each)
 
     def files(self, name: str) -> dict[str, storage.Content]:
@@ -116,7 +100,7 @@ class Compressed:
             "spreads": lists.spreads,
             "offsets": lists.offsets,
             "groups": owners(groups).to(torch.int32),
-            "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), EFFORT_FIELDS),
+            "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), _EFFORT_FIELDS),
         }
         return {
             name: storage.ForeignFile("faiss", partial(write_to, coded)),
@@ -132,7 +116,7 @@ class Compressed:
         return {"lists": n_lists, "code_bytes": n_bytes, "scored_again": rescored}
 
 
-EFFORT_FIELDS = len(Probing._fields) + 2
+_EFFORT_FIELDS = len(Probing._fields) + 2
 
 
 def build_compressed(
@@ -156,18 +140,11 @@ def build_compressed(
     return Compressed(candidates, memory_budget, codes, efforts)
 
 
-def open_compressed(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Compressed:
+def open_compressed(saved: Saved, candidates: Tensor, memory_budget: int) -> Compressed:
     """Saved codes; a ValueError if they do not match the candidates."""
-    del about
-    if name not in folder:
+    if saved.name not in saved.folder:
         return Compressed(candidates, memory_budget, None, [])
-    tensors, n, width = folder.tensors(f"{name}_lists"), *candidates.shape
+    tensors, n, width = saved.folder.tensors(f"{saved.name}_lists"), *candidates.shape
     centres, spreads, offsets = (tensors[key] for key in ("centres", "spreads", "offsets"))
     n_lists = len(spreads)
     expect(centres, "centres", (n_lists, width), torch.float32)
@@ -176,7 +153,7 @@ def open_compressed(
     expect(tensors["groups"], "groups", (n_lists,), torch.int32)
     lists = Lists(centres, spreads, offsets, offsets[:0])
     groups = join_groups(lists, check_groups(tensors["groups"].long()))
-    coded = open_mapped(folder.file(name), "IO_FLAG_MMAP")
+    coded = open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP")
     checked(coded, "IndexIVFPQ", (n, _padded(width)))
     if coded.nlist != n_lists:
         raise ValueError(f"its index must have {n_lists} lists, got {coded.nlist}")
@@ -201,9 +178,9 @@ def choose_efforts(
     for probing in (p for p in probings if p.lists > 0):
         depth = probing.depth
         for rescored in (
-            depth * times for times in RESCORE_FACTORS if depth * times <= MAX_RESCORED
+            depth * times for times in RESCORE_FACTORS if depth * times <= _MAX_RESCORED
         ):
-            ids = by_codes(codes, queries, probing, rescored)
+            ids = _by_codes(codes, queries, probing, rescored)
             recall = recalls(rescore(candidates, queries, ids, depth), first(truth, depth))
             best = max(best, float(recall.mean()))
             if lower_bound(recall) >= target:
@@ -214,7 +191,7 @@ def choose_efforts(
     return efforts
 
 
-def by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
+def _by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
     """The best n by their codes in the most promising lists; ids [B, n], -1 pads."""
     lists, groups, coded, read_points = codes
     taken = choose_lists(lists, groups, queries, probing, read_points)
@@ -228,12 +205,12 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
     centres = library.IndexFlatIP(width)
     centres.add(_pad(lists.centres).numpy())
     coded = library.IndexIVFPQ(
-        centres, width, n_lists, width // COLUMNS_PER_BYTE, 8, library.METRIC_INNER_PRODUCT
+        centres, width, n_lists, width // _COLUMNS_PER_BYTE, 8, library.METRIC_INNER_PRODUCT
     )
     centres.this.disown()  # owned by the coded index from now on
     coded.own_fields = True
     rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(candidates), generator=rng)[:TRAINING_CANDIDATES]
+    chosen = torch.randperm(len(candidates), generator=rng)[:_TRAINING_CANDIDATES]
     coded.pq.cp.min_points_per_centroid = 1  # no warning for few candidates
     library.omp_set_num_threads(torch.get_num_threads())
     sample = _pad(candidates[chosen].float() - lists.centres[list_of[chosen]])
@@ -247,13 +224,13 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
 
 
 def _pad(vectors: Tensor) -> Tensor:
-    """Padded with columns of zeros to a multiple of ``COLUMNS_PER_BYTE``."""
-    more = -vectors.shape[1] % COLUMNS_PER_BYTE
+    """Padded with columns of zeros to a multiple of ``_COLUMNS_PER_BYTE``."""
+    more = -vectors.shape[1] % _COLUMNS_PER_BYTE
     return pad(vectors, (0, more)) if more else vectors.contiguous()
 
 
 def _padded(width: int) -> int:
-    return width + -width % COLUMNS_PER_BYTE
+    return width + -width % _COLUMNS_PER_BYTE
 
 
 def _effort(row: Sequence[float], n_lists: int, n_groups: int) -> Effort:
@@ -261,6 +238,6 @@ def _effort(row: Sequence[float], n_lists: int, n_groups: int) -> Effort:
     depth, lists, slack, recall, share, groups, rescored, reached = row
     probing = Probing(int(depth), int(lists), slack, recall, share, int(groups))
     fits = 0 < probing.lists <= n_lists and 0 < probing.groups <= n_groups
-    if not fits or not 0 < probing.depth <= rescored <= MAX_RESCORED:
+    if not fits or not 0 < probing.depth <= rescored <= _MAX_RESCORED:
         raise ValueError(f"its index has an invalid effort {row}")
     return Effort(probing, int(rescored), reached)

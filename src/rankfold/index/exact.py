@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import no_results, pairs_among
+from rankfold.index.kind import Saved
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -24,11 +25,11 @@ from rankfold.kernels.topk import (
 from rankfold.types import Interactions, TopK
 
 QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
-MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
-CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
-ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
-CACHE_BYTES = 2**24  # for ranking on a CPU: more would not fit in the cache
-MIN_ALLOWED_BLOCK = 1024  # allowed candidates at a time, whatever the budget
+_MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
+_CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
+_ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
+_CACHE_BYTES = 2**24  # for ranking on a CPU: more would not fit in the cache
+_MIN_ALLOWED_BLOCK = 1024  # allowed candidates at a time, whatever the budget
 PAIR_BYTES = 64  # allocated for each excluded pair of a block, at most
 
 
@@ -58,19 +59,10 @@ class Exact:
         exclude: Interactions | None = None,
         allow: Tensor | None = None,
     ) -> TopK:
-        """The k best candidates of each vector; row b of ``exclude`` is left out for vector b.
+        """As ``Index.search``; [B, min(k, N)], padded with -1 and -inf.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
         changes them by no more than the rounding of a product, and not at all for integers.
-
-        Args:
-            vectors: [B, D].
-            k: how many, from 0.
-            exclude: B rows, or None.
-            allow: [n] int64, ascending and distinct, the only candidates to score; None: all.
-
-        Returns:
-            ids and scores [B, min(k, N)], padded with -1 and -inf.
         """
         vectors, k = vectors.detach(), min(k, len(self.candidates))
         dtype = self._score_type(vectors)
@@ -78,18 +70,18 @@ class Exact:
         if allow is not None:
             return self._search_among(vectors, k, exclude, allow)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
-        found = TopK(ids, torch.empty_like(ids, dtype=dtype))
+        results = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
-            return found
-        if vectors.is_cuda and self._search_fused(vectors, exclude, found):
-            return found
+            return results
+        if vectors.is_cuda and self._search_fused(vectors, exclude, results):
+            return results
         plan = self._plan(vectors, k, dtype)
-        buffer = found.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
+        buffer = results.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
             block = vectors[start:stop].to(dtype)
-            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in found)))
-        return found
+            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in results)))
+        return results
 
     def check(
         self, vectors: Tensor, exclude: Interactions | None, allow: Tensor | None = None
@@ -127,33 +119,33 @@ class Exact:
         self, vectors: Tensor, k: int, exclude: Interactions | None, allow: Tensor
     ) -> TopK:
         """Search the allowed candidates; their vectors are copied one part at a time."""
-        found = no_results(len(vectors), k, vectors.device)
-        found = TopK(found.ids, found.scores.to(self._score_type(vectors)))
+        results = no_results(len(vectors), k, vectors.device)
+        results = TopK(results.ids, results.scores.to(self._score_type(vectors)))
         each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
         for part in allow.to(vectors.device).split(
-            max(self.memory_budget // each, MIN_ALLOWED_BLOCK)
+            max(self.memory_budget // each, _MIN_ALLOWED_BLOCK)
         ):
             inner = Exact(self.candidates[part], self.memory_budget)
             hidden = None if exclude is None else pairs_among(exclude, part)
             ids, scores = inner.search(vectors, k, hidden)
             best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
-            found = merge_top_k(found, best, k)
-        return found
+            results = merge_top_k(results, best, k)
+        return results
 
-    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, found: TopK) -> bool:
-        """Fill ``found`` without storing all scores; False if that is impossible or slower."""
-        k, most = found.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
+    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, results: TopK) -> bool:
+        """Fill ``results`` without storing all scores; False if that is impossible or slower."""
+        k, most = results.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
         if not nearest.takes(vectors, self.candidates, k, most):
             return False
         each = nearest.bytes_per_query(vectors, len(self.candidates), k, most) + PAIR_BYTES * most
         rows = self.memory_budget // each
-        if rows < min(len(vectors), MIN_FUSED_QUERIES):
+        if rows < min(len(vectors), _MIN_FUSED_QUERIES):
             return False
         for start in range(0, len(vectors), rows):
             stop = min(start + rows, len(vectors))
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
             best = nearest.nearest(vectors[start:stop], self.candidates, k, pairs, most)
-            found.ids[start:stop], found.scores[start:stop] = best
+            results.ids[start:stop], results.scores[start:stop] = best
         return True
 
     def _search_block(
@@ -162,10 +154,10 @@ class Exact:
         pairs: tuple[Tensor, Tensor] | None,
         plan: Plan,
         buffer: Tensor,
-        found: TopK,
+        results: TopK,
     ) -> None:
-        """Fill ``found`` with the best of all candidates, tile by tile, for a block of queries."""
-        k = found.ids.shape[1]
+        """Fill ``results``: the best of all candidates for a block of queries, tile by tile."""
+        k = results.ids.shape[1]
         for first in range(0, len(self.candidates), plan.candidates):
             tile = self.candidates[first : first + plan.candidates].to(block.dtype)
             scores = _scores(block, tile, buffer, k)
@@ -176,8 +168,8 @@ class Exact:
                 best = top_k(scores[rows], k)
                 best = TopK(torch.where(best.ids < 0, -1, best.ids + first), best.scores)
                 if first > 0:
-                    best = merge_top_k(TopK(found.ids[rows], found.scores[rows]), best, k)
-                found.ids[rows], found.scores[rows] = best
+                    best = merge_top_k(TopK(results.ids[rows], results.scores[rows]), best, k)
+                results.ids[rows], results.scores[rows] = best
 
     def _score_type(self, vectors: Tensor) -> torch.dtype:
         given = torch.promote_types(vectors.dtype, self.candidates.dtype)
@@ -191,7 +183,7 @@ class Exact:
             k,
             dtype.itemsize,
             self.memory_budget,
-            ranking_bytes=CACHE_BYTES if on_cpu else self.memory_budget,
+            ranking_bytes=_CACHE_BYTES if on_cpu else self.memory_budget,
             converted_width=vectors.shape[1] if converted else 0,
         )
 
@@ -204,15 +196,9 @@ def build_exact(
     return Exact(candidates, memory_budget)
 
 
-def open_exact(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Exact:
+def open_exact(saved: Saved, candidates: Tensor, memory_budget: int) -> Exact:
     """Nothing was saved."""
-    del folder, name, about
+    del saved
     return Exact(candidates, memory_budget)
 
 
@@ -230,24 +216,18 @@ def make_plan(
     item_bytes: int,
     memory_budget: int,
     *,
-    ranking_bytes: int = CACHE_BYTES,
+    ranking_bytes: int = _CACHE_BYTES,
     converted_width: int = 0,
 ) -> Plan:
     """Half of the budget for scores, a quarter to rank them, a quarter for excluded pairs.
 
-    The minimum is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget.
-
-    Args:
-        shape: queries and candidates, at least 1 each.
-        k: number of results, at most the number of candidates.
-        item_bytes: of a score.
-        memory_budget: bytes.
-        ranking_bytes: rank no more rows at a time than fit in here.
-        converted_width: D if vectors must be converted to the type of the scores, else 0.
+    The minimum is one query against ``LARGEST_BLOCK`` or k candidates, whatever the budget. No more
+    rows are ranked at a time than fit in ``ranking_bytes``. ``converted_width`` is D if vectors
+    must be converted to the type of the scores, of ``item_bytes`` each, else 0.
     """
     entries = memory_budget // 2 // item_bytes
     most = max(memory_budget // 8 // BYTES_PER_VALUE, k)  # a row may have to be ranked as a whole
-    tile = _rounded_up(min(shape[1], CANDIDATE_BLOCK, most), LARGEST_BLOCK)
+    tile = _rounded_up(min(shape[1], _CANDIDATE_BLOCK, most), LARGEST_BLOCK)
     queries = entries // (tile + converted_width) - converted_width
     queries = max(1, min(queries, shape[0], QUERY_BLOCK))
     tile = min(entries // (queries + converted_width) - converted_width, most)
@@ -259,7 +239,7 @@ def make_plan(
 
 def _row_length(n_candidates: int, k: int) -> int:
     """Columns of the score buffer: whole blocks of ``top_k``, and rows that start aligned."""
-    return _rounded_up(n_candidates, max(block_size(n_candidates, k), ALIGNMENT))
+    return _rounded_up(n_candidates, max(block_size(n_candidates, k), _ALIGNMENT))
 
 
 def _rounded_up(n: int, step: int) -> int:

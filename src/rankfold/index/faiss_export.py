@@ -18,7 +18,7 @@ from rankfold.types import Index
 
 BLOCK = 2**16  # candidates copied at a time
 SAMPLE_QUERIES, K = 256, 10  # queries to measure recall with, and results of each
-RECALL_SHARE = 0.98  # of the recall of all lists: enough lists are read to reach it
+_RECALL_SHARE = 0.98  # of the recall of all lists: enough lists are read to reach it
 
 
 def export_faiss(
@@ -31,7 +31,7 @@ def export_faiss(
     """
     import faiss
 
-    plain, about = to_faiss(index, candidates)
+    plain, about = _to_faiss(index, candidates)
     if about["kind"] != "FlatIP":
         if queries is None:
             queries = candidates[:: max(1, len(candidates) // SAMPLE_QUERIES)]
@@ -41,7 +41,7 @@ def export_faiss(
 
 
 def _tune(index: Any, kind: str, candidates: Tensor, queries: Tensor) -> dict[str, Any]:
-    """Set how many lists are read: enough for ``RECALL_SHARE`` of the recall of all lists."""
+    """Set how many lists are read: enough for ``_RECALL_SHARE`` of the recall of all lists."""
     k = min(K, len(candidates))
     truth = Exact(candidates).search(queries, k).ids
     padded = pad(queries, (0, index.d - queries.shape[1])).numpy()
@@ -53,13 +53,13 @@ def _tune(index: Any, kind: str, candidates: Tensor, queries: Tensor) -> dict[st
     if kind == "HNSW":
         return {f"recall@{k}": round(recall(), 3)}
     index.nprobe = index.nlist
-    enough, index.nprobe = RECALL_SHARE * recall(), 1
+    enough, index.nprobe = _RECALL_SHARE * recall(), 1
     while (reached := recall()) < enough:
         index.nprobe = min(2 * index.nprobe, index.nlist)
     return {"nprobe": index.nprobe, f"recall@{k}": round(reached, 3)}
 
 
-def to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
+def _to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
     """A faiss index of the same candidates, and its description.
 
     The lists of an inverted file are kept, but not how rankfold chooses among them: faiss ranks

@@ -1,51 +1,62 @@
 """Filters of results: excluded pairs, and lists of allowed candidates.
 
-Filters never cost recall. ``search_filtered`` ensures that for an approximate index: it fetches
-deeper until k results are left, and scores a short list of allowed candidates exactly.
+Filters never cost recall. ``Approximate.search`` fetches deeper until k results are left, and
+scores a short list of allowed candidates exactly.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rankfold.kernels.topk import top_k
-from rankfold.types import Index, Interactions, TopK, from_pairs
+from rankfold.types import Interactions, TopK, from_pairs
 
-MAX_SCORED_ALLOWED = (
-    10_000  # allowed candidates: up to this many, scoring all is faster than filtering
-)
-FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
+if TYPE_CHECKING:
+    from rankfold.index.exact import Exact
+
+MAX_SCORED_ALLOWED = 10_000  # allowed candidates, up to which scoring all is faster than filtering
+_FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
 
-class Fetcher(Protocol):
-    """What ``search_filtered`` needs from an index."""
+class Approximate(ABC):
+    """An index that fetches the best candidates, but may miss some; search filters them."""
 
-    @property
-    def exact(self) -> Index:
-        """Exact search, for queries that need more than the largest depth."""
-        ...
+    exact: Exact  # for queries that need more than the largest depth
+    candidates: Tensor  # [N, D]
+    depths: list[int]  # numbers of results that can be fetched at the index's recall, ascending
 
-    @property
-    def depths(self) -> Sequence[int]:
-        """Numbers of results that can be fetched at the index's recall, ascending."""
-        ...
-
+    @abstractmethod
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of all candidates; [B, depth], best first, -1 pads."""
-        ...
 
+    @abstractmethod
     def block(self, depth: int) -> int:
-        """How many queries to fetch at a time."""
-        ...
+        """How many queries to fetch at a time: those that fit in the memory budget."""
+
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Interactions | None = None,
+        allow: Tensor | None = None,
+    ) -> TopK:
+        """As ``Exact.search``, but some of the best may be missing. Scores are float32.
+
+        Any of several candidates that tie for the last result may be returned.
+        """
+        vectors, n = vectors.detach().float(), len(self.candidates)
+        self.exact.check(vectors, exclude, allow)
+        return _search_filtered(self, vectors, min(k, n), exclude, allow, n)
 
 
-def search_filtered(
-    index: Fetcher,
+def _search_filtered(
+    index: Approximate,
     vectors: Tensor,
     k: int,
     exclude: Interactions | None,
@@ -69,34 +80,35 @@ def search_filtered(
     open_rows = _by_depth(
         index.depths, {b: _first_depth(k, c, share) for b, c in enumerate(counts)}
     )
-    found = no_results(len(vectors), k, vectors.device)
+    results = no_results(len(vectors), k, vectors.device)
     while open_rows:
         depth = min(open_rows)
         some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
         if depth == EXACT:
             hidden = None if exclude is None else _rows_of(exclude, some)
-            write_rows(found, some, index.exact.search(vectors[some], k, hidden, allow))
+            _write_rows(results, some, index.exact.search(vectors[some], k, hidden, allow))
             continue
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
             hidden = None if exclude is None else _rows_of(exclude, rows)
             fetched = index.fetch(vectors[rows], depth)
-            visible = ~is_hidden(fetched.ids, hidden, allow, n)
-            write_rows(found, rows, best_visible(fetched, visible, k))
+            visible = ~_is_hidden(fetched.ids, hidden, allow, n)
+            _write_rows(results, rows, _best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
                 if inside < k:
                     most = k + counts[b] if allow is None else n
-                    deeper[b] = max(2 * min(_likely_depth(depth, left, k), most), 2 * depth)
+                    likely = depth * k // left if left else 4 * depth  # of the k-th visible
+                    deeper[b] = max(2 * min(likely, most), 2 * depth)
         for place, rows_there in _by_depth(index.depths, deeper).items():
             open_rows[place] = open_rows.get(place, []) + rows_there
-    return found
+    return results
 
 
 EXACT = 2**62  # stands for exact search: deeper than any fetch
 
 
-def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
+def _search_all(index: Approximate, vectors: Tensor, k: int) -> TopK:
     """The same without filters: the common case, and a short one."""
     depth = next((depth for depth in index.depths if depth >= k), EXACT)
     if depth == EXACT:
@@ -106,35 +118,30 @@ def _search_all(index: Fetcher, vectors: Tensor, k: int) -> TopK:
         parts = [_search_all(index, part, k) for part in vectors.split(step)]
         return TopK(torch.cat([p.ids for p in parts]), torch.cat([p.scores for p in parts]))
     fetched = index.fetch(vectors, depth)
-    found = best_visible(fetched, None, k)
-    lacking = found.ids[:, -1] < 0
+    results = _best_visible(fetched, None, k)
+    lacking = results.ids[:, -1] < 0
     if bool(lacking.any()):
         rows = lacking.nonzero()[:, 0]
-        write_rows(found, rows, index.exact.search(vectors[rows], k))
-    return found
+        _write_rows(results, rows, index.exact.search(vectors[rows], k))
+    return results
 
 
 def _first_depth(k: int, hidden: int, share: float) -> int:
     """How many results to fetch first for a query with ``hidden`` excluded candidates."""
     wanted = round((k + hidden) / share)
-    return k if wanted == k else max(k, min(2 * wanted, max(FIRST_FETCH, 2 * k)))
-
-
-def _likely_depth(depth: int, left: int, k: int) -> int:
-    """The likely depth of the k-th visible result, if ``left`` of a fetch are visible."""
-    return depth * k // left if left else 4 * depth
+    return k if wanted == k else max(k, min(2 * wanted, max(_FIRST_FETCH, 2 * k)))
 
 
 def _by_depth(depths: Sequence[int], wanted: Mapping[int, int]) -> dict[int, list[int]]:
     """Rows by the depth to fetch: the smallest of ``depths`` that is large enough."""
-    found: dict[int, list[int]] = {}
+    grouped: dict[int, list[int]] = {}
     for row, least in wanted.items():
         place = bisect_left(depths, least)
-        found.setdefault(depths[place] if place < len(depths) else EXACT, []).append(row)
-    return found
+        grouped.setdefault(depths[place] if place < len(depths) else EXACT, []).append(row)
+    return grouped
 
 
-def best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
+def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     """The best k visible results of a fetch, best first; ``visible`` None: all are.
 
     Equal scores are ordered by id. They are rare, so it is first checked whether there are any.
@@ -142,7 +149,7 @@ def best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     ids, scores = fetched
     if bool((scores[:, 1:] == scores[:, :-1]).any()):
         seen = ids >= 0 if visible is None else visible
-        return best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
+        return _best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
     if visible is None:
         return TopK(ids[:, :k], scores[:, :k])
     places = (~visible).sort(dim=1, stable=True).indices[:, :k]
@@ -168,7 +175,7 @@ def pairs_among(pairs: Interactions, allow: Tensor) -> Interactions:
     return from_pairs(rows[kept], places[kept], None, (pairs.n_queries, len(allow)))
 
 
-def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
+def _is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
     """Which of the ids [B, K] are pads, excluded for their query, or not allowed."""
     hidden = ids < 0
     if exclude is not None and exclude.n_pairs > 0:
@@ -180,7 +187,7 @@ def is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n
     return hidden
 
 
-def best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
+def _best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
     """The k largest scores of [B, K'], equal ones by ascending id; padded to k."""
     if ids.shape[1] < k:
         more = no_results(len(ids), k - ids.shape[1], ids.device)
@@ -196,9 +203,9 @@ def no_results(n: int, k: int, device: torch.device) -> TopK:
     return TopK(ids, torch.full((n, k), -torch.inf, device=device))
 
 
-def write_rows(found: TopK, rows: Tensor, part: TopK) -> None:
+def _write_rows(results: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
-    found.ids[rows], found.scores[rows] = part.ids, part.scores.to(found.scores)
+    results.ids[rows], results.scores[rows] = part.ids, part.scores.to(results.scores)
 
 
 def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,12 +12,13 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
+from rankfold.index.kind import Saved
 from rankfold.index.measure import first, lower_bound, recalls
-from rankfold.types import Interactions, TopK
+from rankfold.types import TopK
 
 LINKS = 16  # per candidate
-EF_CONSTRUCTION = 80  # candidates visited to link one
+_EF_CONSTRUCTION = 80  # candidates visited to link one
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MAX_EF_SEARCH = 4096  # candidates visited by a search, at most
 BLOCK = 2**16  # candidates added at a time
@@ -32,7 +33,7 @@ class Effort(NamedTuple):
     recall: float  # on the tuning queries
 
 
-class Hnsw:
+class Hnsw(Approximate):
     """The best candidates that a graph search visits; faiss holds a copy of the vectors."""
 
     kind = "hnsw"
@@ -45,24 +46,11 @@ class Hnsw:
         self.graph, self.efforts = graph, list(efforts)
         self.depths = [effort.depth for effort in efforts]
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32."""
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
-
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best candidates visited at the effort of this depth; [B, depth], -1 pads."""
         return walk(self.graph, vectors, depth, self.efforts[self.depths.index(depth)].ef_search)
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         return max(1, self.memory_budget // (FETCHED_BYTES * depth))
 
     def files(self, name: str) -> dict[str, storage.Content]:
@@ -87,7 +75,7 @@ def build_hnsw(
         return Hnsw(candidates, memory_budget, None, [])
     Exact(candidates)  # refuses NaN
     graph = faiss().IndexHNSWFlat(width, LINKS, faiss().METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = EF_CONSTRUCTION
+    graph.hnsw.efConstruction = _EF_CONSTRUCTION
     faiss().omp_set_num_threads(torch.get_num_threads())
     for block in candidates.detach().split(BLOCK):
         graph.add(block.float().cpu().numpy())
@@ -95,19 +83,15 @@ def build_hnsw(
     return Hnsw(candidates, memory_budget, graph, choose_efforts(graph, exact, queries, target))
 
 
-def open_hnsw(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Hnsw:
+def open_hnsw(saved: Saved, candidates: Tensor, memory_budget: int) -> Hnsw:
     """A saved graph; a ValueError if it does not match the candidates."""
-    efforts = [Effort(int(e[0]), int(e[1]), float(e[2])) for e in about["efforts"]]
-    if name not in folder:
+    efforts = [Effort(int(e[0]), int(e[1]), float(e[2])) for e in saved.about["efforts"]]
+    if saved.name not in saved.folder:
         return Hnsw(candidates, memory_budget, None, [])
     graph = checked(
-        open_mapped(folder.file(name), "IO_FLAG_MMAP_IFC"), "IndexHNSWFlat", candidates.shape
+        open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP_IFC"),
+        "IndexHNSWFlat",
+        candidates.shape,
     )
     return Hnsw(candidates, memory_budget, graph, efforts)
 

@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 from rankfold import storage
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
-from rankfold.index.filter import search_filtered
+from rankfold.index.filter import Approximate
+from rankfold.index.kind import Saved
 from rankfold.index.lists import (
     Lists,
     Probing,
@@ -32,22 +33,18 @@ from rankfold.index.lists import (
     scan,
     scan_bytes,
 )
-from rankfold.types import Index, Interactions, TopK
+from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
 FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
-DEEP_FETCH_DEPTHS = (
-    *FETCH_DEPTHS,
-    2048,
-    4096,
-)  # for searches with many hidden candidates
-MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
+_DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
+_MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
 SAMPLE_QUERIES = 256  # queries to measure recall with
 FETCHED_BYTES = 192  # allocated per fetched result besides its vector, at most
-HALF_EXPONENT = 15  # 2^15 is the largest power of 2 in half precision
+_HALF_EXPONENT = 15  # 2^15 is the largest power of 2 in half precision
 LANES = 16  # columns: faiss decodes halves in groups of 16 if 16 divides the width, else one by one
-EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
-DEFAULT_TARGET = 0.95
+_EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
+_DEFAULT_TARGET = 0.95
 
 
 def build_index(
@@ -55,7 +52,7 @@ def build_index(
     memory_budget: int = 2**30,
     *,
     queries: Tensor | None = None,
-    target: float = DEFAULT_TARGET,
+    target: float = _DEFAULT_TARGET,
     seed: int = 0,
 ) -> Index:
     """The fastest index of ``candidates`` with a recall of ``target``; see ``lists_are_faster``."""
@@ -75,20 +72,18 @@ def build_inverted(
     """An inverted file of all candidates."""
     given = queries if len(queries) > 0 else None
     return Inverted(
-        candidates, memory_budget, queries=given, target=target, seed=seed, depths=DEEP_FETCH_DEPTHS
+        candidates,
+        memory_budget,
+        queries=given,
+        target=target,
+        seed=seed,
+        depths=_DEEP_FETCH_DEPTHS,
     )
 
 
-def open_inverted(
-    folder: storage.Folder,
-    name: str,
-    about: Mapping[str, Any],
-    candidates: Tensor,
-    memory_budget: int,
-) -> Inverted:
+def open_inverted(saved: Saved, candidates: Tensor, memory_budget: int) -> Inverted:
     """A saved inverted file; a ValueError if it does not match the candidates."""
-    del about
-    return Inverted.from_tensors(folder.tensors(name), candidates, memory_budget)
+    return Inverted.from_tensors(saved.folder.tensors(saved.name), candidates, memory_budget)
 
 
 class Built(NamedTuple):
@@ -99,7 +94,7 @@ class Built(NamedTuple):
     probings: list[Probing]  # by ascending depth
 
 
-class Inverted:
+class Inverted(Approximate):
     """Finds a share ``recall`` of the best candidates on average.
 
     The index depends only on the candidates, the seed and the number of threads. On a CPU it holds
@@ -114,53 +109,28 @@ class Inverted:
         memory_budget: int = 2**30,
         *,
         queries: Tensor | None = None,
-        target: float = DEFAULT_TARGET,
+        target: float = _DEFAULT_TARGET,
         seed: int = 0,
         depths: Sequence[int] = FETCH_DEPTHS,
         built: Built | None = None,
     ) -> None:
-        """Build the lists, and choose how many of them to read.
+        """Build the lists, and choose how many of them to read to reach the recall ``target``.
 
-        Args:
-            candidates: [N, D]; float64 is taken as float32.
-            memory_budget: bytes, besides arguments, the index itself and results.
-            queries: typical query vectors, to measure recall with; None: candidates, which may be
-                easier to answer.
-            target: the recall to reach at every depth.
-            seed: of the sample for k-means and of the measured queries.
-            depths: numbers of results for which lists are read, ascending.
-            built: the parts of an index of the same candidates, to reuse.
+        Recall is measured with typical ``queries``, or with candidates, which may be easier to
+        answer. Lists are read for the numbers of results ``depths``. ``built`` are the parts of an
+        index of the same candidates, to reuse. Candidates of type float64 are taken as float32.
         """
         wide = candidates.dtype == torch.float64
         self.exact = Exact(candidates.float() if wide else candidates, memory_budget)
         self.candidates, self.memory_budget = self.exact.candidates, memory_budget
         self.built = built or self._build(queries, target, seed, depths)
+        self.depths = [probing.depth for probing in self.built.probings if _is_faster(probing)]
         self._scan, self._scan_points = self._readers()
 
     @property
     def recall(self) -> float:
         """The smallest measured recall over all depths; 1 if search is exact."""
         return min((p.recall for p in self.built.probings if _is_faster(p)), default=1.0)
-
-    @property
-    def depths(self) -> list[int]:
-        """Numbers of results that can be fetched by reading lists."""
-        return [probing.depth for probing in self.built.probings if _is_faster(probing)]
-
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
-        """As ``Exact.search``, but some of the best may be missing. Scores are float32.
-
-        Any of several candidates that tie for the last result may be returned.
-        """
-        vectors, n = vectors.detach().float(), len(self.candidates)
-        self.exact.check(vectors, exclude, allow)
-        return search_filtered(self, vectors, min(k, n), exclude, allow, n)
 
     def fetch(self, vectors: Tensor, depth: int) -> TopK:
         """The best of the most promising lists; [B, depth], -1 pads."""
@@ -170,13 +140,12 @@ class Inverted:
         return TopK(*self._scan(vectors, taken, depth))
 
     def block(self, depth: int) -> int:
-        """How many queries fit in the memory budget."""
         probing = next(p for p in self.built.probings if p.depth == depth)
         lists, groups, _ = self.built
         width = self.candidates.shape[1]
         two_steps = probing.groups < len(groups.spreads)
         promised = len(groups.spreads) if two_steps else len(lists.spreads)
-        fetched = probing.depth + EXTRA_RESULTS
+        fetched = probing.depth + _EXTRA_RESULTS
         each = fetched * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
         each += 16 * (promised + probing.lists)
         if self.candidates.device.type != "cpu":
@@ -209,31 +178,13 @@ class Inverted:
         read = {str(p.depth): round(p.share, 5) for p in self.built.probings if _is_faster(p)}
         return {"lists": len(self.built.lists.spreads), "read": read}
 
-    def to_bytes(self) -> bytes:
-        """``tensors`` as a safetensors file; faiss cannot read it."""
-        from safetensors.torch import save
-
-        return bytes(save({name: t.cpu().contiguous() for name, t in self.tensors().items()}))
-
-    @staticmethod
-    def from_bytes(data: bytes, candidates: Tensor, memory_budget: int = 2**30) -> Inverted:
-        """As ``from_tensors``; a ValueError also if the bytes are damaged."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        try:
-            tensors = load(data)
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"the index is damaged: {error}") from error
-        return Inverted.from_tensors(tensors, candidates, memory_budget)
-
     def _build(
         self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]
     ) -> Built:
         n, width = self.candidates.shape
         lists = build_lists(self.candidates, self.memory_budget, seed)
         groups = group_lists(lists, self.memory_budget)
-        depths = [depth for depth in depths if depth <= n * MAX_READ_SHARE]
+        depths = [depth for depth in depths if depth <= n * _MAX_READ_SHARE]
         given = self.candidates if queries is None else queries
         if not depths or len(given) == 0 or width == 0:
             return Built(lists, groups, [])
@@ -267,7 +218,7 @@ def scan_and_rescore(
     candidates: Tensor, coded: Any, queries: Tensor, taken: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
     """``scan`` of rounded vectors; a few more than k results are rescored exactly."""
-    more = max(k, min(k + EXTRA_RESULTS, len(candidates)))
+    more = max(k, min(k + _EXTRA_RESULTS, len(candidates)))
     wide = pad(queries, (0, coded.d - queries.shape[1]))
     return rescore(candidates, queries, faiss_scan(coded, wide, taken, more)[0], k)
 
@@ -317,10 +268,9 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     offsets, factor = lists.offsets.tolist(), 1.0
     if candidates.dtype != dtype and len(candidates) > 0:
         largest = torch.linalg.vector_norm(candidates, torch.inf)
-        power = (HALF_EXPONENT - torch.log2(largest).ceil()).clamp(
-            max=127
-        )  # the factor must be a float32
-        factor = float(torch.exp2(power)) if largest > 0 else 1.0
+        power = _HALF_EXPONENT - torch.log2(largest).ceil()
+        largest_power = 127  # the factor must be a float32
+        factor = float(torch.exp2(power.clamp(max=largest_power))) if largest > 0 else 1.0
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]]
         vectors = pad(candidates[ids] * factor, (0, more)).to(dtype).view(torch.uint8)
@@ -334,7 +284,7 @@ def _pointer(tensor: Tensor) -> Any:
 
 
 def _is_faster(probing: Probing) -> bool:
-    return probing.share <= MAX_READ_SHARE
+    return probing.share <= _MAX_READ_SHARE
 
 
 def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:

@@ -17,42 +17,34 @@ class SavableIndex(Index, Protocol):
     @property
     def kind(self) -> str:
         """Its name in ``INDEXES``."""
-        ...
 
     def files(self, name: str) -> dict[str, storage.Content]:
         """All that ``open`` needs besides the candidates: files named ``name`` or ``name_...``."""
-        ...
 
     def about(self) -> dict[str, Any]:
         """How it was built, as plain JSON values."""
-        ...
 
 
 class Build(Protocol):
     """Builds an index whose search reaches the recall ``target`` on queries like ``queries``."""
 
     def __call__(
-        self,
-        candidates: Tensor,
-        memory_budget: int,
-        *,
-        queries: Tensor,
-        target: float,
-        seed: int,
+        self, candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
     ) -> SavableIndex: ...
+
+
+class Saved(NamedTuple):
+    """What ``files`` wrote under ``name``, and ``about`` returned."""
+
+    folder: storage.Folder
+    name: str
+    about: Mapping[str, Any]
 
 
 class Open(Protocol):
-    """Opens what ``files`` wrote under ``name``; ``about`` is the saved result of ``about()``."""
+    """Opens a saved index of the same candidates."""
 
-    def __call__(
-        self,
-        folder: storage.Folder,
-        name: str,
-        about: Mapping[str, Any],
-        candidates: Tensor,
-        memory_budget: int,
-    ) -> SavableIndex: ...
+    def __call__(self, saved: Saved, candidates: Tensor, memory_budget: int) -> SavableIndex: ...
 
 
 class Kind(NamedTuple):

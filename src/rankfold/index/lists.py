@@ -1,7 +1,7 @@
 """The lists of an inverted file: candidates around centres; a query reads a few of the lists.
 
 The lists come from Euclidean k-means. A query reads the most promising ones. With m the mean of a
-list's vectors, s their standard deviation along a direction, and z one of ``SLACKS``::
+list's vectors, s their standard deviation along a direction, and z one of ``_SLACKS``::
 
     promise(q, list) = q . m + z |q| s
 
@@ -27,14 +27,14 @@ from torch.nn.functional import embedding_bag
 
 LIST_FACTOR = 1.6  # times N^(2/3) lists; half as many build faster but read up to 1.4 times as much
 MAX_LISTS = 2**17  # all are ranked for the measured queries
-POINTS_PER_LIST = 16  # for k-means; twice as many save 5 % of reading
+_POINTS_PER_LIST = 16  # for k-means; twice as many save 5 % of reading
 ROUNDS = 3  # of k-means; five save nothing
 BLOCK = 4096  # vectors compared with all centres at a time
 MAX_CENTRES_COMPARED = 512  # with more, a vector is compared with the centres of a few groups
 GROUPS_PER_VECTOR = 3  # reads at most 5 % more than comparing all centres
-GROUP_BLOCK = 2**17  # vectors compared with groups at a time, on a CPU
-GROUP_BLOCK_GPU = 2**20  # smaller blocks take up to eight times as long
-SLACKS = (0.0, 1.0, 2.0, 3.0, 4.0)  # z of a list
+_GROUP_BLOCK = 2**17  # vectors compared with groups at a time, on a CPU
+_GROUP_BLOCK_GPU = 2**20  # smaller blocks take up to eight times as long
+_SLACKS = (0.0, 1.0, 2.0, 3.0, 4.0)  # z of a list
 GROUP_SLACK = 2.0  # z of a group: 1 and 3 compare about as many, 0 more
 
 
@@ -68,7 +68,7 @@ def build_lists(candidates: Tensor, memory_budget: int, seed: int) -> Lists:
         return _no_lists(candidates)
     n_lists = min(ceil(LIST_FACTOR * n ** (2 / 3)), MAX_LISTS, n)
     rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randint(0, n, (POINTS_PER_LIST * n_lists,), generator=rng).to(candidates.device)
+    chosen = torch.randint(0, n, (_POINTS_PER_LIST * n_lists,), generator=rng).to(candidates.device)
     sample = candidates[chosen].float()
     centres = sample[:n_lists]
     for _ in range(ROUNDS):
@@ -147,18 +147,11 @@ def choose_probings(
     A true result is found if its list is read: its group is compared, and few lists of the compared
     groups promise more. So one ranking of lists and groups gives the recall for every number of
     lists. It must exceed the target by two standard errors.
-
-    Args:
-        lists: of all candidates.
-        groups: of all lists.
-        queries: [B, D] float32, B > 0.
-        truth: [B, K], the best candidates of each query, best first.
-        depths: not above K.
-        target: at most 1.
+    ``truth`` [B, K] holds the best candidates of each query, best first; no depth is above K.
     """
     list_of, group_of, n_groups = owners(lists), owners(groups), len(groups.spreads)
     best = dict.fromkeys(depths, (inf, Probing(0, 0, 0.0, 0.0, 1.0, 0)))
-    for slack in SLACKS:
+    for slack in _SLACKS:
         order = promises(lists, queries, slack).argsort(dim=1, descending=True, stable=True)
         places = _ranks(order).gather(1, list_of[truth])
         near = promises(groups, with_room(queries, slack), GROUP_SLACK)
@@ -211,7 +204,7 @@ def _nearest(vectors: Tensor, centres: Tensor, memory_budget: int) -> Tensor:
     middles, order, sizes = _group(centres, isqrt(len(centres)), memory_budget)
     members = order.split(sizes.tolist())
     each = 16 * (len(middles) + centres.shape[1])
-    most = GROUP_BLOCK if vectors.device.type == "cpu" else GROUP_BLOCK_GPU
+    most = _GROUP_BLOCK if vectors.device.type == "cpu" else _GROUP_BLOCK_GPU
     blocks = vectors.split(max(1, min(memory_budget // each, most)))
     return torch.cat(
         [_nearest_of_few(b.float(), centres, middles, members, memory_budget) for b in blocks]
@@ -228,11 +221,7 @@ def _nearest_of_all(vectors: Tensor, centres: Tensor, memory_budget: int) -> tup
 
 
 def _nearest_of_few(
-    vectors: Tensor,
-    centres: Tensor,
-    middles: Tensor,
-    members: Sequence[Tensor],
-    memory_budget: int,
+    vectors: Tensor, centres: Tensor, middles: Tensor, members: Sequence[Tensor], memory_budget: int
 ) -> Tensor:
     """The nearest centre among the members of the nearest ``GROUPS_PER_VECTOR`` groups; [n]."""
     offsets = -0.5 * middles.square().sum(dim=1)
@@ -272,7 +261,7 @@ def _means(vectors: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
 
 def _describe(candidates: Tensor, order: Tensor, sizes: Tensor) -> Lists:
     centres = _means(candidates, order, sizes)
-    blocks = candidates.split(GROUP_BLOCK)  # a block in half precision is copied
+    blocks = candidates.split(_GROUP_BLOCK)  # a block in half precision is copied
     squares = torch.cat([b.float().square().sum(dim=1, keepdim=True) for b in blocks])
     variances = _means(squares, order, sizes)[:, 0] - centres.square().sum(dim=1)
     spreads = (variances / max(centres.shape[1], 1)).clamp(min=0).sqrt()
@@ -306,12 +295,8 @@ def _with_fewest_lists(
 ) -> Iterator[Probing]:
     """A probing for each depth that the compared lists suffice for.
 
-    Args:
-        compared: [B, L] bool, by descending promise of the lists.
-        places: [B, K], the places of the true results' lists in that order.
-        sizes: [B, L], of the lists.
-        depths: at most K.
-        target: the recall to reach.
+    ``compared`` and ``sizes`` [B, L] are by descending promise of the lists; ``places`` [B, K] are
+    the places of the true results' lists in that order.
     """
     reached = compared.gather(1, places)
     depths = [depth for depth in depths if float(reached[:, :depth].double().mean()) >= target]

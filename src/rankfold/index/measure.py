@@ -9,9 +9,7 @@ from torch import Tensor
 
 from rankfold.types import Index, Interactions, TopK
 
-SAMPLE_QUERIES = (
-    256  # queries to tune the effort of a search with, and as many to measure recall with
-)
+SAMPLE_QUERIES = 256  # queries to tune the effort of a search with, and as many to measure recall
 RECALL_DEPTHS = (1, 10, 100)  # results at which recall is reported
 ROUNDING = 1e-5  # relative, of a score
 

@@ -15,9 +15,9 @@ from rankfold.kernels import nearest_triton
 from rankfold.kernels.topk import bytes_per_row, top_k
 from rankfold.types import TopK
 
-MAX_BLOCKS = 1024  # taken for a query
+_MAX_BLOCKS = 1024  # taken for a query
 MIN_SCORES = 2**27  # of all queries; storing fewer is as fast
-MIN_BLOCKS_PER_TAKEN = 4  # blocks in all / blocks taken; with fewer, storing all is as fast
+_MIN_BLOCKS_PER_TAKEN = 4  # blocks in all / blocks taken; with fewer, storing all is as fast
 
 Pairs = tuple[Tensor, Tensor]  # rows and candidates
 
@@ -36,7 +36,7 @@ def takes(queries: Tensor, candidates: Tensor, k: int, most_hidden: int) -> bool
     if not many or not nearest_triton.takes(queries, candidates):
         return False
     taken, n_blocks = k + most_hidden, len(candidates) // nearest_triton.block_size(queries)
-    return k > 0 and taken <= MAX_BLOCKS and MIN_BLOCKS_PER_TAKEN * taken <= n_blocks
+    return k > 0 and taken <= _MAX_BLOCKS and _MIN_BLOCKS_PER_TAKEN * taken <= n_blocks
 
 
 def bytes_per_query(queries: Tensor, n_candidates: int, k: int, most_hidden: int) -> int:

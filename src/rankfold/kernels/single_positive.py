@@ -15,21 +15,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-EMPTY_LOG_SUM = -1e30  # the log of an empty sum; finite, so that its gradient is 0
-MIN_SUM = 1e-30  # a smaller sum of exponentials has lost its digits
+_EMPTY_LOG_SUM = -1e30  # the log of an empty sum; finite, so that its gradient is 0
+_MIN_SUM = 1e-30  # a smaller sum of exponentials has lost its digits
 
 SinglePositiveLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``(positive [B], scores [B, C], times [B, C]) -> [B]``; columns with ``times`` 0 do not count."""
 
 
-def softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
+def _softmax(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
     """-s + log( exp s + sum_j times_j exp s_j )."""
     others: Tensor = _LogSumExp.apply(scores, times)  # type: ignore[no-untyped-call]
     return softplus(others - positive)
 
 
 class _LogSumExp(torch.autograd.Function):
-    """log sum_j times_j exp s_j, EMPTY_LOG_SUM if all times are 0; [B].
+    """log sum_j times_j exp s_j, _EMPTY_LOG_SUM if all times are 0; [B].
 
     The backward pass reuses the exponentials. The largest score is subtracted first, whether it
     counts or not; rows whose sum then underflows subtract the largest score that counts. On a GPU,
@@ -39,20 +39,20 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, times: Tensor) -> Tensor:
         if scores.is_cuda:
-            scores = torch.where(times > 0, scores, EMPTY_LOG_SUM)
+            scores = torch.where(times > 0, scores, _EMPTY_LOG_SUM)
         most = scores.amax(dim=1, keepdim=True)
         terms = (scores - most).exp_().mul_(times)
         total = terms.sum(dim=1, keepdim=True)
-        low = None if scores.is_cuda else (total < MIN_SUM).nonzero()[:, 0]
+        low = None if scores.is_cuda else (total < _MIN_SUM).nonzero()[:, 0]
         if low is not None and len(low) > 0:
-            counted = torch.where(times[low] > 0, scores[low], EMPTY_LOG_SUM)
+            counted = torch.where(times[low] > 0, scores[low], _EMPTY_LOG_SUM)
             most[low] = counted.amax(dim=1, keepdim=True)
             terms[low] = (counted - most[low]).exp_().mul_(times[low])
             total[low] = terms[low].sum(dim=1, keepdim=True)
         there = total > 0
         total = torch.where(there, total, 1.0)
         ctx.save_for_backward(terms, total)
-        return torch.where(there, most + total.log(), EMPTY_LOG_SUM)[:, 0]
+        return torch.where(there, most + total.log(), _EMPTY_LOG_SUM)[:, 0]
 
     @staticmethod
     @once_differentiable
@@ -61,41 +61,16 @@ class _LogSumExp(torch.autograd.Function):
         return terms * (upstream[:, None] / total), None
 
 
-def bpr(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean over others of log(1 + exp(s_j - s))."""
-    return _mean(softplus(scores - positive[:, None]), times)
-
-
-def bce(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """log(1 + exp(-s)) + sum over others of log(1 + exp s_j)."""
-    return softplus(-positive) + (times * softplus(scores)).sum(dim=1)
-
-
-def uib(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """log(1 + exp(-s)) + mean over others of log(1 + exp s_j)."""
-    return softplus(-positive) + _mean(softplus(scores), times)
-
-
-def hinge(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean over others of [1 - s + s_j]_+."""
-    return _mean((1 - positive[:, None] + scores).clamp(min=0), times)
-
-
-def expected(positive: Tensor, scores: Tensor, times: Tensor) -> Tensor:
-    """The mean of the others' scores minus s."""
-    return _mean(scores, times) - positive
-
-
-SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
-    "softmax": softmax,
-    "bpr": bpr,
-    "bce": bce,
-    "uib": uib,
-    "hinge": hinge,
-    "expected": expected,
-}
-
-
 def _mean(values: Tensor, times: Tensor) -> Tensor:
     """The mean over columns, weighted by ``times``; 0 if all are 0; [B]."""
     return (values * times).sum(dim=1) / times.sum(dim=1).clamp(min=1)
+
+
+SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
+    "softmax": _softmax,
+    "bpr": lambda s, others, n: _mean(softplus(others - s[:, None]), n),
+    "bce": lambda s, others, n: softplus(-s) + (n * softplus(others)).sum(dim=1),
+    "uib": lambda s, others, n: softplus(-s) + _mean(softplus(others), n),
+    "hinge": lambda s, others, n: _mean((1 - s[:, None] + others).clamp(min=0), n),
+    "expected": lambda s, others, n: _mean(others, n) - s,
+}

@@ -119,7 +119,7 @@ def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tupl
         start = stop
 
 
-class Block(NamedTuple):
+class _Block(NamedTuple):
     """The rows of some queries, and the same pairs by candidate."""
 
     queries: slice
@@ -142,11 +142,11 @@ class Blocks:
         size += len(self._bounds) * rows.n_candidates * 8
         self._kept = [self._block(*b) for b in self._bounds] if size <= memory_budget // 2 else None
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[_Block]:
         if self._kept is not None:
             return iter(self._kept)
         return (self._block(*bounds) for bounds in self._bounds)
 
-    def _block(self, start: int, stop: int) -> Block:
+    def _block(self, start: int, stop: int) -> _Block:
         rows = self.rows.part(start, stop)
-        return Block(slice(start, stop), rows, rows.transpose())
+        return _Block(slice(start, stop), rows, rows.transpose())

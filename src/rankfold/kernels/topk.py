@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from rankfold.types import TopK
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 32, 128  # columns; below 32 ``amax`` is several times slower
+_SMALLEST_BLOCK, LARGEST_BLOCK = 32, 128  # columns; below 32 ``amax`` is several times slower
 BYTES_PER_VALUE = 48  # allocated for each ranked value, at most: copies, keys, a sorted copy
 
 
@@ -58,9 +58,9 @@ def block_size(n: int, k: int) -> int:
 
     n / size maxima and k * size scores are ranked: fewest at sqrt(n / k), here as a power of two.
     """
-    if k == 0 or n < 2 * k * SMALLEST_BLOCK:
+    if k == 0 or n < 2 * k * _SMALLEST_BLOCK:
         return 0
-    return min(max(SMALLEST_BLOCK, 1 << round(log2(n / k) / 2)), LARGEST_BLOCK)
+    return min(max(_SMALLEST_BLOCK, 1 << round(log2(n / k) / 2)), LARGEST_BLOCK)
 
 
 def bytes_per_row(n: int, k: int) -> int:

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MIN_SHARED_BYTES = 163 * 2**10  # shared memory of an A100; our tiles take less
-MAX_TRIAL_ERROR = 1e-2  # relative; one tf32 product has errors of 1e-3
+_MIN_SHARED_BYTES = 163 * 2**10  # shared memory of an A100; our tiles take less
+_MAX_TRIAL_ERROR = 1e-2  # relative; one tf32 product has errors of 1e-3
 
 
 def runs_triton(device: torch.device) -> bool:
@@ -26,7 +26,7 @@ def runs_triton(device: torch.device) -> bool:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         shared = getattr(properties, "shared_memory_per_block_optin", 0)  # absent on AMD devices
-        return shared >= MIN_SHARED_BYTES and find_spec("triton") is not None
+        return shared >= _MIN_SHARED_BYTES and find_spec("triton") is not None
     return os.environ.get("TRITON_INTERPRET") == "1"  # Triton's interpreter: any device, slowly
 
 
@@ -43,7 +43,7 @@ def passes_trial(trial: Callable[[], float], fallback: str) -> bool:
     """
     try:
         error = trial()
-        problem = "" if error <= MAX_TRIAL_ERROR else f"relative error {error:.1e}"  # NaN fails
+        problem = "" if error <= _MAX_TRIAL_ERROR else f"relative error {error:.1e}"  # NaN fails
     except Exception as error:  # anything that a compiler may raise
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if problem:

@@ -20,26 +20,19 @@ from rankfold.kernels.sparsemax import sparsemax_value
 from rankfold.types import FullLoss, Interactions
 
 
-def full_loss(
+def _full_loss(
     value: Callable[[Tensor, Tensor], Tensor],
     queries: Tensor,
     candidates: Tensor,
     positives: Interactions,
 ) -> Tensor:
-    """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any.
-
-    Args:
-        value: V of ``queries`` and ``candidates``; [B].
-        queries: [B, D].
-        candidates: [N, D].
-        positives: [B, N]; their grades are weights.
-    """
+    """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any."""
     chosen = positives.counts() > 0
-    means = mean_positive_score(queries, candidates, positives)
+    means = _mean_positive_score(queries, candidates, positives)
     return torch.where(chosen, value(queries, candidates) - means, 0.0)
 
 
-def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
+def _mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
     """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
@@ -51,22 +44,22 @@ def mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interact
     return zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
 
 
-def rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
+def _rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
     """1/(2N) sum_j (o_bj + 1)^2 = (p^T G p + 2 p . h + N) / 2N, G = Q^T Q, h = Q^T 1; [B]."""
     quadratic = (queries @ (candidates.T @ candidates) * queries).sum(dim=1)
     linear = queries @ candidates.sum(dim=0)
     return (quadratic + 2 * linear) / (2 * len(candidates)) + 0.5
 
 
-def rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
+def _rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
     """RG2's value minus 1/(2 N^2) (sum_j o_bj)^2; [B]."""
     mean = queries @ candidates.mean(dim=0)
-    return rg2_value(queries, candidates) - mean**2 / 2
+    return _rg2_value(queries, candidates) - mean**2 / 2
 
 
 FULL_LOSSES: dict[str, FullLoss] = {
-    "softmax": partial(full_loss, log_sum_exp),
-    "sparsemax": partial(full_loss, sparsemax_value),
-    "rg2": partial(full_loss, rg2_value),
-    "rgx": partial(full_loss, rgx_value),
+    "softmax": partial(_full_loss, log_sum_exp),
+    "sparsemax": partial(_full_loss, sparsemax_value),
+    "rg2": partial(_full_loss, _rg2_value),
+    "rgx": partial(_full_loss, _rgx_value),
 }

@@ -20,7 +20,6 @@ def warp_loss(
     Departs from the paper: it draws negatives until one violates, and estimates r from the number
     of draws; here r is counted over the pool.
 
-
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a pair to compare.
     """
     positive, negative = (grades > 0) & valid, (grades <= 0) & valid

@@ -1,23 +1,11 @@
 """The methods. To add one: one file in its family's folder, one line here, one test."""
 
-from rankfold.methods.als import ials, rg2_weighted, rg_sampled, rgx, wrmf
+from rankfold.methods.als import implicit, rg
 from rankfold.methods.closed_form import ease, popularity, puresvd, rg2, rg2_plain
-from rankfold.methods.gradient import (
-    bce,
-    bpr,
-    full,
-    in_batch,
-    resampled,
-    rg2_newton,
-    sampled,
-    sampled_softmax,
-    sml,
-    uib,
-)
-from rankfold.methods.ordinal import cba, constrained, decision_dag, partial_auc
-from rankfold.methods.ordinal.classifiers import CLASSIFIERS
+from rankfold.methods.gradient import full, rg2_newton, sampled, sml, uib
+from rankfold.methods.ordinal import cba, classifiers, constrained, decision_dag, partial_auc
 from rankfold.methods.text import linear, neighbours
-from rankfold.methods.text.siamesexml.fit import SIAMESE
+from rankfold.methods.text.siamesexml import fit as siamesexml
 from rankfold.methods.text.siamesexml.released import fit as released
 from rankfold.types import Method
 
@@ -25,36 +13,43 @@ METHODS: dict[str, Method] = {
     "popularity": popularity.METHOD,
     "rg2": rg2.METHOD,
     "rg2-plain": rg2_plain.METHOD,
-    "rg2-weighted": rg2_weighted.METHOD,
-    "rg2-sampled": rg_sampled.RG2_SAMPLED,
-    "rgx": rgx.METHOD,
-    "rgx-sampled": rg_sampled.RGX_SAMPLED,
-    "wrmf": wrmf.METHOD,
-    "ials": ials.METHOD,
+    "rg2-weighted": rg.RG2_WEIGHTED,
+    "rg2-sampled": rg.RG2_SAMPLED,
+    "rgx": rg.RGX,
+    "rgx-sampled": rg.RGX_SAMPLED,
+    "wrmf": implicit.WRMF,
+    "ials": implicit.IALS,
     "puresvd": puresvd.METHOD,
     "ease": ease.METHOD,
     "softmax": full.SOFTMAX,
     "sparsemax": full.SPARSEMAX,
     "full": full.FULL,
-    "bpr": bpr.METHOD,
-    "bce": bce.METHOD,
-    "sampled-softmax": sampled_softmax.METHOD,
-    "ssl": in_batch.SSL,
-    "ssl-pop": in_batch.SSL_POP,
-    "mns": in_batch.MNS,
-    "g-tower": in_batch.G_TOWER,
-    "bir": resampled.BIR,
-    "xir": resampled.XIR,
-    "sampled": sampled.METHOD,
+    "bpr": sampled.BPR,
+    "bce": sampled.BCE,
+    "sampled-softmax": sampled.SAMPLED_SOFTMAX,
+    "ssl": sampled.SSL,
+    "ssl-pop": sampled.SSL_POP,
+    "mns": sampled.MNS,
+    "g-tower": sampled.G_TOWER,
+    "bir": sampled.BIR,
+    "xir": sampled.XIR,
+    "sampled": sampled.SAMPLED,
     "uib": uib.METHOD,
     "sml": sml.METHOD,
     "rg2-newton": rg2_newton.METHOD,
-    **SIAMESE,
+    "siamesexml": siamesexml.SIAMESEXML,
+    "siamesexml-paper": siamesexml.SIAMESEXML_PAPER,
+    "siamesexml-3": siamesexml.SIAMESEXML_3,
     "siamesexml-released": released.METHOD,
     "text-neighbours": neighbours.METHOD,
     "text-linear": linear.METHOD,
     "cba": cba.METHOD,
-    **CLASSIFIERS,
+    "ce": classifiers.CE,
+    "focal": classifiers.FOCAL,
+    "soft-label": classifiers.SOFT_LABEL,
+    "nnrank": classifiers.NNRANK,
+    "fh": classifiers.FH,
+    "fh-auc": classifiers.FH_AUC,
     "ddag": decision_dag.METHOD,
     "eban": constrained.METHOD,
     "pauc": partial_auc.METHOD,

@@ -14,13 +14,13 @@ from rankfold.types import Comm, Dataset, Interactions
 
 def training_rows(data: Dataset, weights: str, device: torch.device) -> Interactions:
     """The training pairs, with grades only if ``weights`` is "grade"."""
-    return weighed(data.split("train").to(device), weights)
+    return weighted_pairs(data.split("train").to(device), weights)
 
 
-def weighed(rows: Interactions, weights: str) -> Interactions:
+def weighted_pairs(rows: Interactions, weights: str) -> Interactions:
     """The pairs, with grades only if ``weights`` is "grade"."""
     if weights == "grade":
-        check_grades(rows)
+        _check_grades(rows)
         return rows
     return replace(rows, grades=None)
 
@@ -35,7 +35,7 @@ def drawn_counts(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
     return sums * (int(counts.sum()) / sums.sum())
 
 
-def check_grades(rows: Interactions) -> None:
+def _check_grades(rows: Interactions) -> None:
     """Raise a UserError if a grade cannot be a weight."""
     if rows.grades is None:
         return

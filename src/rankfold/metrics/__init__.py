@@ -44,10 +44,8 @@ __all__ = [
     "CATALOG_METRICS",
     "GRADED_METRICS",
     "METRICS",
-    "CatalogMetric",
     "GradedSpec",
     "Judged",
-    "Metric",
     "MetricSpec",
     "PerQuery",
     "Propensity",
@@ -81,9 +79,7 @@ METRICS: dict[str, Metric] = {
     "psn-raw": Metric(psn, ordered=True, reads="propensity"),
 }
 
-CATALOG_METRICS: dict[str, CatalogMetric] = {
-    "coverage": CatalogMetric(coverage),
-}
+CATALOG_METRICS: dict[str, CatalogMetric] = {"coverage": CatalogMetric(coverage)}
 
 _NAMES = (*METRICS, *CATALOG_METRICS)
 _SYNONYMS = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}

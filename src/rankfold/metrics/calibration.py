@@ -21,11 +21,6 @@ def calibration(scores: Tensor, positive: Tensor, bins: int) -> Calibration:
     certain; if scores are probabilities, shares equal scores. Row i of n in the order of scores is
     in bin floor(bins i / n). Rows of equal scores share the bin of the first of them, so there may
     be fewer than ``bins``.
-
-    Args:
-        scores: [n].
-        positive: [n] bool.
-        bins: how many, at least 1.
     """
     ordered, places = scores.double().sort()
     first = torch.searchsorted(ordered, ordered)  # of the run of equal scores

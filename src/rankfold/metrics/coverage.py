@@ -5,17 +5,13 @@ from torch import Tensor
 
 
 def coverage(returned: Tensor) -> Tensor:
-    """Share of the candidates that at least one query got.
+    """Share of the candidates that at least one query got, from ``count_returned`` [N].
 
     ::
 
         coverage = 1/N sum_y (returned_y > 0)
 
-    Args:
-        returned: [N], how many queries got each candidate; see `count_returned`.
-
-    Returns:
-        A scalar, and 0 without candidates.
+    Returns a scalar, and 0 without candidates.
     """
     return (returned > 0).sum() / max(len(returned), 1)
 
@@ -23,12 +19,7 @@ def coverage(returned: Tensor) -> Tensor:
 def count_returned(ids: Tensor, k: int, n_candidates: int) -> Tensor:
     """How many of B queries got each candidate among their first k results; [N] int64.
 
-    The counts of several batches add up to those of all.
-
-    Args:
-        ids: [B, K] int64, best first, -1 pads.
-        k: how many results count; all if k > K.
-        n_candidates: N.
+    ``ids`` are [B, K], best first, -1 pads. The counts of several batches add up to those of all.
     """
     first = ids[:, :k]
     return torch.bincount(first[first >= 0], minlength=n_candidates)

@@ -18,19 +18,16 @@ from rankfold.errors import UserError
 from rankfold.metrics.order import Pairs, auc, count_pairs, order
 from rankfold.metrics.roc import Curve, passing, pauc, pauc_raw, run_ends, tpr, tpr_closest
 
-RATE_METRICS: dict[str, Callable[[Curve, float], Tensor]] = {
+_RATE_METRICS: dict[str, Callable[[Curve, float], Tensor]] = {
     "tpr": tpr,
     "tpr-closest": tpr_closest,
     "pauc": pauc,
     "pauc-raw": pauc_raw,
 }
 
-PAIR_METRICS: dict[str, Callable[[Pairs], Tensor]] = {
-    "auc": auc,
-    "order": order,
-}
+_PAIR_METRICS: dict[str, Callable[[Pairs], Tensor]] = {"auc": auc, "order": order}
 
-GRADED_METRICS = (*RATE_METRICS, *PAIR_METRICS)
+GRADED_METRICS = (*_RATE_METRICS, *_PAIR_METRICS)
 
 
 class GradedSpec(NamedTuple):
@@ -48,7 +45,7 @@ def parse_graded(text: str) -> GradedSpec:
     name, at, rate = text.strip().partition("@")
     if name not in GRADED_METRICS:
         raise UserError(f"graded rows have no metric {name!r}", hint=_hint(name))
-    if name not in RATE_METRICS:
+    if name not in _RATE_METRICS:
         if at:
             raise UserError(
                 f"metric {name!r} takes no rate, got {rate!r}",
@@ -57,8 +54,7 @@ def parse_graded(text: str) -> GradedSpec:
         return GradedSpec(name, None)
     if not at:
         raise UserError(
-            f"metric {name!r} needs a false-positive rate",
-            hint=f"write {name}@fpr=.01",
+            f"metric {name!r} needs a false-positive rate", hint=f"write {name}@fpr=.01"
         )
     return GradedSpec(name, _rate(name, rate))
 
@@ -91,13 +87,7 @@ def check_two_grades(grades: Tensor, what: str, hint: str) -> None:
 def graded_values(scores: Tensor, grades: Tensor, n_grades: int, spec: GradedSpec) -> Tensor:
     """The metric at each threshold; [G - 1], NaN if a side is empty or a score is NaN.
 
-    ``order`` has one value for all of them; [1].
-
-    Args:
-        scores: [n]; higher for a higher grade.
-        grades: [n], from 0 to G - 1; rows of unknown grade, -1, are left out.
-        n_grades: G.
-        spec: the metric.
+    ``order`` has one value for all of them; [1]. Rows of unknown grade, -1, are left out.
     """
     if bool(scores.isnan().any()):
         scores, grades = scores[:0], grades[:0]
@@ -117,7 +107,7 @@ def values_of(passed: Tensor, specs: Sequence[GradedSpec]) -> list[Tensor]:
 
     They are [G - 1, ...], or [1, ...] for a metric with one value for all thresholds.
     """
-    at_rate = {spec.name in RATE_METRICS for spec in specs}
+    at_rate = {spec.name in _RATE_METRICS for spec in specs}
     curves = _curves(passed) if True in at_rate else []
     pairs = count_pairs(passed) if False in at_rate else None
     return [_values(spec, curves, pairs) for spec in specs]
@@ -132,8 +122,8 @@ def _curves(passed: Tensor) -> list[Curve]:
 def _values(spec: GradedSpec, curves: Sequence[Curve], pairs: Pairs | None) -> Tensor:
     if spec.fpr is None:
         assert pairs is not None
-        return PAIR_METRICS[spec.name](pairs)
-    return torch.stack([RATE_METRICS[spec.name](curve, spec.fpr) for curve in curves])
+        return _PAIR_METRICS[spec.name](pairs)
+    return torch.stack([_RATE_METRICS[spec.name](curve, spec.fpr) for curve in curves])
 
 
 def _rate(name: str, text: str) -> float:
@@ -163,4 +153,4 @@ def _hint(name: str) -> str:
 
 def example(name: str) -> str:
     """How users write a metric."""
-    return f"{name}@fpr=.01" if name in RATE_METRICS else name
+    return f"{name}@fpr=.01" if name in _RATE_METRICS else name

@@ -23,9 +23,7 @@ class Judged(NamedTuple):
     ideal: Tensor  # [B, K] float32, the query's own grades, descending; 0 after the last
     positives: Tensor  # [B] int64, how many positives the query has, returned or not
     popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not needed
-    weights: (
-        Tensor | None
-    )  # [B, K] float32, 1/p of each returned positive, else 0; None: not needed
+    weights: Tensor | None  # [B, K] float32, 1/p of each returned positive, else 0
     ideal_weights: Tensor | None  # [B, K] float32, 1/p of the query's positives, descending, then 0
 
 
@@ -37,13 +35,9 @@ def judge(
 ) -> Judged:
     """Look up each returned candidate in the truth of its query.
 
-    Memory is that of the pairs of ``truth`` and of [B, K], never of [B, N].
-
-    Args:
-        ids: [B, K] int64, best first, distinct in each row; -1 pads.
-        truth: B rows; row b holds the positives of the query of ``ids[b]``.
-        popularity_rank: [N], see `popularity_rank`.
-        inverse_propensity: [N], 1/p of each candidate, see `inverse_propensity`.
+    Memory is that of the pairs of ``truth`` and of [B, K], never of [B, N]. Row b of ``truth``
+    holds the positives of the query of ``ids[b]``. The functions `popularity_rank` and
+    `inverse_propensity` give the other arguments, [N].
     """
     if len(ids) != truth.n_queries:
         raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")

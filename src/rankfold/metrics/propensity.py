@@ -34,15 +34,9 @@ def inverse_propensity(counts: Tensor, n_queries: int, propensity: Propensity) -
         inverse_propensity_y = 1 + C (counts_y + B)^-A
 
     Departs from the paper: with fewer than e queries its C is negative and its probabilities exceed
-    1; here they are 1.
+    1; here they are 1. ``n_queries`` have a pair in train: the number of training documents.
 
-    Args:
-        counts: [N], as from ``train.candidate_counts()``.
-        n_queries: how many queries have a pair in train: the number of training documents.
-        propensity: A and B.
-
-    Returns:
-        [N] float32, at least 1.
+    Returns [N] float32, at least 1.
     """
     a, b = propensity
     c: float = max(0.0, math.log(max(n_queries, 1)) - 1) * (b + 1) ** a

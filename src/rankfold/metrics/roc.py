@@ -34,14 +34,6 @@ class Curve(NamedTuple):
         return self.rows[..., -1] - self.n_negatives
 
 
-def roc(scores: Tensor, positive: Tensor) -> Curve:
-    """The curve of ``scores`` [n]; ``positive`` [n] bool marks the rows that should pass."""
-    order = scores.argsort(descending=True)
-    ends = run_ends(scores[order])
-    negative = (~positive[order]).long()
-    return Curve(passing(torch.ones_like(negative), ends), passing(negative, ends))
-
-
 def run_ends(ordered: Tensor) -> Tensor:
     """Where each run of equal scores ends, for sorted scores [n]; [J], the last is n."""
     last = torch.ones(len(ordered), dtype=torch.bool, device=ordered.device)
@@ -105,13 +97,7 @@ def pauc_raw(curve: Curve, fpr: float) -> Tensor:
 
 
 def cut(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
-    """The score that a row must exceed to pass, as ``tpr`` chooses it; [], -inf without negatives.
-
-    Args:
-        scores: [n].
-        positive: [n] bool.
-        fpr: above 0 and below 1.
-    """
+    """The score that a row must exceed to pass, as in ``tpr``; [], -inf without negatives."""
     negatives = scores[~positive]
     if len(negatives) == 0:
         return scores.new_tensor(-torch.inf)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from rankfold import storage
-from rankfold.data.build.new_rows import NewRows, read_rows
-from rankfold.data.build.records import are_records, read_records
+from rankfold.data.build.new_rows import NewRows, are_records, read_records, read_rows
 from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS

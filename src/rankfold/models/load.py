@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from rankfold import storage
-from rankfold.data.folder import from_tensors, texts_of, tokenizer_of, vocabulary
-from rankfold.data.integrity import texts_valid
+from rankfold.data.folder import from_tensors, texts_of, texts_valid, tokenizer_of, vocabulary
 from rankfold.errors import UserError
 from rankfold.index.build import SavedIndexes
 from rankfold.methods import METHODS

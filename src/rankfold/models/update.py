@@ -20,11 +20,10 @@ from rankfold.data.build.align import (
     rows_of,
 )
 from rankfold.data.build.features import align
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
-from rankfold.data.read.keyed_tables import Keyed, open_table
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, open_table, open_texts
 from rankfold.data.read.reading import BadRows
-from rankfold.data.read.text_tables import TextTable, as_texts, open_texts
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
@@ -90,7 +89,7 @@ def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str 
     rows = open_table(table, key_column, usual="candidate", like=columns)
     _check_new(rows, ranker.candidates)
     keys = rows.keys.sort()
-    features = align(rows, Vocabulary(len(keys), lambda: keys), columns)
+    features = align(rows, Vocabulary.of(keys), columns)
     entry = {"candidates": len(keys), **_left_out(rows.bad)}
     return _extended(ranker, keys, encode(features), None, entry)
 
@@ -110,7 +109,7 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
             hint="keep at least one, or remove the model's folder",
         )
     keys = ranker.queries.take(left.nonzero().flatten())
-    fewer = _with_queries(ranker, Vocabulary(len(keys), lambda: keys))
+    fewer = _with_queries(ranker, Vocabulary.of(keys))
     removed = ranker.model.notes.get("removed", 0) + int((~left).sum())
     model = replace(fewer.model, notes={**fewer.model.notes, "removed": removed})
     return replace(fewer, model=model)
@@ -274,7 +273,7 @@ def _extended(
     ranker: Ranker, keys: pl.Series, vectors: Tensor, words: pl.Series | None, entry: dict[str, Any]
 ) -> Ranker:
     """The model with new candidates of these vectors and, if there are any, texts."""
-    new = Vocabulary(len(keys), lambda: keys, lambda: words)
+    new = Vocabulary.of(keys, words)
     both = _with_texts(merge(ranker.candidates, keys), ranker.candidates, new)
     grown = _with_candidates(ranker, both)
     tensors = dict(grown.model.tensors)
@@ -285,7 +284,7 @@ def _extended(
     return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
 
 
-def _check_new(table: Keyed, candidates: Vocabulary) -> None:
+def _check_new(table: KeyedTable | TextTable, candidates: Vocabulary) -> None:
     known = table.keys.filter(pl.Series((candidates.find(table.keys) >= 0).numpy()))
     if len(known):
         others = f" and {len(known) - 1:,} more" if len(known) > 1 else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def wrmf(
     sums = alpha * row_sizes(rows), alpha * column_sizes(rows, comm)
     graded = rows.grades is not None and alpha > 0  # without alpha grades have no effect
     return Objective(
-        rows if graded else ungraded(rows),
+        rows if graded else replace(rows, grades=None),
         query_weight=_full(sums[0], 1.0),
         candidate_weight=_full(sums[1], 1.0),
         background=_full(sums[0], 0.0),
@@ -77,10 +79,6 @@ def puresvd(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Objective:
         constant=sum_over_ranks(squares, comm),
         comm=comm,
     )
-
-
-def ungraded(rows: Interactions) -> Interactions:
-    return Interactions(rows.offsets, rows.candidates, None, rows.n_candidates)
 
 
 def _full(like: Tensor, value: float) -> Tensor:

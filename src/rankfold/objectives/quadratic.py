@@ -17,7 +17,7 @@ from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
 from rankfold.types import Comm, Interactions
 
-ROW_BLOCK, PAIR_BLOCK = 8192, 2**22  # rows and pairs of a block
+_ROW_BLOCK, _PAIR_BLOCK = 8192, 2**22  # rows and pairs of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def value(
     total = o.constant if o.comm.rank == 0 else 0.0  # shared terms count once
     if o.comm.rank == 0 or divided is not None:
         total += float(penalties)
-    for start, stop in blocks(o.rows, ROW_BLOCK, PAIR_BLOCK):
+    for start, stop in blocks(o.rows, _ROW_BLOCK, _PAIR_BLOCK):
         p, a = queries[start:stop].double(), o.query_weight[start:stop].double()
         squares = ((p @ gram) * p).sum(dim=1) @ a
         line = (p @ weighted_sum) @ o.background[start:stop].double()
@@ -97,8 +97,8 @@ def _of_candidates(
     """Q^T diag(b) Q, Q^T b, Q^T 1 and the sum of reg_y |Q_y|^2, some rows of Q at a time."""
     width = candidates.shape[1]
     sums, penalty = b.new_zeros(width + 2, width), b.new_zeros(())
-    for start in range(0, len(candidates), ROW_BLOCK):
-        some = slice(start, start + ROW_BLOCK)
+    for start in range(0, len(candidates), _ROW_BLOCK):
+        some = slice(start, start + _ROW_BLOCK)
         q, ones = candidates[some].double(), torch.ones_like(b[some])
         sums += torch.cat([(q * b[some, None]).T, b[None, some], ones[None]]) @ q
         penalty += reg[some] @ (q**2).sum(dim=1)
@@ -108,18 +108,9 @@ def _of_candidates(
 def _of_pairs(
     o: Objective, rows: Interactions, queries: Tensor, vectors: Tensor, b: Tensor, whole: Tensor
 ) -> float:
-    """The terms of the pairs with a group of candidates.
-
-    Args:
-        o: the objective.
-        rows: these pairs, [M, n].
-        queries: P, [M, D].
-        vectors: of these candidates, [n, D].
-        b: their weights, [n].
-        whole: the sum of the vectors of all candidates, [D].
-    """
+    """The terms of the pairs with n candidates; ``whole`` [D] is the sum of all candidates."""
     total = 0.0
-    for start, stop in blocks(rows, ROW_BLOCK, PAIR_BLOCK):
+    for start, stop in blocks(rows, _ROW_BLOCK, _PAIR_BLOCK):
         part, p = rows.part(start, stop), queries[start:stop].double()
         scores = pair_products(part, p.to(vectors.dtype), vectors).double()
         grades = torch.ones_like(scores) if part.grades is None else part.grades.double()

@@ -45,7 +45,7 @@ def rg2(
     sizes, n = row_sizes(rows), rows.n_candidates
     b = column_sizes(rows, comm).clamp(min=1) ** (-2 * candidate_exponent)
     slope, power = target_line(sizes, n, exponent)
-    grades, squared = row_totals(rows, b)
+    grades, squared = _row_totals(rows, b)
     constant = (sizes * power**2).sum() * b.sum()
     constant += (sizes * slope) @ (slope * squared - 2 * power * grades)
     return Objective(
@@ -141,8 +141,8 @@ def rg2_sampled(
     sizes, n, m = row_sizes(rows), rows.n_candidates, negatives + 1
     a = sizes * negatives / (m * n)
     w_neg = torch.repeat_interleave(a, rows.counts())
-    w_pos = pair_grades(rows) / m + w_neg
-    targets = pair_grades(rows) / w_pos - 1
+    w_pos = _pair_grades(rows) / m + w_neg
+    targets = _pair_grades(rows) / w_pos - 1
     return Objective(
         rows,
         query_weight=a,
@@ -200,7 +200,7 @@ def row_sizes(rows: Interactions) -> Tensor:
     )
 
 
-def row_totals(rows: Interactions, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _row_totals(rows: Interactions, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of r_xy b_y and that of r_xy^2 b_y over each query's pairs; [M] float64."""
     first = torch.zeros_like(rows.offsets[1:], dtype=torch.float64)
     second = torch.zeros_like(first)
@@ -222,7 +222,7 @@ def column_sizes(rows: Interactions, comm: Comm = SINGLE_PROCESS) -> Tensor:
     return comm.sum(torch.bincount(rows.candidates, grades, minlength=rows.n_candidates))
 
 
-def pair_grades(rows: Interactions) -> Tensor:
+def _pair_grades(rows: Interactions) -> Tensor:
     """The grades of the pairs, or ones; [nnz] float64."""
     if rows.grades is not None:
         return rows.grades.double()

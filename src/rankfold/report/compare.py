@@ -83,8 +83,7 @@ def values(results: Results) -> dict[str, Any]:
         "cells": cells(results, ranking),
         "tested": tested(results),
         "fit_seconds": summaries.fit_seconds,
-        "time": time_figure(results, ranking),
-        "sizes": size_figure(results, ranking),
+        "cost": [f for draw in COST_FIGURES if (f := draw(results, ranking))],
         "groups": [g for kind in GROUPINGS if (g := grouped(results, ranking, kind))],
         "sweep": sweep_figures(results),
         "swept": swept(results),
@@ -235,6 +234,9 @@ def size_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     x = scales.logarithmic("model size (MB, log scale)", _xs(series))
     caption = f"{results['split'].capitalize()} {metric} by model size, with 95% intervals."
     return _figure(f"{metric} by model size", caption, x, metric, series)
+
+
+COST_FIGURES = (time_figure, size_figure)
 
 
 def grouped(results: Results, ranking: Sequence[Entry], kind: str) -> Groups | None:

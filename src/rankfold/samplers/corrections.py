@@ -18,12 +18,12 @@ ResampledCorrection = Callable[[Tensor, Tensor, int], Tensor]
 """``(scores [B, C], weights [B, C], draws) -> scores``, for picks; the positive's is unchanged."""
 
 
-def uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def _uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
     """No correction: SSL of [chen2022]."""
     return positive, scores
 
 
-def negatives_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
+def _negatives_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
     """Sampled softmax: the C columns stand for all N candidates, the positive for itself.
 
     s_j - log(C q_j), so that sum_j exp(s_j)/(C q_j) has the mean sum_y exp(s_y).
@@ -33,14 +33,9 @@ def negatives_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[T
     return positive, scores - pool.log_q - math.log(scores.shape[1])
 
 
-def all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
+def _all_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
     """Every logit is s - log q, the positive's too: SSL-Pop, MNS, G-Tower."""
     return positive - pool.positive_log_q, scores - pool.log_q
-
-
-def released(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """No correction of picks, as in the code of the authors of [chen2022]."""
-    return scores
 
 
 def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
@@ -51,19 +46,14 @@ def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
     return scores - (draws * weights).clamp(min=torch.finfo(weights.dtype).tiny).log()
 
 
-def sir(scores: Tensor, weights: Tensor, draws: int) -> Tensor:  # noqa: ARG001
-    """No correction; the picks are averaged by the expected loss, not by a softmax."""
-    return scores
-
-
 CORRECTIONS: dict[str, Correction] = {
-    "none": uncorrected,
-    "negatives": negatives_corrected,
-    "all": all_corrected,
+    "none": _uncorrected,
+    "negatives": _negatives_corrected,
+    "all": _all_corrected,
 }
 
 RESAMPLED: dict[str, ResampledCorrection] = {
-    "released": released,
+    "released": lambda scores, _weights, _draws: scores,  # the code of the authors of [chen2022]
     "appendix": appendix,
-    "sir": sir,
+    "sir": lambda scores, _weights, _draws: scores,  # averaged by the expected loss, not a softmax
 }

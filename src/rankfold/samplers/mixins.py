@@ -3,7 +3,6 @@
 Both classes are only subclassed; a sampler adds ``propose``.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -12,33 +11,23 @@ from torch import Tensor
 from rankfold.types import Batch, Drawn, Pool
 
 
-class WholePool(ABC):
+class WholePool:
     """Compares with the whole pool."""
 
-    @abstractmethod
-    def propose(self, batch: Batch, rng: torch.Generator) -> Pool: ...
-
     def resample(
-        self,
-        scores: Tensor,  # noqa: ARG002
-        pool: Pool,  # noqa: ARG002
-        valid: Tensor | None,  # noqa: ARG002
-        rng: torch.Generator,  # noqa: ARG002
+        self, _scores: Tensor, _pool: Pool, _valid: Tensor | None, _rng: torch.Generator
     ) -> Drawn | None:
         return None
 
 
-class Stateless(ABC):
+class Stateless:
     """Keeps nothing between steps."""
 
-    @abstractmethod
-    def propose(self, batch: Batch, rng: torch.Generator) -> Pool: ...
-
-    def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:  # noqa: ARG002
+    def observe(self, _batch: Batch, _pool: Pool, _drawn: Drawn | None) -> None:
         return None
 
     def state(self) -> dict[str, Tensor]:
         return {}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002
+    def load(self, _state: Mapping[str, Tensor]) -> None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,10 @@ from torch.nn.functional import pad
 
 from rankfold.errors import UserError
 
-SHARPNESS = 40.0  # of the softmax over cosines
-ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
-BLOCK = 512  # entries whose likeness is held at a time
-MIN_DIVISOR = 1e-30  # far below all sums here, the smallest of which is e^-40
+_SHARPNESS = 40.0  # of the softmax over cosines
+_ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
+_BLOCK = 512  # entries whose likeness is held at a time
+_MIN_DIVISOR = 1e-30  # far below all sums here, the smallest of which is e^-40
 
 
 class RankCache:
@@ -39,13 +39,13 @@ class RankCache:
         self.sizes = counts.clamp(max=size)
         self.starts = self.sizes.cumsum(0) - self.sizes
         self.n_negative = int(self.starts[-1])  # entries; the highest grade is never negative
-        self.fixed = fixed_places(grades, counts, self.starts, size)
+        self.fixed = _fixed_places(grades, counts, self.starts, size)
         numbers = torch.arange(len(shares), device=device)
         self.owners = numbers.repeat_interleave(self.sizes)  # the grade of each entry
         self.longest = int(self.sizes[:-1].max())
-        self.cells = cells(self.owners[: self.n_negative], self.starts, self.longest)
+        self.cells = _cells(self.owners[: self.n_negative], self.starts, self.longest)
         self.ones = torch.eye(len(shares), dtype=torch.int64, device=device)
-        length = -(-len(self.owners) // ROW_MULTIPLE) * ROW_MULTIPLE
+        length = -(-len(self.owners) // _ROW_MULTIPLE) * _ROW_MULTIPLE
         self.vectors = torch.zeros(length, width, device=device)  # one grade after another
         self.taken = torch.zeros_like(self.owners, dtype=torch.bool)
         self.counts = torch.zeros_like(self.sizes)  # rows pushed so far, by grade
@@ -120,7 +120,7 @@ class RankCache:
             return CachedNegatives(vectors, *self.final)
         none = len(self.shares) - 1
         owners = self.owners.where(self.taken, none)[: self.n_negative]
-        weights = weights_of(owners, self.shares)
+        weights = _weights_of(owners, self.shares)
         if bool(self.taken.all()):
             self.final = owners, weights
         return CachedNegatives(vectors, owners, weights)
@@ -140,7 +140,7 @@ class RankCache:
         self.final = None
 
 
-def fixed_places(
+def _fixed_places(
     grades: Tensor, counts: Tensor, starts: Tensor, size: int
 ) -> tuple[Tensor, Tensor] | None:
     """The rows of grades with at most ``size`` rows, ascending, and their fixed places."""
@@ -154,7 +154,7 @@ def fixed_places(
     return rows, places + (starts - (fewer.cumsum(0) - fewer))[theirs]
 
 
-def cells(owners: Tensor, starts: Tensor, longest: int) -> Tensor:
+def _cells(owners: Tensor, starts: Tensor, longest: int) -> Tensor:
     """The place of each entry in a flat table with a row per grade; [C]."""
     numbers = torch.arange(len(owners), device=owners.device)
     return numbers + (torch.arange(len(starts), device=owners.device) * longest - starts)[owners]
@@ -171,7 +171,7 @@ class CachedNegatives(NamedTuple):
     weights: Tensor  # of an entry of each grade at each threshold; [G - 1, G]
 
 
-def weights_of(owners: Tensor, shares: Tensor) -> Tensor:
+def _weights_of(owners: Tensor, shares: Tensor) -> Tensor:
     """The weight of an entry of each grade at each threshold, 0 if it is positive; [G - 1, G].
 
     The entries of a threshold have a total weight of 1, divided among grades by ``shares``.
@@ -179,7 +179,7 @@ def weights_of(owners: Tensor, shares: Tensor) -> Tensor:
     counts = torch.bincount(owners, minlength=len(shares))
     grades = torch.arange(len(shares), device=owners.device)
     theirs = shares * ((grades <= grades[:-1, None]) & (counts > 0))
-    return theirs / as_divisor(theirs.sum(dim=1, keepdim=True)) / counts.clamp(min=1)
+    return theirs / _as_divisor(theirs.sum(dim=1, keepdim=True)) / counts.clamp(min=1)
 
 
 def direct_ranks(scores: Tensor, by_grade: Tensor, weights: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def direct_ranks(scores: Tensor, by_grade: Tensor, weights: Tensor) -> Tensor:
         by_grade: the scores of entries, a row for each grade; [G - 1, S].
         weights: of an entry of each grade at each threshold; [G - 1, G].
     """
-    ordered = sort_rows(by_grade)
+    ordered = _sort_rows(by_grade)
     up_to = torch.searchsorted(ordered, scores.expand(len(ordered), -1).contiguous(), right=True)
     higher = (by_grade.shape[1] - up_to).to(scores.dtype)
     return torch.mm(weights[:, :-1], higher, out=torch.empty_like(higher))  # `out`: no autocast
@@ -201,26 +201,18 @@ def likeness_ranks(vectors: Tensor, entries: CachedNegatives, head: Tensor) -> T
     ordered, order = sort_ascending(-scores_of(entries.vectors, head))
     before, owners = counts_before(ordered, order), entries.owners.index_select(0, order)
     ranks = []
-    for weights in threshold_blocks(entries):
+    for weights in entries.weights.split(entries.vectors.shape[1]):  # tables as large as vectors
         own = weights_before(before, owners, weights)
         counted = (weights > 0).to(own.dtype).index_select(1, entries.owners)
-        ranks.append(means_by_likeness(vectors, entries.vectors, own, counted))
+        ranks.append(_means_by_likeness(vectors, entries.vectors, own, counted))
     return torch.cat(ranks)
-
-
-def threshold_blocks(entries: CachedNegatives) -> Sequence[Tensor]:
-    """The weights in blocks of thresholds whose tables are no larger than the vectors."""
-    blocks: Sequence[Tensor] = entries.weights.split(entries.vectors.shape[1])
-    return blocks
 
 
 def weights_before(places: Tensor, owners: Tensor, weights: Tensor) -> Tensor:
     """The weight of all entries before each place; [T, B].
 
-    Args:
-        places: how many entries are before, [B].
-        owners: the grades of the entries, in their order; [C].
-        weights: of an entry of each grade, [T, G].
+    ``places`` [B] count the entries before, ``owners`` [C] are the grades of the entries in their
+    order, ``weights`` [T, G] those of an entry of each grade.
     """
     sums = weights.index_select(1, owners).cumsum(dim=1)
     return pad(sums, (1, 0)).index_select(1, places)
@@ -233,7 +225,7 @@ def counts_before(ordered: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(order).index_copy_(0, order, places.cummax(0).values)
 
 
-def sort_rows(scores: Tensor) -> Tensor:
+def _sort_rows(scores: Tensor) -> Tensor:
     """``scores.sort(dim=1).values``; on a CPU NumPy takes a fifth of the time."""
     if not scores.is_cpu:
         return scores.sort(dim=1).values
@@ -252,45 +244,41 @@ def sort_ascending(scores: Tensor) -> tuple[Tensor, Tensor]:
 def scores_of(vectors: Tensor, head: Tensor) -> Tensor:
     """w.c of each; [C, D] and [D] -> [C].
 
-    Rows are padded to a multiple of ``ROW_MULTIPLE``: otherwise the last ones round differently,
+    Rows are padded to a multiple of ``_ROW_MULTIPLE``: otherwise the last ones round differently,
     and a row's own entry might be above it. With ``out`` autocast does not apply.
     """
     n = len(vectors)
-    if n % ROW_MULTIPLE:
-        vectors = pad(vectors, (0, 0, 0, -n % ROW_MULTIPLE))
+    if n % _ROW_MULTIPLE:
+        vectors = pad(vectors, (0, 0, 0, -n % _ROW_MULTIPLE))
     return torch.mv(vectors, head, out=vectors.new_empty(len(vectors)))[:n]
 
 
-def means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted: Tensor) -> Tensor:
+def _means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted: Tensor) -> Tensor:
     """sum_c softmax_c(40 cos(x, c)) values_c over the entries that are counted; [T, B].
 
     The cosines are scaled for powers of 2, which take a third of the time of powers of e. Those are
     within e^-40 .. e^40, so no maximum is subtracted. Blocks of entries stay in the cache until
     they are summed.
 
-    Args:
-        vectors: x, [B, D].
-        entries: c, [C, D].
-        values: [T, C].
-        counted: 1 or 0, [T, C].
+    ``counted`` [T, C] is 1 or 0.
     """
-    entries = unit(entries)
-    queries = unit(vectors, SHARPNESS / math.log(2)).T
+    entries = _unit(entries)
+    queries = _unit(vectors, _SHARPNESS / math.log(2)).T
     columns = torch.cat([counted, counted * values]).to(entries.dtype)
     sums = columns.new_zeros(len(columns), len(vectors))
-    likeness = columns.new_empty(BLOCK, len(vectors))
-    for some, theirs in zip(entries.split(BLOCK), columns.split(BLOCK, 1), strict=True):
+    likeness = columns.new_empty(_BLOCK, len(vectors))
+    for some, theirs in zip(entries.split(_BLOCK), columns.split(_BLOCK, 1), strict=True):
         sums.addmm_(theirs, torch.mm(some, queries, out=likeness[: len(some)]).exp2_())
     total, weighted = sums.chunk(2)
-    return weighted / as_divisor(total)
+    return weighted / _as_divisor(total)
 
 
-def unit(vectors: Tensor, length: float = 1.0) -> Tensor:
+def _unit(vectors: Tensor, length: float = 1.0) -> Tensor:
     """Rows of this length; zeros stay zeros."""
     norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return vectors * (length / as_divisor(norms))
+    return vectors * (length / _as_divisor(norms))
 
 
-def as_divisor(values: Tensor) -> Tensor:
+def _as_divisor(values: Tensor) -> Tensor:
     """The values, with 0 replaced by a tiny number."""
-    return values.clamp(min=MIN_DIVISOR)
+    return values.clamp(min=_MIN_DIVISOR)

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rankfold.types import Own
+from rankfold.types import Interactions, OwnRows
 
 
 class Draw(Protocol):
@@ -16,11 +16,13 @@ class Draw(Protocol):
     """
 
     def __call__(
-        self, weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+        self, weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
     ) -> Tensor: ...
 
 
-def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None) -> Tensor:
+def systematic(
+    weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
+) -> Tensor:
     """Picks at even distances from a random start: one uniform number u per row.
 
     With W_c the sum of all weights up to column c over their total, column c is picked
@@ -37,7 +39,7 @@ def systematic(weights: Tensor, draws: int, rng: torch.Generator, own: Own | Non
 
 
 def multinomial(
-    weights: Tensor, draws: int, rng: torch.Generator, own: Own | None = None
+    weights: Tensor, draws: int, rng: torch.Generator, own: OwnRows | None = None
 ) -> Tensor:
     """Independent picks: the inverse of the distribution function at uniform numbers.
 
@@ -63,20 +65,35 @@ def draw(weights: Tensor, draws: int, rng: torch.Generator) -> Tensor:
     return torch.searchsorted(ends, places, right=True).clamp_(max=len(ends) - 1)
 
 
+def draw_one(
+    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: OwnRows | None = None
+) -> Tensor:
+    """One of the candidates of each of ``rows`` [B], drawn uniformly; no row is empty; [B].
+
+    If the rows are part of a batch, the draws are for the whole batch.
+    """
+    starts = pairs.offsets[rows]
+    counts = pairs.offsets[rows + 1] - starts
+    size = len(rows) if own is None else own.total
+    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
+    drawn = drawn if own is None else drawn[own.places]
+    return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
+
+
 def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:
     """Running sums of the weights [B, C], and the last of them [B, 1]."""
     ends = weights.cumsum(dim=1)
     return ends, ends[:, -1:].clone()
 
 
-def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
+def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """Uniform numbers for each row, the same on whichever process; [B, columns]."""
-    size = len(rows) if own is None else own.of
+    size = len(rows) if own is None else own.total
     drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
     return drawn if own is None else drawn[own.places]
 
 
-def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: Own | None) -> Tensor:
+def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
     """``draws`` ascending uniform numbers per row, from exponential gaps, without a sort.
 
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are

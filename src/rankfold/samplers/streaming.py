@@ -55,11 +55,7 @@ class Streaming(WholePool):
         return cells, (1 - self.rate) * self.delta[cells] + self.rate * gap
 
     def state(self) -> dict[str, Tensor]:
-        return {
-            "step": self.step.clone(),
-            "last": self.last.clone(),
-            "delta": self.delta.clone(),
-        }
+        return {"step": self.step.clone(), "last": self.last.clone(), "delta": self.delta.clone()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         self.step.copy_(state["step"])

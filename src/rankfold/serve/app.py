@@ -71,7 +71,8 @@ def build_app(models: Models, limits: Limits, access: Access | None = None) -> M
     api.add_exception_handler(HTTPException, _on_routing_error)
     api.add_exception_handler(RequestValidationError, _on_invalid_name)
     app = DirectRoutes(api, direct)
-    return Middleware(app, access or Access(), limits, models.log, models.metrics)
+    given = access or Access(), limits, models.log, models.metrics
+    return Middleware(app, SUMMARIES, *given)
 
 
 class DirectRoutes:

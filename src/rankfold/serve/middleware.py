@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,6 @@ PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
     r"/(health|ready|docs|openapi\.json|docs/.*|page/.*)?"
 )
 MONITORING_PATHS = ("/health", "/ready", "/metrics")  # answered however busy the server is
-MODEL_ENDPOINTS = {"search", "grade", "history", "keys", "card"}
 DRAIN_FACTOR = 4  # a refused body is read up to this many times its limit, so that the client
 # gets to read the error
 
@@ -63,9 +62,17 @@ class Middleware:
     """An application with its access rules, limits, log and metrics."""
 
     def __init__(
-        self, app: App, access: Access, limits: Limits, log: Log, metrics: Metrics
+        self,
+        app: App,
+        endpoints: Collection[str],
+        access: Access,
+        limits: Limits,
+        log: Log,
+        metrics: Metrics,
     ) -> None:
+        """``endpoints`` are those of a model: ``search`` and others."""
         self.app, self.access, self.limits = app, access, limits
+        self.endpoints = endpoints
         self.log, self.metrics = log, metrics
         self.closing = False  # finish open requests, refuse new ones
 
@@ -93,7 +100,7 @@ class Middleware:
         finally:
             self.metrics.in_flight -= 1
             seconds = time.perf_counter() - start
-            self.metrics.count(endpoint_label(scope["path"]), status, seconds)
+            self.metrics.count(endpoint_label(scope["path"], self.endpoints), status, seconds)
             if self.log.requests:
                 self._log_request(scope, status, seconds)
 
@@ -181,13 +188,13 @@ class Middleware:
         )
 
 
-def endpoint_label(path: str) -> str:
+def endpoint_label(path: str, model_endpoints: Collection[str]) -> str:
     """The endpoint of a path for metrics: a label with few values."""
     parts = path.split("/")
-    if len(parts) == 4 and parts[1] == "models" and parts[3] in MODEL_ENDPOINTS:
+    if len(parts) == 4 and parts[1] == "models" and parts[3] in model_endpoints:
         return f"/models/{{name}}/{parts[3]}"
     others = (*MONITORING_PATHS, "/", "/models", "/docs")
-    if len(parts) == 2 and (parts[1] in MODEL_ENDPOINTS or path in others):
+    if len(parts) == 2 and (parts[1] in model_endpoints or path in others):
         return path
     return "other"
 

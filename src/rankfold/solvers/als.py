@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.objectives.quadratic import (
-    Half,
-    Objective,
-    candidate_half,
-    in_dtype,
-    query_half,
-)
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
 from rankfold.solvers.pairs import (
     PairBlock,
     Pairs,
@@ -36,7 +30,6 @@ from rankfold.solvers.pairs import (
 from rankfold.solvers.shards import Shards
 from rankfold.solvers.systems import (
     TINY,
-    Rows,
     Solve,
     System,
     by_division,
@@ -64,13 +57,13 @@ def candidate_step(
     ``columns`` is ``o.rows`` transposed.
     """
     half = candidate_half(o, columns)
-    if is_coupled(half):
+    if _is_coupled(half):
         side, opposite = (local_side(in_dtype(one, queries.dtype)) for one in (half, query_half(o)))
-        return coupled_step(side, opposite.pairs, queries, start)
+        return _coupled_step(side, opposite.pairs, queries, start)
     return half_step(half, queries, solve, start)
 
 
-def is_coupled(half: Half) -> bool:
+def _is_coupled(half: Half) -> bool:
     """Whether the best vector of a candidate depends on the other candidates."""
     return half.centre != 0 or half.cross != 0
 
@@ -101,8 +94,8 @@ def sweep(
     else:
         rows, columns = query_side(of_queries, shards), candidate_side(of_candidates, shards)
     turn = None
-    if is_coupled(of_candidates):
-        candidates = coupled_step(columns, rows.pairs, queries, candidates)
+    if _is_coupled(of_candidates):
+        candidates = _coupled_step(columns, rows.pairs, queries, candidates)
     else:
         candidates, _, turn = _rotated_step(columns, queries, solve, candidates)
     queries, candidates, _ = _rotated_step(rows, candidates, solve, queries, turn, candidates)
@@ -138,17 +131,21 @@ def _rotated_step(
     """
     half, pairs = side
     comm = half.comm
-    values, basis = eigenbasis(others, half.gram_other, half.centre, comm)
-    rotated_others, turn = rotated(basis, others, out), basis if turn is None else turn @ basis
+    values, basis = _eigenbasis(others, half.gram_other, half.centre, comm)
+    rotated_others, turn = _rotated(basis, others, out), basis if turn is None else turn @ basis
     whole, square = comm.sum(rotated_others.sum(dim=0)), pairs.mean_square(rotated_others)
     line = comm.sum(half.line_other @ rotated_others)
 
     def solved(own: slice, block: Pairs) -> Tensor:
+        weights, reg = half.gram_own[own, None], half.reg[own, None]
+        diagonal = materialised(
+            lambda some: torch.addcmul(reg[some], weights[some], values), len(reg), values
+        )
         system = System(
             pairs=block,
             others=rotated_others,
             square=square,
-            diagonal=_diagonal(half.gram_own[own], values, half.reg[own]),
+            diagonal=diagonal,
             line_own=half.line_own[own],
             line=line,
             extra=half.extra,
@@ -177,13 +174,7 @@ def _rotated_step(
     return solution, rotated_others, basis
 
 
-def _diagonal(own: Tensor, values: Tensor, reg: Tensor) -> Rows:
-    return materialised(
-        lambda some: torch.addcmul(reg[some, None], own[some, None], values), len(own), values
-    )
-
-
-def rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
+def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
     """The rows times the basis, written to ``out``, which may be the rows themselves."""
     if out is None:
         return vectors @ basis
@@ -192,7 +183,7 @@ def rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor
     return out
 
 
-def coupled_step(
+def _coupled_step(
     side: Side, of_queries: Pairs, queries: Tensor, start: Tensor | None, steps: int = 20
 ) -> Tensor:
     """The candidate step of RGx, where candidates depend on each other through their sum z.
@@ -208,7 +199,7 @@ def coupled_step(
     """
     half, columns = side
     comm, rows_in = half.comm, columns.rows_in
-    values, basis = eigenbasis(queries, half.gram_other, comm=comm)
+    values, basis = _eigenbasis(queries, half.gram_other, comm=comm)
     rotated_queries = queries @ basis
     line = comm.sum(half.line_other @ rotated_queries)
     right = columns.sums(rotated_queries, partial(pulls_of, offset=half.offset)) + line
@@ -249,7 +240,7 @@ def coupled_step(
     return conjugate_gradients(product, residual, x, precondition, dot, steps) @ basis.T
 
 
-def eigenbasis(
+def _eigenbasis(
     vectors: Tensor, weights: Tensor, centre: float = 0.0, comm: Comm = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor]:
     """Eigenvalues [D] and basis [D, D] of V^T diag(weights) V - centre (V^T 1)(V^T 1)^T.

@@ -37,11 +37,11 @@ Vectors = tuple[Tensor, Tensor]  # of all queries [M, D], of all candidates [N, 
 State = dict[str, Tensor]
 """``params``, ``gradient`` and last ``direction`` [n], ``loss``, ``damping``: enough to resume."""
 
-ROW_BLOCK = 2**14  # rows summed in float64 at a time
-ARMIJO = 1e-4  # share of the decrease predicted by the slope that a step must reach
-MAX_HALVINGS = 30  # of a step; beyond, rounding hides any decrease
-POOR_RATIO, GOOD_RATIO = 0.25, 0.75  # actual / predicted decrease: damp more below, less above
-DAMPING_FACTOR = 3.0
+_ROW_BLOCK = 2**14  # rows summed in float64 at a time
+_ARMIJO = 1e-4  # share of the decrease predicted by the slope that a step must reach
+_MAX_HALVINGS = 30  # of a step; beyond, rounding hides any decrease
+_POOR_RATIO, _GOOD_RATIO = 0.25, 0.75  # actual / predicted decrease: damp more below, less above
+_DAMPING_FACTOR = 3.0
 
 
 class RankingLoss(NamedTuple):
@@ -170,16 +170,15 @@ def newton_step(problem: RankingLoss, state: State, curvature: Curvature, limits
     bend = -slope - _dot(residual, direction) - damping * _dot(direction, direction)
     length, value = 1.0, loss_at(problem, params + direction)
     ratio = (value - loss) / (slope + bend / 2)
-    while not value <= loss + ARMIJO * length * slope:
+    while not value <= loss + _ARMIJO * length * slope:
         length /= 2
-        if length < 0.5**MAX_HALVINGS:
-            return {**state, "damping": state["damping"] * DAMPING_FACTOR}
+        if length < 0.5**_MAX_HALVINGS:
+            return {**state, "damping": state["damping"] * _DAMPING_FACTOR}
         value = loss_at(problem, params + length * direction)
     moved = params + length * direction
     after, gradient = loss_and_gradient(problem, moved)
-    factor = (
-        1 / DAMPING_FACTOR if ratio > GOOD_RATIO else 1.0 if ratio >= POOR_RATIO else DAMPING_FACTOR
-    )
+    factor = 1.0 if ratio >= _POOR_RATIO else _DAMPING_FACTOR
+    factor = 1 / _DAMPING_FACTOR if ratio > _GOOD_RATIO else factor
     scalars = {"loss": after, "damping": state["damping"] * factor}
     return {"params": moved, "gradient": gradient, "direction": direction, **scalars}
 
@@ -358,7 +357,7 @@ def _value(
 
 def _gram(left: Tensor, right: Tensor) -> Tensor:
     """left^T right in float64; [D, D]."""
-    parts = zip(left.split(ROW_BLOCK), right.split(ROW_BLOCK), strict=True)
+    parts = zip(left.split(_ROW_BLOCK), right.split(_ROW_BLOCK), strict=True)
     return torch.stack([a.double().T @ b.double() for a, b in parts]).sum(dim=0)
 
 

@@ -22,8 +22,8 @@ from rankfold.solvers.shards import Group, Shards
 from rankfold.types import Comm, Interactions
 
 BLOCK_ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few blocks fit a CPU's cache
-BLOCK_PAIRS = {"cpu": 2**16}  # of a block, for the same reason
-MAX_BLOCK = 2**26  # of either, on other devices
+_BLOCK_PAIRS = {"cpu": 2**16}  # of a block, for the same reason
+_MAX_BLOCK = 2**26  # of either, on other devices
 
 
 class PairBlock(NamedTuple):
@@ -92,7 +92,7 @@ class LocalPairs(NamedTuple):
         """Blocks that fit a CPU's cache, by the pairs of all processes together."""
         counts = self.counts()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        most = rows_at_once(others), BLOCK_PAIRS.get(others.device.type, MAX_BLOCK)
+        most = rows_at_once(others), _BLOCK_PAIRS.get(others.device.type, _MAX_BLOCK)
         for first, last in blocks(replace(self.rows, offsets=offsets), *most):
             part, pulls = self.rows.part(first, last), self.pull_own[first:last]
             yield slice(first, last), self._replace(rows=part, pull_own=pulls)
@@ -202,4 +202,4 @@ def runs(vectors: Tensor) -> Iterator[slice]:
 
 def rows_at_once(vectors: Tensor) -> int:
     """The number of rows in a block of vectors [..., D] like these."""
-    return max(64, BLOCK_ENTRIES.get(vectors.device.type, MAX_BLOCK) // max(1, vectors.shape[-1]))
+    return max(64, BLOCK_ENTRIES.get(vectors.device.type, _MAX_BLOCK) // max(1, vectors.shape[-1]))

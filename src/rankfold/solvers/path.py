@@ -51,7 +51,7 @@ def path_scores(
         seen: candidates not to be returned, [M, N].
         most: queries to score at a time.
     """
-    n, length = len(vectors), aligned(len(vectors))
+    n, length = len(vectors), _aligned(len(vectors))
     space = vectors.new_empty(3 * most, length)[:, :n]
     scores = vectors.new_full((most, length), -torch.inf)
     by_solution = groupby(sorted(points), key=lambda point: (point.rank, point.threshold))
@@ -70,10 +70,10 @@ def path_scores(
 
 def queries_at_once(n_candidates: int, memory_budget: int) -> int:
     """The number of queries that can be scored at a time within the memory budget."""
-    return max(1, min(MAX_QUERIES, memory_budget // (16 * aligned(n_candidates))))
+    return max(1, min(MAX_QUERIES, memory_budget // (16 * _aligned(n_candidates))))
 
 
-def aligned(n_candidates: int) -> int:
+def _aligned(n_candidates: int) -> int:
     """N rounded up to whole blocks: rows of such a length are multiplied twice as fast."""
     return -(-n_candidates // LARGEST_BLOCK) * LARGEST_BLOCK
 

@@ -22,7 +22,7 @@ from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
 COPIES = 2  # of the gathered vectors: torch makes one more on the way
 QUERY_BLOCK = {"cpu": 2**12}  # queries whose sums are added at a time; on other devices all
-MAX_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
+_MAX_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
 DRAW_BLOCK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
 
 
@@ -62,7 +62,7 @@ class Shards:
         self.comm, self.n, self.pairs = comm, n, rows
         self.rows = slice(*comm.share(n))
         longest = -(-n // size)
-        self._step = max(1, -(-longest // MAX_GROUPS), min(longest, most // size))
+        self._step = max(1, -(-longest // _MAX_GROUPS), min(longest, most // size))
         device = rows.offsets.device
         self._starts = torch.tensor([n * rank // size for rank in range(size)], device=device)
         owner = torch.searchsorted(self._starts, rows.candidates.long(), right=True) - 1

@@ -25,7 +25,7 @@ from rankfold.objectives.quadratic import Objective
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
 
-MAX_SPACE = 6  # times the width: the size at which an unconverged iteration ends
+_MAX_SPACE = 6  # times the width: the size at which an unconverged iteration ends
 
 
 class Target:
@@ -66,7 +66,7 @@ class Target:
         """The number of all queries and candidates."""
         return int(sum_over_ranks(len(self.pull), self.comm)), self._rows.n_candidates
 
-    def of_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
+    def multiply_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
         """T' V for some queries of this process; [B, K]."""
         if self.shards is not None:
             return self._sharded(vectors)[queries]
@@ -159,14 +159,14 @@ def decompose(
     space to it. Once the space is twice as wide as requested, it takes the best vectors in the
     space (Rayleigh-Ritz on the candidates' side); [musco2015]. Their residual is the part of the
     last product that lies outside. The iteration ends when the residual is at most ``tolerance``,
-    when the space is exhausted, or at ``MAX_SPACE`` times the width.
+    when the space is exhausted, or at ``_MAX_SPACE`` times the width.
 
     A matrix of smaller rank gives fewer than ``width`` columns.
     """
     shape = target.shape
     n, width = shape[1], min(width, *shape)
     block = min(max(16, width // 4), n)
-    largest = max(MAX_SPACE * width // block, 4) * block
+    largest = max(_MAX_SPACE * width // block, 4) * block
     space = _Space(target, min(n, largest))
     if target.is_zero:
         yield space.decomposition(width, outside=None)
@@ -244,13 +244,13 @@ class _Space:
 
 
 def _ritz(projected: Tensor, width: int, comm: Comm) -> tuple[Tensor, Tensor]:
-    values, basis = eigh((projected + projected.T) / 2, comm)
+    values, basis = _eigh((projected + projected.T) / 2, comm)
     values, basis = values.flip(0)[:width], basis.flip(1)[:, :width]
     kept = values > 1e-12 * values[:1]
     return values[kept].clamp(min=0).sqrt(), basis[:, kept]
 
 
-def eigh(matrix: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
+def _eigh(matrix: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
     """Eigenvalues and basis of a symmetric matrix, the same on all processes."""
     values, basis = torch.linalg.eigh(matrix)
     return comm.broadcast(values), comm.broadcast(basis)
@@ -264,7 +264,7 @@ def orthonormal(
     Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
     columns is orthogonalised again, because dividing by small numbers magnifies the rounding.
     """
-    inner = _inner if target is None else target.inner
+    inner = (lambda left, right: left.T @ right) if target is None else target.inner
     comm = SINGLE_PROCESS if target is None else target.comm
     while True:
         columns = columns - space @ inner(space, columns)
@@ -272,14 +272,10 @@ def orthonormal(
         lengths = gram.diagonal().sqrt()
         kept = lengths > floor
         lengths = lengths[kept]
-        values, basis = eigh(gram[kept][:, kept] / torch.outer(lengths, lengths), comm)
+        values, basis = _eigh(gram[kept][:, kept] / torch.outer(lengths, lengths), comm)
         good = values > 1e-6
         turn = basis[:, good] * values[good].rsqrt() / lengths[:, None]
         columns = columns[:, kept] @ turn.to(columns.dtype)
         if len(values) == 0 or values[0] > 1e-2:
             return columns
         floor = 0.5
-
-
-def _inner(left: Tensor, right: Tensor) -> Tensor:
-    return left.T @ right

@@ -109,7 +109,7 @@ Solve = Callable[[System, Tensor | None], Tensor]
 
 def by_division(system: System) -> Tensor:
     """Solve systems whose matrices are diagonal."""
-    return scaled(system.right(), lambda some: inverse(system.diagonal(some)))
+    return _scaled(system.right(), lambda some: inverse(system.diagonal(some)))
 
 
 def by_conjugate_gradients(steps: int) -> Solve:
@@ -132,14 +132,15 @@ def by_conjugate_gradients(steps: int) -> Solve:
         else:  # unbounded components stay at 0
             x = start
             for some in runs(x):
-                if not all_positive(scale(some)):
-                    x[some].masked_fill_(scale(some) == 0, 0.0)
+                factors = scale(some)
+                if factors.numel() == 0 or float(factors.amin()) <= 0:  # hardly ever
+                    x[some].masked_fill_(factors == 0, 0.0)
             residual = system.residual(x)
         return conjugate_gradients(
             system.product,
             residual,
             x,
-            lambda rest, out: scaled(rest, scale, out),
+            lambda rest, out: _scaled(rest, scale, out),
             lambda x, y: torch.linalg.vecdot(x, y)[:, None],
             steps,
         )
@@ -213,11 +214,6 @@ def inverse(diagonal: Tensor) -> Tensor:
     return torch.where(diagonal > least, 1 / diagonal, 0.0)
 
 
-def all_positive(table: Tensor) -> bool:
-    """Whether every entry is above 0, as nearly always: saves a search for those that are not."""
-    return table.numel() > 0 and float(table.amin()) > 0
-
-
 def materialised(rows: Rows, n: int, like: Tensor) -> Rows:
     """The rows computed once if all n fit a block, and otherwise whenever they are needed."""
     if n > rows_at_once(like):
@@ -226,7 +222,7 @@ def materialised(rows: Rows, n: int, like: Tensor) -> Rows:
     return lambda some: table[some]
 
 
-def scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
+def _scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
     """The table times another, entry by entry; written to ``out``, by default in place."""
     out = table if out is None else out
     for some in runs(table):

@@ -6,9 +6,8 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
-from rankfold.storage.content import Content, ForeignFile, ReusedFile
-from rankfold.storage.destination import check_destination, check_writable, sweep
-from rankfold.storage.lock import locked
+from rankfold.storage.content import Content, ForeignFile
+from rankfold.storage.destination import check_destination, check_writable, locked, sweep
 from rankfold.storage.manifest import MANIFEST, damaged, versions
 from rankfold.storage.reader import Folder, check_contents, read
 from rankfold.storage.strict_json import to_json
@@ -19,7 +18,6 @@ __all__ = [
     "Content",
     "Folder",
     "ForeignFile",
-    "ReusedFile",
     "check_contents",
     "check_destination",
     "check_writable",

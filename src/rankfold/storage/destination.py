@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from rankfold.errors import UserError
-from rankfold.storage.lock import locked
 from rankfold.storage.manifest import DATA_FILE, MANIFEST, NAME, read_manifest
 
 _UNFINISHED = re.compile(rf"\.writing-({NAME.pattern}|{re.escape(MANIFEST)})")
@@ -138,3 +137,32 @@ def _is_ours(path: Path) -> bool:
     """Whether a write left this file, finished or not; False for the manifest."""
     name = path.name
     return bool(DATA_FILE.fullmatch(name) or _UNFINISHED.fullmatch(name)) and not path.is_dir()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of ``folder``; a UserError if another process holds it.
+
+    The lock covers the folder itself, not the folders in it. It ends with the process, even if the
+    process is killed. Yields False where the system has no such locks.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            acquired = True
+        except BlockingIOError:
+            raise UserError(
+                f"another process is writing {folder}",
+                hint="wait until it is done, or choose another --out",
+            ) from None
+        except OSError:  # some network file systems
+            acquired = False
+        yield acquired
+    finally:
+        os.close(handle)

@@ -1,4 +1,4 @@
-"""The manifest of a folder: its text, its checksum and its fields."""
+"""The manifest of a folder: its text, its fields, and the checksums of the files it names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from rankfold.errors import UserError
 
+HEAD = 2**20  # bytes at the start of a file, including its header, compared at every opening
 FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = re.compile(r"[a-z][a-z0-9_]*")  # of a file in ``files``
@@ -123,3 +125,29 @@ def _check_types(path: Path, where: str, value: Any, fields: Mapping[str, type])
     for name, kind in fields.items():
         if not isinstance(value, dict) or not isinstance(value.get(name), kind):
             raise damaged(path, f"{where}: {name!r} is missing or not of type {kind.__name__}")
+
+
+def digest(path: Path, size: int | None = None) -> str:
+    """The sha256 of a file, or of its first ``size`` bytes."""
+    with path.open("rb") as file:
+        if size is not None:
+            return hashlib.sha256(file.read(size)).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
+    """The path of a manifest entry; a UserError if the file differs from what was written.
+
+    ``full`` compares the whole file, not only its size and its head.
+    """
+    path: Path = folder / entry["file"]
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise damaged(folder, f"{path.name} is not a regular file (links are not followed)")
+    if status.st_size != entry["size"]:
+        what = f"{path.name} must have {entry['size']:,} bytes, got {status.st_size:,}"
+        raise damaged(folder, what)
+    actual, field = (digest(path), "sha256") if full else (digest(path, HEAD), "head")
+    if actual != entry[field]:
+        raise damaged(folder, f"{path.name} does not match its checksum")
+    return path

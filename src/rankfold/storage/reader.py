@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.checksums import check_file
 from rankfold.storage.content import ReusedFile
-from rankfold.storage.manifest import MANIFEST, MISSING, damaged, read_errors, read_manifest
+from rankfold.storage.manifest import (
+    MANIFEST,
+    MISSING,
+    check_file,
+    damaged,
+    read_errors,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,11 +28,7 @@ def read(path: Path, kind: str | None = None, *, full: bool = False) -> Folder:
     """Open a folder that ``write`` made.
 
     If a writer replaced a file meanwhile, the manifest is read again, as often as it changes.
-
-    Args:
-        path: the folder.
-        kind: the kind of folder that is expected; None for any.
-        full: compare each whole file with its checksum, not only its size and its head.
+    ``full`` compares each whole file with its checksum, not only its size and its head.
     """
     before = None
     while True:

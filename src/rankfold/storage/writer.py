@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.checksums import HEAD, digest
 from rankfold.storage.content import Content, ForeignFile, ReusedFile
 from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
-from rankfold.storage.manifest import MANIFEST, NAME, damaged, make_manifest
+from rankfold.storage.manifest import HEAD, MANIFEST, NAME, damaged, digest, make_manifest
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankfold.config import Settings, check, setting
 from rankfold.data.build.graded import hashes
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.metrics.calibration import calibration

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankfold.data.build.align import renumber, rows_of, same_keys
 from rankfold.data.build.tokens import same_tokens
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
-from rankfold.types import Batch, Comm, Interactions, Own
+from rankfold.types import Batch, Comm, Interactions, OwnRows
 
 
 class Batches(Protocol):
@@ -34,13 +34,13 @@ class Rows(NamedTuple):
 
     queries: Tensor  # [B] int64; of several processes, those of this one, [b]
     positives: Interactions  # a row per query
-    own: Own | None = None  # the places of this process's rows in the batch; None: all
+    own: OwnRows | None = None  # the places of this process's rows in the batch; None: all
     numbers: Tensor | None = None  # [B], of the batch's rows among those of all processes
 
     @property
     def size(self) -> int:
         """B, the batch's rows on all processes."""
-        return len(self.queries) if self.own is None else self.own.of
+        return len(self.queries) if self.own is None else self.own.total
 
     @property
     def weights(self) -> Tensor:
@@ -59,10 +59,10 @@ class Share(NamedTuple):
     stop: int
     total: int  # of all processes
 
-    def find(self, numbers: Tensor) -> Own:
+    def find(self, numbers: Tensor) -> OwnRows:
         """The places of its own examples in a batch."""
         mine = (numbers >= self.first) & (numbers < self.stop)
-        return Own(mine.nonzero()[:, 0], len(numbers))
+        return OwnRows(mine.nonzero()[:, 0], len(numbers))
 
 
 def share_of(count: int, comm: Comm) -> Share:

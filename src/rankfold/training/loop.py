@@ -27,8 +27,8 @@ from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 
-TICK = 1.0  # seconds of training after which a step inside an epoch is yielded
-LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
+PAUSE_SECONDS = 1.0  # seconds of training after which a step inside an epoch is yielded
+_LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +38,13 @@ class Training(Settings):
     width: int = setting(64, at_least=1, help="length of the vectors")
     epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
     lr: float = setting(0.01, above=0, help="learning rate")
-    optimiser: str = setting(
-        "auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam for very large tables"
-    )
+    optimiser: str = setting("auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam if large")
     weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
-    schedule: str = setting(
-        "constant", choices=SCHEDULES, help="how the learning rate changes over the epochs"
-    )
-    warmup: float = setting(
-        0.0, at_least=0, help="epochs over which the learning rate rises linearly"
-    )
+    schedule: str = setting("constant", choices=SCHEDULES, help="how the learning rate changes")
+    warmup: float = setting(0.0, at_least=0, help="epochs over which the rate rises linearly")
     clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
-    precision: Literal["float32", "bfloat16"] = setting(
-        "float32", help="number format of a training step; bfloat16 needs CUDA"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: positives are drawn in proportion to their grades"
-    )
+    precision: Literal["float32", "bfloat16"] = setting("float32", help="bfloat16 needs CUDA")
+    weights: Literal["none", "grade"] = setting("none", help="grade: draw positives by grade")
 
 
 class Memory(Protocol):
@@ -64,7 +54,7 @@ class Memory(Protocol):
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
-class Nothing:
+class EmptyMemory:
     """A ``Memory`` without state."""
 
     def state(self) -> dict[str, Tensor]:
@@ -72,10 +62,6 @@ class Nothing:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         assert not state
-
-
-def any_candidate() -> None:
-    """Every candidate may have a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +72,11 @@ class Task:
     batches: Batches
     losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, with a generator for draws; [B]
     export: Callable[[], Model | None]
-    memory: Memory = field(default_factory=Nothing)
+    memory: Memory = field(default_factory=EmptyMemory)
     weights: Callable[[Any], Tensor] | None = None  # of the losses in a batch's mean; None: equal
     count: float = 1.0  # the equal weight; less if several processes have the same losses
     sides: Sides = UNDIVIDED  # of the module's tables
-    met: Callable[[], Tensor | None] = (
-        any_candidate  # candidates in the last batch, on all processes
-    )
+    batch_candidates: Callable[[], Tensor | None] = lambda: None  # of all processes; None: all
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
     draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
@@ -136,9 +120,9 @@ class Loop:
         began = perf_counter()
         while self.place < count:
             batch = self.task.batches.take(order, self.place)
-            self.learn(batch, is_long=perf_counter() - began > TICK)
+            self.learn(batch, is_long=perf_counter() - began > PAUSE_SECONDS)
             self.place += 1
-            if len(self.unchecked) == LOSS_CHECK_BATCHES or self.place == count:
+            if len(self.unchecked) == _LOSS_CHECK_BATCHES or self.place == count:
                 self.check_losses()
             if self.is_long(perf_counter() - began) and self.place < count:
                 self.check_losses()
@@ -170,7 +154,7 @@ class Loop:
         (total / weight).backward()
         module, sides, comm = self.task.module, self.task.sides, self.run.comm
         optimisers.coalesce(module)
-        sum_gradients(module, sides, self.task.met(), comm)
+        sum_gradients(module, sides, self.task.batch_candidates(), comm)
         if config.clip is not None:
             optimisers.clip(module, config.clip, sides, comm)
         optimisers.decay_rows(self.task.module, config.weight_decay)
@@ -200,7 +184,7 @@ class Loop:
 
     def is_long(self, seconds: float) -> bool:
         """Whether a step inside the epoch is due. The same on all processes."""
-        return seconds > TICK if self.run.comm.size == 1 else bool(self.votes > 0)
+        return seconds > PAUSE_SECONDS if self.run.comm.size == 1 else bool(self.votes > 0)
 
     def check_losses(self) -> None:
         """Add up the losses since the last check. A loss that is not finite ends the fit."""

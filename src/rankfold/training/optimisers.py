@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -16,36 +17,26 @@ from rankfold.training.row_adam import RowAdam
 from rankfold.types import Comm
 
 MAX_DENSE_NUMBERS = 2**27  # numbers in the tables beyond which ``auto`` has sparse gradients
-MOMENTUM = 0.9
+_MOMENTUM = 0.9
 
 
 class Optimiser(NamedTuple):
     """What trains dense parameters, and what trains tables with sparse gradients."""
 
-    dense: Callable[[list[nn.Parameter], float, float], Optimizer]  # (parameters, lr, decay)
+    dense: Callable[..., Optimizer]  # of parameters, lr and weight_decay
     sparse: type[SparseAdam | RowAdam] = SparseAdam
     sparse_beyond: float = inf  # numbers in the tables beyond which their gradients are sparse
 
 
-def adam(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
-    return Adam(parameters, lr=lr, weight_decay=decay, fused=True)
-
-
-def adamw(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
-    return AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
-
-
-def sgd(parameters: list[nn.Parameter], lr: float, decay: float) -> Optimizer:
-    return SGD(parameters, lr=lr, weight_decay=decay, momentum=MOMENTUM)
-
+_adam = partial(Adam, fused=True)
 
 OPTIMISERS: dict[str, Optimiser] = {
-    "auto": Optimiser(adam, sparse_beyond=MAX_DENSE_NUMBERS),
-    "adam": Optimiser(adam),
-    "adamw": Optimiser(adamw),
-    "sparse-adam": Optimiser(adam, sparse_beyond=-1),
-    "row-adam": Optimiser(adam, RowAdam, sparse_beyond=-1),
-    "sgd": Optimiser(sgd),
+    "auto": Optimiser(_adam, sparse_beyond=MAX_DENSE_NUMBERS),
+    "adam": Optimiser(_adam),
+    "adamw": Optimiser(partial(AdamW, fused=True)),
+    "sparse-adam": Optimiser(_adam, sparse_beyond=-1),
+    "row-adam": Optimiser(_adam, RowAdam, sparse_beyond=-1),
+    "sgd": Optimiser(partial(SGD, momentum=_MOMENTUM)),
 }
 
 
@@ -62,7 +53,7 @@ def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[O
     kind = OPTIMISERS[name]
     optimisers: list[Optimizer] = [kind.sparse(tables, lr=lr)] if tables else []
     if rest:
-        optimisers.append(kind.dense(rest, lr, weight_decay))
+        optimisers.append(kind.dense(rest, lr=lr, weight_decay=weight_decay))
     return optimisers
 
 
@@ -70,13 +61,9 @@ def coalesce(module: nn.Module) -> None:
     """Merge repeated rows in sparse gradients."""
     for parameter in module.parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = _coalesced(parameter.grad)
-
-
-def _coalesced(grad: Tensor) -> Tensor:
-    """The coalesced gradient, without a copy where its rows ascend already."""
-    ascend = bool((grad._indices().diff() > 0).all())
-    return grad._coalesced_(True) if ascend else grad.coalesce()
+            grad = parameter.grad
+            ascend = bool((grad._indices().diff() > 0).all())  # then without a copy
+            parameter.grad = grad._coalesced_(True) if ascend else grad.coalesce()
 
 
 def decay_rows(module: nn.Module, weight_decay: float) -> None:

@@ -36,13 +36,13 @@ class Sides(NamedTuple):
 UNDIVIDED = Sides()
 
 
-def sum_gradients(module: nn.Module, sides: Sides, met: Tensor | None, comm: Comm) -> None:
+def sum_gradients(module: nn.Module, sides: Sides, candidates: Tensor | None, comm: Comm) -> None:
     """Sum the gradients of shared parameters over all processes; sparse ones are coalesced.
 
     Args:
         module: with the gradients of this process's part of the batch's mean.
         sides: the tables that are divided or have a row per candidate.
-        met: candidates in the batch, ascending, the same on all processes; None: all.
+        candidates: candidates in the batch, ascending, the same on all processes; None: all.
         comm: with one process, nothing is done.
     """
     if comm.size == 1:
@@ -50,7 +50,7 @@ def sum_gradients(module: nn.Module, sides: Sides, met: Tensor | None, comm: Com
     shared = list(_shared(module, sides))
     if not shared:
         return
-    rows = [_rows(one, sides, met, comm) for one in shared]
+    rows = [_rows(one, sides, candidates, comm) for one in shared]
     blocks = [_block(one, some) for one, some in zip(shared, rows, strict=True)]
     flat = torch.cat([block.flatten() for block in blocks]) if len(blocks) > 1 else blocks[0]
     summed = comm.sum(flat).flatten().split([block.numel() for block in blocks])
@@ -94,10 +94,10 @@ def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
             yield parameter
 
 
-def _rows(parameter: Tensor, sides: Sides, met: Tensor | None, comm: Comm) -> Tensor | None:
+def _rows(parameter: Tensor, sides: Sides, candidates: Tensor | None, comm: Comm) -> Tensor | None:
     """The rows with a gradient on some process, ascending; None: all rows."""
     if sides.has_candidate_rows(parameter):
-        return met
+        return candidates
     assert parameter.grad is not None
     if not parameter.grad.is_sparse:
         return None

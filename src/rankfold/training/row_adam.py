@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 BETAS = (0.9, 0.99)
 EPSILON = 1e-8
-DITHER_PERIOD = 2**30  # modulus of the sequence that rounds up or down
-TURN_STEP, COLUMN_STEP = 663608941, 561705629  # period / golden ratio; another odd number
-DROPPED_BITS = 13  # that float32 has more than float16
+_DITHER_PERIOD = 2**30  # modulus of the sequence that rounds up or down
+_TURN_STEP, _COLUMN_STEP = 663608941, 561705629  # period / golden ratio; another odd number
+_DROPPED_BITS = 13  # that float32 has more than float16
 ROW_BLOCK = 2**11  # rows, on a CPU: their intermediate results fit its cache
 
 
@@ -100,10 +100,10 @@ def halves(values: Tensor, turns: Tensor) -> Tensor:
     are dropped. The numbers of an entry are spread evenly over the turns [n, 1] of its row, by
     steps of the golden ratio, and differ between columns. Nothing is drawn and nothing is stored.
     """
-    columns = torch.arange(values.shape[1], device=values.device) * COLUMN_STEP % DITHER_PERIOD
-    added = (turns.long() * TURN_STEP % DITHER_PERIOD).int() + columns.int()
-    added.bitwise_and_(DITHER_PERIOD - 1).bitwise_right_shift_(
-        DITHER_PERIOD.bit_length() - 1 - DROPPED_BITS
+    columns = torch.arange(values.shape[1], device=values.device) * _COLUMN_STEP % _DITHER_PERIOD
+    added = (turns.long() * _TURN_STEP % _DITHER_PERIOD).int() + columns.int()
+    added.bitwise_and_(_DITHER_PERIOD - 1).bitwise_right_shift_(
+        _DITHER_PERIOD.bit_length() - 1 - _DROPPED_BITS
     )
-    bits = added.add_(values.view(torch.int32)).bitwise_and_(-(2**DROPPED_BITS))
+    bits = added.add_(values.view(torch.int32)).bitwise_and_(-(2**_DROPPED_BITS))
     return bits.view(torch.float32).half()

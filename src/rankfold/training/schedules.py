@@ -8,8 +8,8 @@ from collections.abc import Callable
 Schedule = Callable[[float, float], float]
 """``(epochs done, all epochs) -> factor of the learning rate``."""
 
-STEP_EPOCHS, STEP_FACTOR = 5, 0.95  # [bir]'s
-MILESTONES, MILESTONE_FACTOR = (30 / 50, 45 / 50, 49 / 50), 0.75  # of [siamesexml]'s released code
+_STEP_EPOCHS, _STEP_FACTOR = 5, 0.95  # [bir]'s
+_MILESTONES, _MILESTONE_FACTOR = (30 / 50, 45 / 50, 49 / 50), 0.75  # [siamesexml]'s release
 
 
 def constant(_done: float, _epochs: float) -> float:
@@ -18,7 +18,7 @@ def constant(_done: float, _epochs: float) -> float:
 
 def step(done: float, _epochs: float) -> float:
     """Times .95 after every five epochs."""
-    return STEP_FACTOR ** int(done // STEP_EPOCHS)
+    return _STEP_FACTOR ** int(done // _STEP_EPOCHS)
 
 
 def cosine(done: float, epochs: float) -> float:
@@ -26,21 +26,21 @@ def cosine(done: float, epochs: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, done / epochs)))
 
 
-def linear(done: float, epochs: float) -> float:
+def _linear(done: float, epochs: float) -> float:
     """From 1 straight down to 0."""
     return max(0.0, 1 - done / epochs)
 
 
 def milestones(done: float, epochs: float) -> float:
     """Times .75 after 60%, 90% and 98% of the epochs: 30, 45 and 49 of 50."""
-    return MILESTONE_FACTOR ** sum(done >= share * epochs for share in MILESTONES)
+    return _MILESTONE_FACTOR ** sum(done >= share * epochs for share in _MILESTONES)
 
 
 SCHEDULES: dict[str, Schedule] = {
     "constant": constant,
     "step": step,
     "cosine": cosine,
-    "linear": linear,
+    "linear": _linear,
     "milestones": milestones,
 }
 

@@ -25,9 +25,9 @@ from rankfold.errors import UserError
 from rankfold.training.history import History, Report, no_report
 from rankfold.types import Step
 
-EXPERIMENT = "0"  # MLflow's own default
-RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5  # MLflow's RunStatus
-MAX_PARAMETER_LENGTH = 6000  # in MLflow, in characters
+_EXPERIMENT = "0"  # MLflow's own default
+_RUNNING, _FINISHED, _FAILED, _KILLED = 1, 3, 4, 5  # MLflow's RunStatus
+_MAX_PARAMETER_LENGTH = 6000  # in MLflow, in characters
 _INVALID = re.compile(r"[^\w.\- /]")  # in a name of MLflow
 
 
@@ -51,7 +51,7 @@ def tracked(
         yield no_report
         return
     kind, _, folder = where.partition(":")
-    if kind not in TRACKERS or not folder:
+    if kind not in _TRACKERS or not folder:
         raise UserError(
             f"cannot track to {where!r}", hint="write tensorboard:DIR or mlflow:DIR, with a folder"
         )
@@ -61,7 +61,7 @@ def tracked(
         raise UserError(
             f"cannot track to {folder}: {error.strerror}", hint="choose another folder"
         ) from None
-    with TRACKERS[kind](Path(folder), name, dict(settings or {}), metric) as report:
+    with _TRACKERS[kind](Path(folder), name, dict(settings or {}), metric) as report:
         yield report
 
 
@@ -116,7 +116,7 @@ def _tensorboard(
 @contextmanager
 def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> Iterator[Report]:
     """A run of MLflow's default experiment, which is created if it is missing."""
-    home, run = folder.absolute() / EXPERIMENT, uuid4().hex
+    home, run = folder.absolute() / _EXPERIMENT, uuid4().hex
     if not (home / "meta.yaml").exists():
         _write_meta(home, _experiment(home))
     about, place = _run(home, run, name), home / run
@@ -129,7 +129,7 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
 
     def log_settings(values: Mapping[str, Any]) -> None:
         for key, value in values.items():
-            text = str(value)[:MAX_PARAMETER_LENGTH]
+            text = str(value)[:_MAX_PARAMETER_LENGTH]
             (place / "params" / _clean(key)).write_text(text, encoding="utf-8")
 
     def log_values(values: Mapping[str, float], step: int) -> None:
@@ -139,12 +139,12 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
             with file.open("a", encoding="utf-8") as lines:
                 lines.write(f"{_now()} {value!r} {step}\n")
 
-    status = FAILED
+    status = _FAILED
     try:
         yield _reporter(settings, metric, log_settings, log_values)
-        status = FINISHED
+        status = _FINISHED
     except KeyboardInterrupt:
-        status = KILLED
+        status = _KILLED
         raise
     finally:
         _write_meta(place, about | {"status": status, "end_time": _now()})
@@ -154,7 +154,7 @@ def _experiment(home: Path) -> dict[str, Any]:
     return {
         "artifact_location": home.as_uri(),
         "creation_time": _now(),
-        "experiment_id": EXPERIMENT,
+        "experiment_id": _EXPERIMENT,
         "last_update_time": _now(),
         "lifecycle_stage": "active",
         "name": "Default",
@@ -171,7 +171,7 @@ def _run(home: Path, run: str, name: str) -> dict[str, Any]:
         "deleted_time": None,
         "end_time": None,
         "entry_point_name": "",
-        "experiment_id": EXPERIMENT,
+        "experiment_id": _EXPERIMENT,
         "lifecycle_stage": "active",
         "run_id": run,
         "run_name": name,
@@ -180,7 +180,7 @@ def _run(home: Path, run: str, name: str) -> dict[str, Any]:
         "source_type": 4,  # local
         "source_version": "",
         "start_time": _now(),
-        "status": RUNNING,
+        "status": _RUNNING,
         "tags": [],
         "user_id": user,
     }
@@ -230,7 +230,7 @@ def _reporter(
     return report
 
 
-TRACKERS: dict[str, Callable[[Path, str, dict[str, Any], str], AbstractContextManager[Report]]] = {
+_TRACKERS: dict[str, Callable[[Path, str, dict[str, Any], str], AbstractContextManager[Report]]] = {
     "tensorboard": _tensorboard,
     "mlflow": _mlflow,
 }

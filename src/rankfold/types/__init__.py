@@ -28,14 +28,7 @@ from rankfold.types.data import (
     silent,
     to_tensors,
 )
-from rankfold.types.fitting import (
-    Input,
-    Method,
-    Model,
-    Opened,
-    Run,
-    Step,
-)
+from rankfold.types.fitting import Method, Model, Opened, Run, Step
 from rankfold.types.parts import (
     Batch,
     Comm,
@@ -45,21 +38,14 @@ from rankfold.types.parts import (
     Index,
     Judge,
     Loss,
-    Own,
+    OwnRows,
     Picks,
     Pool,
     Sampler,
     TopK,
 )
-from rankfold.types.spaces import (
-    Choices,
-    Range,
-    Space,
-)
-from rankfold.types.vocabulary import (
-    Key,
-    Vocabulary,
-)
+from rankfold.types.spaces import Choices, Range, Space
+from rankfold.types.vocabulary import Key, Vocabulary
 
 __all__ = [
     "SPLITS",
@@ -77,7 +63,6 @@ __all__ = [
     "FullLoss",
     "Graded",
     "Index",
-    "Input",
     "Interactions",
     "Judge",
     "Key",
@@ -86,7 +71,7 @@ __all__ = [
     "Method",
     "Model",
     "Opened",
-    "Own",
+    "OwnRows",
     "Picks",
     "Pool",
     "Progress",

@@ -36,9 +36,7 @@ class Run:
     rng: torch.Generator
     device: torch.device
     comm: Comm
-    resume: Mapping[str, Tensor] | None = (
-        None  # ``state()`` of the step to go on after, and "number"
-    )
+    resume: Mapping[str, Tensor] | None = None  # ``state()`` of the last step, and its "number"
     validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
     judge: Judge | None = None  # likewise
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
@@ -55,11 +53,11 @@ class Step(NamedTuple):
     model: Model | None
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
-    share: float | None = None  # of the work that is done, about, where steps do not tell
+    share: float | None = None  # of the work that is done, about; None: by the steps
     whole: bool = True  # False: inside an epoch; only a place to stop at, ``number`` is the epoch's
     divided: Collection[str] = ()
-    """Names in ``state`` of tables of which each process has its ``share``; others are the same."""
-    stage: str | None = None  # what it belongs to, where a method has several
+    """The tables in ``state`` that are divided: each process has its ``share``."""
+    stage: str | None = None  # its stage, where a method has several
 
 
 Input = Literal["histories", "texts", "features", "rows"]
@@ -81,7 +79,7 @@ class Opened:
     search_texts: Callable[[Texts, int, Interactions | None], TopK] | None = None
 
 
-def no_choice(_model: Model) -> str | None:
+def _no_choice(_model: Model) -> str | None:
     """The description of a method that selects no settings by itself."""
     return None
 
@@ -107,5 +105,5 @@ class Method:
     paper_space: Space | None = None  # the grid that its paper states, if it states one
     per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
     per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
-    describe: Callable[[Model], str | None] = no_choice
+    describe: Callable[[Model], str | None] = _no_choice
     """The settings it selected on validation, in words. None: it selected none."""

@@ -33,20 +33,18 @@ class FullLoss(Protocol):
 class Encoder(Protocol):
     """A module that turns rows of both sides into vectors whose inner products are scores."""
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all queries, [M, D]."""
-        ...
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
-        ...
 
 
-class Own(NamedTuple):
+class OwnRows(NamedTuple):
     """The rows of a batch that this process holds. Random draws per row are made for all rows."""
 
     places: Tensor  # [b] int64, ascending
-    of: int  # B, the number of rows of all processes
+    total: int  # B, the number of rows of all processes
 
 
 class Batch(NamedTuple):
@@ -57,7 +55,7 @@ class Batch(NamedTuple):
 
     queries: Tensor  # [B] int64; with several processes those of the own rows, [b]
     candidates: Tensor  # [B] int64
-    own: Own | None = None  # None: all rows
+    own: OwnRows | None = None  # None: all rows
 
     @property
     def chosen(self) -> Tensor:
@@ -72,9 +70,9 @@ class Pool(NamedTuple):
     log_q: Tensor  # like ids
     positive_log_q: Tensor  # [B], of the batch's positives
     holds_batch: bool = False  # the first B ids are the positives, which need no second encoding
-    own: Own | None = None  # the rows that tensors with a row per query hold; None: all rows
+    own: OwnRows | None = None  # the rows that tensors with a row per query hold; None: all rows
 
-    def cut(self, own: Own) -> Pool:
+    def cut(self, own: OwnRows) -> Pool:
         """The pool of these rows; ids that all queries share stay as they are."""
         ids, log_q = self.ids, self.log_q
         if ids.dim() == 2:
@@ -102,7 +100,6 @@ class Sampler(Protocol):
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
         """The pool of a batch; ``rng`` is on the device of the batch."""
-        ...
 
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
@@ -112,15 +109,12 @@ class Sampler(Protocol):
         None: use the whole pool. ``valid`` None: all columns are valid. B are the rows that the
         pool holds.
         """
-        ...
 
     def observe(self, batch: Batch, pool: Pool, drawn: Drawn | None) -> None:
         """Called once after each step."""
-        ...
 
     def state(self) -> dict[str, Tensor]:
         """All that ``load`` needs to continue identically."""
-        ...
 
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
@@ -147,7 +141,6 @@ class Index(Protocol):
         Row b of ``exclude`` holds the candidates that are hidden from ``vectors[b]``. ``allow`` [n]
         int64, ascending and distinct, holds the only candidates that may be returned; None: all.
         """
-        ...
 
 
 class Judge(Protocol):
@@ -156,20 +149,16 @@ class Judge(Protocol):
     @property
     def queries(self) -> Tensor:
         """Rows of the data, ascending; [n]."""
-        ...
 
     @property
     def depth(self) -> int:
         """How many results of a query count."""
-        ...
 
     def hidden(self, queries: Tensor) -> Interactions:
         """The candidates that are hidden from some of the queries."""
-        ...
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         """The metric of some of the queries, given their results [B, K], -1 pads; [B]."""
-        ...
 
 
 class Comm(Protocol):
@@ -185,40 +174,30 @@ class Comm(Protocol):
     @property
     def sent(self) -> int:
         """Bytes that this rank has sent, by the formulas of ``distributed/collectives.py``."""
-        ...
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, bit-identical on each."""
-        ...
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The rows of all ranks, in the order of ranks; their numbers of rows may differ."""
-        ...
 
     def collect(self, tensor: Tensor) -> Tensor:
         """``gather`` on rank 0; the others get no rows."""
-        ...
 
     def texts(self, text: str) -> list[str]:
         """The texts of all ranks, on each."""
-        ...
 
     def scatter_sum(self, tensor: Tensor) -> Tensor:
         """The rows ``share(n)`` of the sum over all ranks [n, ...]."""
-        ...
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The tensor of rank ``source``, on all; the others pass one of the same shape."""
-        ...
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        ...
 
     def share(self, n: int) -> tuple[int, int]:
         """Start and stop of the rows, out of n, that this rank owns."""
-        ...
 
     def agree(self, facts: Mapping[str, Any]) -> None:
         """A UserError on every rank unless all ranks have the same facts."""
-        ...

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Key = int | str
 MAX_SINGLE_LOOKUPS = 32  # up to so many keys are looked up one by one
 NEIGHBOURS = 200  # keys on either side that are compared with an unknown key
-MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
+_MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
 
 
 class Vocabulary:
@@ -39,6 +39,11 @@ class Vocabulary:
         self._load_texts = load_texts
         self._keys: pl.Series | None = None
         self._texts: pl.Series | None = None
+
+    @staticmethod
+    def of(keys: pl.Series, texts: pl.Series | None = None) -> Vocabulary:
+        """The vocabulary of ascending keys, and the optional texts to show beside them."""
+        return Vocabulary(len(keys), lambda: keys, None if texts is None else lambda: texts)
 
     @staticmethod
     def numbered(size: int, texts: Sequence[str] | None = None) -> Vocabulary:
@@ -136,7 +141,7 @@ class Vocabulary:
         around = text.slice(max(0, place - NEIGHBOURS), 2 * NEIGHBOURS)
         lower = text.str.to_lowercase()
         containing = text.filter(lower.str.contains(key.lower(), literal=True)).head(NEIGHBOURS)
-        same_prefix = text.filter(lower.str.starts_with(key[:2].lower())).head(MAX_SAME_PREFIX)
+        same_prefix = text.filter(lower.str.starts_with(key[:2].lower())).head(_MAX_SAME_PREFIX)
         pool = dict.fromkeys([*containing.to_list(), *around.to_list(), *same_prefix.to_list()])
         near = difflib.get_close_matches(key, pool, n=n, cutoff=0.5) or containing.head(n).to_list()
         return [int(k) for k in near] if self.holds_integers else list(near)

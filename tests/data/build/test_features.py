@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data import folder, integrity
-from rankfold.data.build.features import doubt, read
+from rankfold.data import folder
+from rankfold.data.build.features import align, doubt
 from rankfold.data.prepare import prepare
-from rankfold.data.read.keyed_tables import open_table
+from rankfold.data.read.keyed_tables import check_common, open_table
 from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Features, Interactions, Vocabulary
 
@@ -33,6 +33,15 @@ ITEMS = {
 def vocabulary(*keys: Any) -> Vocabulary:
     series = pl.Series(sorted(keys))
     return Vocabulary(len(series), lambda: series)
+
+
+def read(
+    table: Any, key_column: str | None, keys: Vocabulary, like: Columns | None = None
+) -> Features:
+    """The features of ``keys`` in a table."""
+    opened = open_table(table, key_column, like=like)
+    check_common(opened, keys)
+    return align(opened, keys, like)
 
 
 def numbers(features: Features) -> list[list[float | None]]:
@@ -486,7 +495,7 @@ def test_features_round_trip(
     assert same(again.candidate_features, data.candidate_features)
     assert same(again.query_features, data.query_features)
     assert (again.summary, again.fingerprint) == (data.summary, data.fingerprint)
-    integrity.check_content(again)
+    folder.check_content(again)
     prepare(ratings, out=tmp_path / "data")  # without features, there are no such files
     plain = folder.load(tmp_path / "data")
     assert plain.query_features is plain.candidate_features is None
@@ -520,7 +529,7 @@ def test_damaged_features_are_refused(
     options: Any = {"kind": "interactions", "validation": None, "test": None, **kept}
     beyond = Features(known.numbers, bad, known.columns)
     with pytest.raises(UserError, match="candidate features are damaged"):
-        integrity.check_content(Dataset(candidate_features=beyond, **options))
+        folder.check_content(Dataset(candidate_features=beyond, **options))
     short = Features(known.numbers[1:], known.categories, known.columns)
     folder.save(Dataset(candidate_features=short, **options), tmp_path / "data")
     with pytest.raises(UserError, match="is damaged"):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.build.fingerprint import fingerprint
+from rankfold.data.build.dataset import fingerprint
 from rankfold.data.prepare import prepare
 from rankfold.types import from_pairs
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold import fit
-from rankfold.data import folder, integrity
+from rankfold.data import folder
 from rankfold.data.build import graded
 from rankfold.data.build.graded import SplitOptions, assign
 from rankfold.data.build.grades import GradedRows, as_words
@@ -313,9 +313,9 @@ def test_different_data_has_different_fingerprints(patients: pl.DataFrame) -> No
 )
 def test_damaged_rows_are_detected(damage: Any, patients: pl.DataFrame) -> None:
     data = prepared(patients)
-    integrity.check_content(data)
+    folder.check_content(data)
     with pytest.raises(UserError, match="the test rows are damaged"):
-        integrity.check_content(replace(data, test=damage(data.test)))
+        folder.check_content(replace(data, test=damage(data.test)))
 
 
 def test_columns_that_do_not_match_the_rows_are_refused(

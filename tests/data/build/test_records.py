@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_grades import COLUMNS
 
-from rankfold.data.build.new_rows import read_rows
-from rankfold.data.build.records import read_records
+from rankfold.data.build.new_rows import read_records, read_rows
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63)

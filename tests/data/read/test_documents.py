@@ -21,7 +21,7 @@ from document_samples import (
 )
 
 from rankfold import storage
-from rankfold.data import folder, integrity
+from rankfold.data import folder
 from rankfold.data.build.tokens import train_tokenizer
 from rankfold.data.prepare import prepare
 from rankfold.data.read.queries import QueryColumns, read_queries
@@ -358,7 +358,7 @@ def saved(tmp_path: Path) -> Path:
 def test_saved_data_is_loaded(saved: Path) -> None:
     data = prepare(saved.parent / "d.jsonl", format="texts")
     loaded = folder.load(saved)
-    integrity.check_content(loaded)
+    folder.check_content(loaded)
     for side in ("query_texts", "candidate_texts"):
         mine, theirs = getattr(data, side), getattr(loaded, side)
         assert torch.equal(mine.tokens, theirs.tokens)
@@ -401,7 +401,7 @@ def test_tokens_out_of_range_are_damage(saved: Path) -> None:
 
     replaced(saved, "query_texts", shift)
     with pytest.raises(UserError, match="query texts are damaged"):
-        integrity.check_content(folder.load(saved))
+        folder.check_content(folder.load(saved))
 
 
 def test_changed_byte_of_the_tokenizer_is_detected(saved: Path) -> None:

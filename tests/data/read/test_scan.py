@@ -12,7 +12,7 @@ import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankfold.data.read import record_reader, scan
+from rankfold.data.read import record_reader, tables
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.tables import read_table
@@ -21,7 +21,7 @@ from rankfold.errors import UserError
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
 
-SUFFIXES = [*scan.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *scan.ARROW]
+SUFFIXES = [*tables.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
 USERS = ["ann", "bob", "zoë", "ann", 'q"uote', "com,ma"]
 ITEMS = ["x", "y", "x", "日本", "a b", "tab\tbed"]
 GRADES = [1.0, 2.5, 3.0, 0.5, 4.0, 5.0]
@@ -86,7 +86,7 @@ def test_fast_and_slow_reader_agree_on_a_csv(
 ) -> None:
     text = begin + as_csv([[" a", "", "c"], *rows], end, quoting)
     with written("t.csv", text) as (path, reading):
-        fast = scan._scan_csv(path, ",", header=header)
+        fast = tables._scan_csv(path, ",", header=header)
         exact = record_reader.read(path, ",", reading, lambda names: names, header=header)
         if fast is not None:
             empty_is_none = pl.col(pl.String).replace("", None)
@@ -116,7 +116,7 @@ def test_fast_reader_declines_csv_that_it_would_misread(
 ) -> None:
     with written("t.csv", "".join(tokens)) as (path, reading):
         try:
-            fast = scan._scan_csv(path, ",", header=header)
+            fast = tables._scan_csv(path, ",", header=header)
         except (UserError, pl.exceptions.PolarsError):
             return
         if fast is not None:
@@ -139,7 +139,7 @@ VALUES = st.one_of(
 def test_fast_and_slow_reader_agree_on_json(rows: list[dict[str, Any]], written: Written) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in [{"b": 1}, *rows])
     with written("t.jsonl", text) as (path, reading):
-        fast = scan._scan_json(path)
+        fast = tables._scan_json(path)
         assert fast is not None
         exact = record_reader.read(path, ",", reading, lambda names: names)
         assert fast.with_columns(pl.col(LINE).cast(pl.Int64)).collect().equals(exact.collect())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.data.read import record_reader, scan, tables
+from rankfold.data.read import record_reader, tables
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.reading import Reading
 from rankfold.data.read.tables import read_frame, read_keys, read_table, stack
@@ -22,7 +22,7 @@ from rankfold.errors import UserError
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
 
-SUFFIXES = [*scan.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *scan.ARROW]
+SUFFIXES = [*tables.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
 USERS = ["ann", "bob", "zoë", "ann", 'q"uote', "com,ma"]
 ITEMS = ["x", "y", "x", "日本", "a b", "tab\tbed"]
 GRADES = [1.0, 2.5, 3.0, 0.5, 4.0, 5.0]

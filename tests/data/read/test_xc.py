@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rankfold.data import integrity
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
 from rankfold.types import Dataset, Interactions
@@ -76,7 +76,7 @@ def rows(part: Any) -> list[list[int]]:
 def prepared(folder: Path, **options: Any) -> Dataset:
     data = prepare(folder, format="xc", **{"validation_share": 0.0} | options)
     assert data.kind == "texts"
-    integrity.check_content(data)
+    check_content(data)
     return data
 
 

@@ -13,8 +13,7 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import Combination, Comparison, odds
-from rankfold.methods.gradient.in_batch import InBatchConfig
-from rankfold.methods.gradient.resampled import CachedConfig
+from rankfold.methods.gradient.sampled import CachedConfig, InBatchConfig
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.types import Batch, Columns, Features, Interactions
 
@@ -141,8 +140,10 @@ def test_classic_resampling_follows_the_mean_of_the_picks() -> None:
     result = made.encoder.candidates.weight.grad.clone()  # type: ignore[attr-defined]
     made.encoder.zero_grad()  # type: ignore[attr-defined]
     pool, drawn = kept[0]
-    scores = made.encoder.of_queries(BATCH.queries) @ made.encoder.of_candidates(pool.ids).T
-    own = made.encoder.of_queries(BATCH.queries) * made.encoder.of_candidates(BATCH.candidates)
+    scores = made.encoder.encode_queries(BATCH.queries) @ made.encoder.encode_candidates(pool.ids).T
+    own = made.encoder.encode_queries(BATCH.queries) * made.encoder.encode_candidates(
+        BATCH.candidates
+    )
     parts = scores.split([group.times.shape[1] for group in drawn.groups], dim=1)
     means = [
         group.share * (group.times * part).sum() / drawn.draws

@@ -150,7 +150,7 @@ def test_a_resumed_fit_equals_an_uninterrupted_one() -> None:
 
 def test_near_misses_can_be_stopped_at_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 4)
-    monkeypatch.setattr(linear, "TICK", 0.0)
+    monkeypatch.setattr(linear, "PAUSE_SECONDS", 0.0)
     data = random_data(3)
     pauses = [step for step in steps_of(data, epochs=1) if not step.whole]
     assert len(pauses) > 3

@@ -145,7 +145,7 @@ def test_killed_inside_an_epoch_and_resumed_gives_the_same_bits(
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"
-        "loop.TICK = -1.0\n"
+        "loop.PAUSE_SECONDS = -1.0\n"
         "data, out = sys.argv[1:]\n"
         f"rf.fit({method!r}, data, out=out, checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.01), **{options!r})\n"

@@ -84,9 +84,15 @@ def data() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def reference(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of ``reference``."""
+    return tmp_path_factory.mktemp("whole") / "t"
+
+
+@pytest.fixture(scope="module")
+def reference(data: Dataset, whole: Path) -> TuneResult:
     """A search without an interrupt."""
-    return tune("ials", data, out=tmp_path_factory.mktemp("whole") / "t", trials=5, fixed=SMALL)
+    return tune("ials", data, out=whole, trials=5, fixed=SMALL)
 
 
 def outcomes(tuned: TuneResult) -> list[tuple[object, ...]]:
@@ -102,19 +108,21 @@ def same_model(one: TuneResult, other: TuneResult) -> bool:
 # ---------------------------------------------------------------------------------- results
 
 
-def test_the_best_trial_is_kept_and_can_be_fitted_again(data: Dataset, tmp_path: Path) -> None:
-    tuned = tune("ials", data, out=tmp_path / "t", trials=4, fixed=SMALL)
-    assert [trial.number for trial in tuned.trials] == [1, 2, 3, 4]
+def test_the_best_trial_is_kept_and_can_be_fitted_again(
+    data: Dataset, whole: Path, reference: TuneResult
+) -> None:
+    tuned = reference
+    assert [trial.number for trial in tuned.trials] == [1, 2, 3, 4, 5]
     assert tuned.score == max(trial.score or 0 for trial in tuned.trials) == tuned.best.score
     assert tuned.settings == {**SMALL, **tuned.best.settings}
     assert tuned.settings.keys() == {"width", "sweeps", "reg", "background"}
-    settings = config.read(tmp_path / "t" / "best.toml")
+    settings = config.read(whole / "best.toml")
     assert settings == tuned.settings
     again = rf.fit("ials", data, **settings, metric=tuned.metric)
     for name, tensor in again.model.tensors.items():
         assert torch.equal(tensor, tuned.model.model.tensors[name])
     assert max(one["score"] for one in again.model.notes["history"]) == tuned.score
-    assert rf.load(tmp_path / "t" / "model").model.notes["trial"] == tuned.best.number
+    assert rf.load(whole / "model").model.notes["trial"] == tuned.best.number
 
 
 def test_the_first_trial_has_the_defaults(reference: TuneResult) -> None:
@@ -290,6 +298,16 @@ def test_a_missing_model_is_fitted_again(data: Dataset, tmp_path: Path) -> None:
     assert same_model(again, first)
 
 
+SEARCH: dict[str, Any] = {"trials": 1, "space": {"level": LEVELS}, "fixed": {"other": 1}}
+
+
+@pytest.fixture(scope="module")
+def searched(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("searched") / "t"
+    tune("level", data, out=path, **SEARCH)
+    return path
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -300,12 +318,10 @@ def test_a_missing_model_is_fitted_again(data: Dataset, tmp_path: Path) -> None:
     ],
 )
 def test_another_search_is_refused(
-    data: Dataset, tmp_path: Path, change: dict[str, Any], message: str
+    data: Dataset, searched: Path, change: dict[str, Any], message: str
 ) -> None:
-    options: dict[str, Any] = {"trials": 1, "space": {"level": LEVELS}, "fixed": {"other": 1}}
-    tune("level", data, out=tmp_path / "t", **options)
     with pytest.raises(rf.UserError, match="t is a search") as caught:
-        tune("level", data, out=tmp_path / "t", **{**options, **change})
+        tune("level", data, out=searched, **{**SEARCH, **change})
     assert message in str(caught.value)
     assert "another --out" in str(caught.value.hint)
 
@@ -371,13 +387,13 @@ def test_a_budget_of_time(data: Dataset, tmp_path: Path, monkeypatch: pytest.Mon
     clock = Clock(1.0)
     for module in ("", ".plan", ".trial"):
         monkeypatch.setattr(f"rankfold.tasks.tune{module}.monotonic", clock)
-    options: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "30s"}
+    options: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "16s"}
     tuned = tune("level", data, out=tmp_path / "t", **options)
     n = len(tuned.trials)
-    assert 2 <= n <= 15  # each call of the clock takes a second
-    again = tune("level", data, out=tmp_path / "t", **{**options, "budget": 10})
+    assert 2 <= n <= 8  # each call of the clock takes a second
+    again = tune("level", data, out=tmp_path / "t", **{**options, "budget": 5})
     assert outcomes(again) == outcomes(tuned)  # the budget was already used up
-    more = tune("level", data, out=tmp_path / "t", **{**options, "budget": "45s"})
+    more = tune("level", data, out=tmp_path / "t", **{**options, "budget": "24s"})
     assert len(more.trials) > n
     assert outcomes(more)[:n] == outcomes(tuned)
     both = tune("level", data, out=tmp_path / "b", trials=1, **options)

@@ -31,8 +31,7 @@ def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
     parts = [ours.keys, new]
     if len({part.dtype for part in parts}) > 1:
         parts = [part.cast(pl.String) for part in parts]
-    merged = pl.concat(parts).sort()
-    return Vocabulary(len(merged), lambda: merged)
+    return Vocabulary.of(pl.concat(parts).sort())
 
 
 def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:

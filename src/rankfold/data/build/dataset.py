@@ -1,23 +1,35 @@
-"""Data sets of pairs: from numbered pairs, or from a scipy.sparse matrix."""
+"""Data sets of pairs: from numbered pairs, or from a scipy.sparse matrix; their fingerprints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from rankfold.data.build.fingerprint import fingerprint
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.build.side_features import SideData
 from rankfold.data.read import memory
 from rankfold.errors import UserError
-from rankfold.types import SPLITS, Dataset, Interactions, Vocabulary, from_pairs
+from rankfold.types import (
+    SPLITS,
+    Dataset,
+    Features,
+    Interactions,
+    Texts,
+    Vocabulary,
+    from_pairs,
+    to_tensors,
+)
 
-MAX_GRADES_COUNTED = 20  # in a summary
+_MAX_GRADES_COUNTED = 20  # in a summary
 
 
 def to_dataset(
@@ -65,8 +77,7 @@ def to_dataset(
     )
     if "candidate" not in texts.words:
         return data
-    rows_, words = candidates.keys, texts.words["candidate"]
-    return replace(data, candidates=Vocabulary(len(rows_), lambda: rows_, lambda: words))
+    return replace(data, candidates=Vocabulary.of(candidates.keys, texts.words["candidate"]))
 
 
 def from_sparse(matrix: Any) -> Dataset:
@@ -122,6 +133,38 @@ def _grade_summary(grades: NDArray[np.float32] | None) -> dict[str, Any]:
         "highest": float(values[-1]),
         "mean": float(grades.mean(dtype=np.float64)),
     }
-    if len(values) <= MAX_GRADES_COUNTED:
+    if len(values) <= _MAX_GRADES_COUNTED:
         summary["pairs"] = {f"{value:g}": int(n) for value, n in zip(values, counts, strict=True)}
     return {"grades": summary}
+
+
+def fingerprint(
+    parts: Iterable[Interactions | None],
+    queries: pl.Series,
+    candidates: pl.Series,
+    features: Mapping[str, Features] = MappingProxyType({}),
+    texts: Mapping[str, Texts] = MappingProxyType({}),
+) -> str:
+    """A hash of splits, keys, features and tokens."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for tensor in {} if part is None else to_tensors(part).values():
+            digest.update(tensor.numpy().data)
+        digest.update(b"|")
+    for keys in (queries, candidates):
+        digest.update(str(keys.dtype).encode())
+        if keys.dtype == pl.String:
+            digest.update(keys.str.len_bytes().to_numpy().data)
+            digest.update("".join(keys).encode())
+        else:
+            digest.update(keys.to_numpy().data)
+    for side in sorted(features):
+        columns = features[side].columns.to_json()
+        digest.update(json.dumps([side, columns], sort_keys=True).encode())
+        for tensor in to_tensors(features[side]).values():
+            digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    for side in sorted(texts):
+        digest.update(f"{side} texts".encode())
+        for tensor in to_tensors(texts[side]).values():
+            digest.update(tensor.numpy().data)
+    return digest.hexdigest()

@@ -8,7 +8,6 @@ one text is text. Columns of other types (lists, dates, bytes) and empty columns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 import torch
@@ -16,37 +15,21 @@ from torch import Tensor
 
 from rankfold.data.build.align import merge
 from rankfold.data.read.columns import listing
-from rankfold.data.read.keyed_tables import Keyed, KeyedTable, check_common, open_table
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable, check_common
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
-BOOLEANS = {"false": "0", "true": "1"}
-DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
-DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
+_BOOLEANS = {"false": "0", "true": "1"}
+_DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
+_DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 
-def read(
-    table: Any, key_column: str | None, keys: Vocabulary, like: Columns | None = None
-) -> Features:
-    """The features of ``keys``, row by row; missing for a key that the table does not have.
-
-    Args:
-        table: a file (CSV, TSV, JSON lines, Parquet, Arrow) or a polars, pandas or Arrow table.
-        key_column: the column of keys; None: the first that is not among ``like``.
-        keys: the keys of the rows; other keys of the table are ignored.
-        like: the columns to use, by name and kind; unknown values become -1. None: all columns.
-    """
-    opened = open_table(table, key_column, like=like)
-    check_common(opened, keys)
-    return align(opened, keys, like)
-
-
-def with_table_keys(keys: pl.Series, *tables: Keyed | None) -> Vocabulary:
+def with_table_keys(keys: pl.Series, *tables: KeyedTable | TextTable | None) -> Vocabulary:
     """The keys and all further keys of the tables."""
-    known = joined = Vocabulary(len(keys), lambda: keys)
+    known = joined = Vocabulary.of(keys)
     for table in tables:
         if table is not None:
             check_common(table, known)
@@ -70,7 +53,10 @@ def doubtful(table: KeyedTable, features: Features) -> list[dict[str, str]]:
 
 
 def align(table: KeyedTable, keys: Vocabulary, like: Columns | None = None) -> Features:
-    """The features of each key; missing for a key that the table does not have."""
+    """The features of each key; missing for a key that the table does not have.
+
+    ``like`` are the columns to use, by name and kind; unknown values become -1. None: all columns.
+    """
     rows = keys.find(table.keys)
     known = torch.nonzero(rows >= 0).flatten()
     rows, values = rows[known], table.values[known.numpy()]
@@ -99,7 +85,7 @@ def unknown(values: pl.DataFrame, columns: Columns, categories: Tensor) -> dict[
     """
     counts = {}
     for place, name in enumerate(columns.levels):
-        text = to_text(values[name])
+        text = _to_text(values[name])
         assert text is not None  # ``fill`` refuses other columns
         present = torch.from_numpy(text.is_not_null().to_numpy(writable=True))
         counts[name] = int(((categories[:, place] < 0) & present).sum())
@@ -132,7 +118,7 @@ def convert(column: pl.Series, *, words: bool) -> pl.Series | None:
     ``words``: never convert to numbers.
     """
     numbers = None if words else to_numbers(column)
-    return to_text(column) if numbers is None else numbers
+    return _to_text(column) if numbers is None else numbers
 
 
 def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
@@ -140,9 +126,9 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     if column.dtype != pl.String:
         return None
     numbers, wrong = _parse(column)
-    commas = wrong & column.str.strip_chars().str.contains(DECIMAL_COMMA).fill_null(value=False)
+    commas = wrong & column.str.strip_chars().str.contains(_DECIMAL_COMMA).fill_null(value=False)
     n_nearly = numbers.count() + int(commas.sum())
-    if n_nearly <= DOUBTFUL_SHARE * (numbers.count() + int(wrong.sum())):
+    if n_nearly <= _DOUBTFUL_SHARE * (numbers.count() + int(wrong.sum())):
         return None
     first = commas if commas.any() else wrong
     if (place := first.arg_max()) is not None and first[place]:
@@ -177,11 +163,11 @@ def to_numbers(
 def _parse(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Text as numbers, and which values are neither a number nor missing."""
     text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
-    numbers = text.replace(BOOLEANS).cast(pl.Float64, strict=False)
+    numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
     return numbers, numbers.is_null() & text.is_not_null() & ~text.is_in(MISSING)
 
 
-def to_text(column: pl.Series) -> pl.Series | None:
+def _to_text(column: pl.Series) -> pl.Series | None:
     """Words, null where missing; None if the column does not hold words.
 
     Booleans become true and false. Whole numbers are words too, even as floats: pandas stores
@@ -212,19 +198,18 @@ def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
 
 
 def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:
-    words = to_text(_column(values, name, table))
+    words = _to_text(_column(values, name, table))
     if words is None:
         raise _wrong_type(values, name, table, "text")
     if values[name].dtype not in TEXT_TYPES:
         words = words.replace(_spellings(levels))
-    known = pl.Series(levels, dtype=pl.String)
-    return Vocabulary(len(known), lambda: known).find(words).to(torch.int32)
+    return Vocabulary.of(pl.Series(levels, dtype=pl.String)).find(words).to(torch.int32)
 
 
 def _spellings(levels: Sequence[str]) -> dict[str, str]:
     """The levels of a file by the plain spelling of booleans and numbers: true: True, 3: 3.0."""
     known = set(levels)
-    plain = (x.lower() if x.lower() in BOOLEANS else x.removesuffix(".0") for x in levels)
+    plain = (x.lower() if x.lower() in _BOOLEANS else x.removesuffix(".0") for x in levels)
     return {word: x for word, x in zip(plain, levels, strict=True) if word not in known}
 
 

@@ -6,7 +6,9 @@ train only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -17,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.build import features, split
-from rankfold.data.build.fingerprint import fingerprint_graded
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.read import images
@@ -34,11 +35,12 @@ from rankfold.types import (
     Dataset,
     Graded,
     Vocabulary,
+    to_tensors,
 )
 
-SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
+_SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
 HASH_BLOCK_BYTES = 2**22
-MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
+_MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
 
 
 class SplitOptions(NamedTuple):
@@ -73,8 +75,8 @@ def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
 def _splitter(options: SplitOptions) -> split.Splitter:
     rule = split.DEFAULT_SHARES if options.rule is None else options.rule
     if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(f"graded rows cannot be split by {rule!r}", hint=SPLIT_HINT)
-    return split.parse_shares(rule, SPLIT_HINT)
+        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
+    return split.parse_shares(rule, _SPLIT_HINT)
 
 
 # ---------------------------------------------------------------------------------- assembling
@@ -146,7 +148,7 @@ def dataset(
             "images": shape,
         }
         | dict(history or {}),
-        fingerprint=fingerprint_graded(present.values(), names, columns),
+        fingerprint=_fingerprint(present.values(), names, columns),
     )
 
 
@@ -238,6 +240,21 @@ def _uninformative(column: pl.Series, raw: pl.Series) -> str | None:
         return "it has no value in any training row"
     if n == 1:
         return "it has the same value in all training rows"
-    if column.dtype == pl.String and n > max(MAX_LEVELS, len(column) / 2):
+    if column.dtype == pl.String and n > max(_MAX_LEVELS, len(column) / 2):
         return f"it is text with {n:,} distinct values in {len(column):,} training rows"
     return None
+
+
+def _fingerprint(
+    parts: Iterable[Graded | None], names: Sequence[str], columns: Columns | None
+) -> str:
+    """A hash of graded rows: their splits, the names of their grades and their columns."""
+    digest = hashlib.sha256()
+    schema = None if columns is None else columns.to_json()
+    digest.update(json.dumps([list(names), schema], sort_keys=True).encode())
+    for part in parts:
+        for name, tensor in {} if part is None else to_tensors(part).items():
+            digest.update(f"{name} {list(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(b"|")
+    return digest.hexdigest()

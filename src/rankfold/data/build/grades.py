@@ -21,8 +21,8 @@ from rankfold.data.read.reading import LINE, BadRows
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError
 
-MAX_GRADES = 100
-GRADE_TYPES = (*TEXT_TYPES, pl.Boolean, pl.Null, pl.Binary, pl.Date, pl.Datetime, pl.Time)
+_MAX_GRADES = 100
+_GRADE_TYPES = (*TEXT_TYPES, pl.Boolean, pl.Null, pl.Binary, pl.Date, pl.Datetime, pl.Time)
 VALUES_SHOWN = 12  # in a message
 
 
@@ -74,7 +74,7 @@ def as_words(grades: pl.Series, given: Sequence[str] | None) -> pl.Series:
 def _text(grades: pl.Series) -> pl.Series:
     """The grades as written; a UserError for other types."""
     kind = str(grades.dtype)
-    if grades.dtype.is_numeric() or grades.dtype in GRADE_TYPES:
+    if grades.dtype.is_numeric() or grades.dtype in _GRADE_TYPES:
         try:
             return grades.cast(pl.String).str.strip_chars()
         except pl.exceptions.PolarsError:
@@ -122,10 +122,10 @@ def _order(rows: RawRows, words: pl.Series, given: Sequence[str] | None) -> Sequ
     if len(names) < 2:
         problem = f"one grade only: {names[0]!r}" if names else "no grade in any row"
         raise UserError(f"{rows.name} has {problem}", hint="at least two grades are needed")
-    if len(names) > MAX_GRADES:
+    if len(names) > _MAX_GRADES:
         raise UserError(
             f"the grades of {rows.name} have {len(names):,} different values",
-            hint=f"at most {MAX_GRADES} can be used; is it the right column?",
+            hint=f"at most {_MAX_GRADES} can be used; is it the right column?",
         )
     return names
 

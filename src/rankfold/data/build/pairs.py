@@ -85,7 +85,7 @@ def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
 
 def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
     """The row of the candidate with the same key as each query, -1 if there is none."""
-    return Vocabulary(len(candidates), lambda: candidates).find(queries).numpy()
+    return Vocabulary.of(candidates).find(queries).numpy()
 
 
 # ---------------------------------------------------------------------------------- filters

@@ -18,8 +18,7 @@ import torch
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange_texts
 from rankfold.data.build.pairs import Pairs, renumber
-from rankfold.data.read.keyed_tables import KeyedTable
-from rankfold.data.read.text_tables import TextTable
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 
@@ -178,21 +177,19 @@ def _features_summary(
 def _texts_summary(
     texts: Texts, table: TextTable | None, pairs: Pairs, side: str
 ) -> dict[str, Any]:
-    counts = texts.counts()
+    counts, n_given = texts.counts(), 0
+    if table is not None:
+        n_given = len(table.keys) if table.words is None else int(table.words.count())
     return {
         "rows": len(texts),
         "median": int(counts.median()),
         "max": int(counts.max()),
         "empty": int((counts == 0).sum()),
         "without_pairs": len(texts) - _with_pairs(pairs, side),
-        "without_text": len(texts) - (0 if table is None else _with_text(table)),
+        "without_text": len(texts) - n_given,
         "dropped": [] if table is None else table.bad.summary(),
     }
 
 
 def _with_pairs(pairs: Pairs, side: str) -> int:
     return len(np.unique(pairs.queries if side == "query" else pairs.candidates))
-
-
-def _with_text(table: TextTable) -> int:
-    return len(table.keys) if table.words is None else int(table.words.count())

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 BATCH = 10_000  # texts tokenised at once
 UNKNOWN = "[UNK]"  # the last token of every tokenizer; it is removed from all texts
-WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
-CONTINUATION = "##"  # prefix of a word piece inside a word
-MAX_LETTERS = 1000  # single letters among the word pieces: some scripts have very many
-ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
-INVISIBLE = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a zero-width space is a space
-REMOVED = f"[{ACCENTS}{INVISIBLE}]+"
+_WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
+_CONTINUATION = "##"  # prefix of a word piece inside a word
+_MAX_LETTERS = 1000  # single letters among the word pieces: some scripts have very many
+_ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
+_INVISIBLE = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a zero-width space is a space
+_REMOVED = f"[{_ACCENTS}{_INVISIBLE}]+"
 
 
 def casefold(text: str) -> str:
@@ -47,7 +47,7 @@ def casefold(text: str) -> str:
 
 def normalise(word: str) -> str:
     """A word without case, accents and invisible characters, as tokenizers store it."""
-    return unicodedata.normalize("NFC", re.sub(REMOVED, "", casefold(word)))
+    return unicodedata.normalize("NFC", re.sub(_REMOVED, "", casefold(word)))
 
 
 def train_tokenizer(
@@ -55,11 +55,7 @@ def train_tokenizer(
 ) -> str:
     """Train a tokenizer and return its JSON; the order of the texts does not matter.
 
-    Args:
-        texts: the training texts.
-        kind: one of ``KINDS``.
-        size: the maximum number of tokens, the most frequent ones; None: the kind's default.
-        min_count: the minimum number of occurrences of a token.
+    It has at most ``size`` tokens, the most frequent ones; None: the default of the kind.
     """
     token_kind = KINDS[kind]
     words = token_kind.train(_batches(texts), size or token_kind.size, min_count)
@@ -128,11 +124,11 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
         [
             normalizers.NFKD(),
             normalizers.Lowercase(),
-            normalizers.Replace(Regex(REMOVED), ""),
+            normalizers.Replace(Regex(_REMOVED), ""),
             normalizers.NFC(),
         ]
     )
-    words_alone = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
+    words_alone = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
     tokenizer.pre_tokenizer = words_alone
     return tokenizer
 
@@ -197,15 +193,15 @@ def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> li
 
     tokenizer = _tokenizer("word-piece", [])
     texts = [text for batch in batches for text in batch]
-    letters = _letters(tokenizer, texts)[: min(MAX_LETTERS, max(1, size // 4))]
+    letters = _letters(tokenizer, texts)[: min(_MAX_LETTERS, max(1, size // 4))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_count,
         show_progress=False,
-        special_tokens=[CONTINUATION + letter for letter in sorted(letters)],
+        special_tokens=[_CONTINUATION + letter for letter in sorted(letters)],
         limit_alphabet=len(letters),
         initial_alphabet=letters,
-        continuing_subword_prefix=CONTINUATION,
+        continuing_subword_prefix=_CONTINUATION,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return _words(tokenizer)

@@ -29,11 +29,11 @@ NAMES = {
     "images": ("images",),
     "grades": ("grades", "y", "labels"),
 }
-KNOWN_NAMES = frozenset(name for names in NAMES.values() for name in names)
+_KNOWN_NAMES = frozenset(name for names in NAMES.values() for name in names)
 SPLIT_PREFIXES = (("train_",), ("val_", "validation_"), ("test_",))
-SAME = "they mean the same: remove one"
-SUFFIX = ".npy"  # of each array in the archive
-MAX_CHANNELS = 4  # more of them are most likely a height or width
+_SAME = "they mean the same: remove one"
+_SUFFIX = ".npy"  # of each array in the archive
+_MAX_CHANNELS = 4  # more of them are most likely a height or width
 HINT = (
     "expected numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
     "grades [n]; or the same with the prefixes train_, val_, test_"
@@ -72,9 +72,9 @@ def _members(raw: BinaryIO) -> dict[str, Any]:
     with zipfile.ZipFile(raw) as archive:
         for name in archive.namelist():
             with archive.open(name) as member:  # compares the name in both headers
-                if not name.endswith(SUFFIX):
+                if not name.endswith(_SUFFIX):
                     continue
-                members[name.removesuffix(SUFFIX)] = read_array(member, allow_pickle=False)
+                members[name.removesuffix(_SUFFIX)] = read_array(member, allow_pickle=False)
                 if member.read():
                     raise ValueError(f"{name} has bytes after its array")
     return members
@@ -115,7 +115,7 @@ def by_split(
 
     ``grade`` names the array of grades; None: one of the usual names.
     """
-    known = KNOWN_NAMES if grade is None else KNOWN_NAMES | {grade}
+    known = _KNOWN_NAMES if grade is None else _KNOWN_NAMES | {grade}
     parts: list[tuple[int | None, dict[str, Any]]] = [(None, dict(arrays))]
     if _has_splits(arrays, known, name):
         splits = [_plain(arrays, prefixes, name) for prefixes in SPLIT_PREFIXES]
@@ -152,7 +152,7 @@ def _plain(arrays: Mapping[str, Any], prefixes: Sequence[str], file: str) -> dic
             if name.startswith(prefix):
                 other = sources.setdefault(name.removeprefix(prefix), name)
                 if other != name:
-                    raise UserError(f"{file} has both {other} and {name}", hint=SAME)
+                    raise UserError(f"{file} has both {other} and {name}", hint=_SAME)
     return {plain: arrays[name] for plain, name in sources.items()}
 
 
@@ -189,14 +189,14 @@ def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> ArrayRow
         grades=_grades(picked["grades"], name),
         images=_images(picked["images"], name),
         words=frozenset(words),
-        others=frozenset(per_row - KNOWN_NAMES),
+        others=frozenset(per_row - _KNOWN_NAMES),
     )
 
 
 def _pick(arrays: Mapping[str, Any], names: tuple[str, ...], file: str) -> Any:
     present = [name for name in names if name in arrays]
     if len(present) > 1:
-        raise UserError(f"{file} has both {present[0]} and {present[1]}", hint=SAME)
+        raise UserError(f"{file} has both {present[0]} and {present[1]}", hint=_SAME)
     return arrays[present[0]] if present else None
 
 
@@ -249,7 +249,7 @@ def _images(values: Any, file: str) -> Tensor | None:
         return None
     if values.ndim == 3:
         values = values[..., None]
-    if values.ndim != 4 or not 1 <= values.shape[3] <= MAX_CHANNELS:
+    if values.ndim != 4 or not 1 <= values.shape[3] <= _MAX_CHANNELS:
         raise UserError(
             f"the images of {file} have shape {list(values.shape)}",
             hint="expected [n, height, width] or [n, height, width, channels]",

@@ -21,9 +21,7 @@ import polars as pl
 from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import NONE, check_column, find_usual, listing
 from rankfold.data.read.files import base_suffix
-from rankfold.data.read.reading import LINE, Reading
-from rankfold.data.read.tables import collect, read_columns, row_lines
-from rankfold.data.read.text_tables import (
+from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
     TextTable,
     as_words,
@@ -31,12 +29,14 @@ from rankfold.data.read.text_tables import (
     line_numbers,
     numbered_lines,
 )
+from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.tables import collect, read_columns, row_lines
 from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of
 from rankfold.errors import UserError
 
-LABEL_SEPARATORS = "|;,"  # besides white space
-OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
-NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
+_LABEL_SEPARATORS = "|;,"  # besides white space
+_OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
+_NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
 OPTIONS = {"key": "--query-column", "text": "--text-column", "labels": "--candidate-column"}
 
 
@@ -79,7 +79,7 @@ def read_documents(
         n_bad = reading.bad.total
         frame = _read(item, name, columns, reading, header=header)
         n_bad = reading.bad.total - n_bad
-        if NUMBER in frame.columns:
+        if _NUMBER in frame.columns:
             all_lines = _row_lines(item, n_bad, header=header, columns=columns)
             frame, n_rows = _numbered(frame, all_lines, n_read)
             n_read += n_rows
@@ -97,23 +97,23 @@ def read_documents(
 def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame:
     """All documents, their labels as lists; keys of different types become text."""
     mark = separator or _detect_separator(parts)
-    if len({NUMBER in part.columns for part in parts}) > 1:
+    if len({_NUMBER in part.columns for part in parts}) > 1:
         raise UserError(
             "some of the files have a key column, others have none",
             hint="use the same name in all files, or --query-column none",
         )
     frames = [part.with_columns(labels=_split_labels(part["labels"], mark)) for part in parts]
-    if NUMBER in frames[0].columns:
-        return pl.concat(frames).rename({NUMBER: "key"})
+    if _NUMBER in frames[0].columns:
+        return pl.concat(frames).rename({_NUMBER: "key"})
     if len({part["key"].dtype for part in parts}) > 1:
         frames = [frame.with_columns(pl.col("key").cast(pl.String)) for frame in frames]
     return pl.concat(frames)
 
 
 def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
-    """The first of ``LABEL_SEPARATORS`` that occurs; None: white space."""
+    """The first of ``_LABEL_SEPARATORS`` that occurs; None: white space."""
     texts = [part["labels"] for part in parts if part["labels"].dtype == pl.String]
-    for mark in LABEL_SEPARATORS:
+    for mark in _LABEL_SEPARATORS:
         if any(labels.str.contains(mark, literal=True).any() for labels in texts):
             return mark
     return None
@@ -126,12 +126,12 @@ def _numbered(
 
     ``all_lines`` are the lines of all rows, including unusable ones; None: there are no others.
     """
-    lines = frame[NUMBER].cast(pl.Int64)
+    lines = frame[_NUMBER].cast(pl.Int64)
     n_rows = len(lines) if all_lines is None else len(all_lines)
     numbers = pl.int_range(n_rows, eager=True)
     if all_lines is not None:
         numbers = all_lines.search_sorted(lines)
-    return frame.with_columns((numbers.cast(pl.Int64) + first).alias(NUMBER)), n_rows
+    return frame.with_columns((numbers.cast(pl.Int64) + first).alias(_NUMBER)), n_rows
 
 
 def _split_labels(labels: pl.Series, mark: str | None) -> pl.Series:
@@ -174,13 +174,12 @@ def _read(
     if item.is_dir():
         xc = f"rankfold prepare --format xc {quote(str(item))} --out DATA"
         raise UserError(
-            f"{item} is a folder",
-            hint=f"name its files; for a folder of the XC repository: {xc}",
+            f"{item} is a folder", hint=f"name its files; for a folder of the XC repository: {xc}"
         )
     if base_suffix(item) in record_reader.JSON_LINES:
         return _read_json(item, columns, reading)
     if _holds_lines(item, columns, header=header):
-        schema = {NUMBER: pl.Int64(), "text": pl.String(), "labels": pl.List(pl.String)}
+        schema = {_NUMBER: pl.Int64(), "text": pl.String(), "labels": pl.List(pl.String)}
         return pl.DataFrame(list(_lines(item, reading)), schema, orient="row")
     return _select(read_columns(item, reading), name, columns, reading)
 
@@ -224,7 +223,9 @@ def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str, list[str]]]
 
 def _read_json(path: Path, columns: DocumentColumns, reading: Reading) -> pl.DataFrame:
     """JSON lines. They are read here so that lists stay lists, even beside damaged lines."""
-    first = (record for _, record in islice(record_reader.objects(path), OBJECTS_SAMPLED) if record)
+    first = (
+        record for _, record in islice(record_reader.objects(path), _OBJECTS_SAMPLED) if record
+    )
     names = list(dict.fromkeys(name for record in first for name in record))
     if not names:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
@@ -240,7 +241,7 @@ def _read_json(path: Path, columns: DocumentColumns, reading: Reading) -> pl.Dat
     return _select(pl.DataFrame(rows, types, orient="row"), path.name, columns, reading)
 
 
-def _json_rows(path: Path, chosen: ChosenColumns, reading: Reading) -> Iterator[tuple[Any, ...]]:
+def _json_rows(path: Path, chosen: _ChosenColumns, reading: Reading) -> Iterator[tuple[Any, ...]]:
     for line, record in record_reader.objects(path):
         if record is None:
             reading.bad.add("no JSON object", f"{path.name}:{line}")
@@ -264,7 +265,7 @@ def _json_rows(path: Path, chosen: ChosenColumns, reading: Reading) -> Iterator[
 # ---------------------------------------------------------------------------------- columns
 
 
-class ChosenColumns(NamedTuple):
+class _ChosenColumns(NamedTuple):
     """The columns of one table, all known."""
 
     key: str | None
@@ -283,7 +284,7 @@ def _select(
         "labels": _label_lists(frame[chosen.labels], name),
     }
     if chosen.key is None:
-        return pl.DataFrame({NUMBER: frame[LINE], **selected})
+        return pl.DataFrame({_NUMBER: frame[LINE], **selected})
     reading.columns.setdefault("query", chosen.key)
     selected["key"] = keys_of(frame, chosen.key, name)
     for line in frame[LINE].filter(selected["key"].is_null()):
@@ -291,7 +292,7 @@ def _select(
     return pl.DataFrame(selected).drop_nulls("key")
 
 
-def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> ChosenColumns:
+def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> _ChosenColumns:
     """The columns named, else those with a usual name, else the only one left."""
     chosen: dict[str, str | None] = {}
     for role, option in OPTIONS.items():
@@ -310,7 +311,7 @@ def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> Chose
                 "text TAB labels",
             )
     key = None if chosen["key"] == NONE else chosen["key"]
-    return ChosenColumns(key, str(chosen["text"]), str(chosen["labels"]))
+    return _ChosenColumns(key, str(chosen["text"]), str(chosen["labels"]))
 
 
 def _label_lists(column: pl.Series, table: str) -> pl.Series:

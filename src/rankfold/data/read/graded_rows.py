@@ -21,8 +21,7 @@ from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import collect, read_columns, row_lines
+from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
 from rankfold.data.read.values import keys_of, text_columns
 from rankfold.errors import UserError
 
@@ -97,7 +96,7 @@ def read_all(
         rows = read(item, options, reading)
         n_bad = reading.bad.total - n_bad
         if options.numbered and rows.keys is None:
-            rows = replace(rows, keys=n_read + row_numbers(rows, item, n_bad))
+            rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad))
         n_read += len(rows) + n_bad
         if split is not None:
             rows = replace(rows, splits=np.full(len(rows), split, dtype=np.uint8))
@@ -174,7 +173,7 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
 
 
-def row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
+def _row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
     """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)

@@ -19,11 +19,11 @@ from rankfold.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-GREY_MODES = ("1", "L", "LA", "La")  # of Pillow
-MODES_OF_32_BITS = ("I", "F")  # the value of white is unknown
-FORMATS_OF_16_BITS = ("PNG", "PPM")  # their mode I has 16 bits: 65,535 is white
+_GREY_MODES = ("1", "L", "LA", "La")  # of Pillow
+_MODES_OF_32_BITS = ("I", "F")  # the value of white is unknown
+_FORMATS_OF_16_BITS = ("PNG", "PPM")  # their mode I has 16 bits: 65,535 is white
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
-THUMBNAILS = "Thumbs.db"  # written by file managers
+_THUMBNAILS = "Thumbs.db"  # written by file managers
 
 
 class ImageShape(NamedTuple):
@@ -66,7 +66,7 @@ def is_image(path: Path) -> bool:
 
 def is_thumbnail_cache(path: Path) -> bool:
     """Whether a file belongs to a file manager. Hidden files are skipped by ``read``."""
-    return path.name == THUMBNAILS
+    return path.name == _THUMBNAILS
 
 
 def _is_read_by_pillow(suffix: str) -> bool:
@@ -89,7 +89,8 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> AlbumImages:
     """All images of an album; an unusable file is recorded as a bad row."""
     check_library()
     home = album.home
-    files = [file for file in album.files if not _hidden(file.relative_to(home))]
+    paths = [(file, file.relative_to(home)) for file in album.files]
+    files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
     named: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
@@ -141,9 +142,9 @@ def _load(file: Path, shape: ImageShape) -> tuple[NDArray[np.uint8], bool] | str
 
     try:
         with Image.open(file) as raw:
-            if raw.mode in MODES_OF_32_BITS and not _has_16_bits(raw):
+            if raw.mode in _MODES_OF_32_BITS and not _has_16_bits(raw):
                 return "an image of 32 bits per pixel: convert it to 8 or 16"
-            is_grey = raw.mode in GREY_MODES or _has_16_bits(raw)
+            is_grey = raw.mode in _GREY_MODES or _has_16_bits(raw)
             image = ImageOps.exif_transpose(_to_8_bits(raw))
             image = image.convert("L" if shape.channels == 1 else "RGB").convert("RGB")
             image = image.resize((shape.width, shape.height), Image.Resampling.BILINEAR)
@@ -154,7 +155,7 @@ def _load(file: Path, shape: ImageShape) -> tuple[NDArray[np.uint8], bool] | str
 
 def _has_16_bits(image: Image) -> bool:
     return image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in FORMATS_OF_16_BITS
+        image.mode == "I" and image.format in _FORMATS_OF_16_BITS
     )
 
 
@@ -165,7 +166,3 @@ def _to_8_bits(image: Image) -> Image:
     if not _has_16_bits(image):
         return image
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

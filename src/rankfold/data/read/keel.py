@@ -30,7 +30,7 @@ from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
 from rankfold.errors import UserError
 
 MISSING = ("", "?", "<null>")
-COMMENT = "%"
+_COMMENT = "%"
 HINT = "a KEEL file has lines @attribute NAME TYPE, then @data, then one row per line"
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{\[]+)\s*(.*)""", re.IGNORECASE)
 _NOMINAL = re.compile(r"\{(.*)\}")
@@ -44,9 +44,7 @@ class Header(NamedTuple):
     """The header of a file."""
 
     names: tuple[str, ...]
-    values: Mapping[
-        str, tuple[str, ...]
-    ]  # the values of each nominal column, in the order of the file
+    values: Mapping[str, tuple[str, ...]]  # of each nominal column, in the order of the file
     ranges: Mapping[str, tuple[float, float]]  # the range of each column of numbers that has one
     output: str | None  # None: there is none, or it is ambiguous
     used: tuple[str, ...]  # inputs and outputs
@@ -85,7 +83,7 @@ def _content_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are neither blank nor comments."""
     for number, line in lines(path):
         text = line.strip()
-        if text and not text.startswith(COMMENT):
+        if text and not text.startswith(_COMMENT):
             yield number, text
 
 

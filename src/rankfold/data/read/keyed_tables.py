@@ -1,40 +1,35 @@
-"""Tables with one row per key: a column of keys and any others.
+"""Tables with one row per key: of features, or of texts, which may be lines ``key TAB text``.
 
 The columns are kept as they were read. ``build.features`` turns them into features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
-from rankfold.data.read import memory
-from rankfold.data.read.columns import listing
-from rankfold.data.read.files import expand
+from rankfold.data.read import memory, record_reader
+from rankfold.data.read.columns import find_usual, listing
+from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
-from rankfold.data.read.scan import is_text
-from rankfold.data.read.tables import collect, read_columns
-from rankfold.data.read.values import canonical, keys_of, text_columns
+from rankfold.data.read.tables import collect, is_text, read_columns
+from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of, text_columns
 from rankfold.errors import UserError
-from rankfold.types import Columns, Vocabulary
+from rankfold.types import Columns, Texts, Vocabulary
 
+USUAL_NAMES = {
+    "text": "text title sentence abstract content body description name words",
+    "labels": "labels tags subjects categories classes targets target_ind candidates label tag "
+    "subject category class target candidate",
+    "key": "key id uid query document_id doc_id docid",
+}
 FEATURES = "features"
 ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
-
-
-class Keyed(Protocol):
-    """Any table by key."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def keys(self) -> pl.Series: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +53,8 @@ def open_table(
 ) -> KeyedTable:
     """Read a table by key.
 
-    Args:
-        table: a file (CSV, TSV, JSON lines, Parquet, Arrow) or a polars, pandas or Arrow table.
-        key_column: the column of keys; None: ``usual`` if there is one, else the first.
-        usual: the name that the key column has elsewhere.
-        like: columns that are features and so not the keys.
-        what: what the other columns hold, for messages.
+    The column of keys is ``key_column``, else ``usual``, its name elsewhere, else the first that is
+    not in ``like``. ``what`` says what the other columns hold, for messages.
     """
     check_source(table, what)
     with TemporaryDirectory(prefix="rankfold-") as scratch:
@@ -123,7 +114,7 @@ def _check_keys(table: KeyedTable, column: str) -> None:
         )
 
 
-def check_common(table: Keyed, keys: Vocabulary) -> None:
+def check_common(table: KeyedTable | TextTable, keys: Vocabulary) -> None:
     """A UserError if a table has none of the keys."""
     if not bool((keys.find(table.keys) >= 0).any()):
         theirs, ours = (part.head(3).to_list() for part in (table.keys, keys.keys))
@@ -135,3 +126,144 @@ def check_common(table: Keyed, keys: Vocabulary) -> None:
 
 def _some(keys: list[Any]) -> str:
     return ", ".join([*map(repr, keys), "..."])
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """The texts of one side by key: words, bags of tokens, or the keys only."""
+
+    name: str
+    keys: pl.Series  # Int64 or text, without nulls or repeats
+    words: pl.Series | None = None  # String, null where missing
+    bags: Texts | None = None
+    n_tokens: int = 0  # all tokens of the bags are below it
+    bad: BadRows = field(default_factory=BadRows)  # rows that were dropped
+
+    @property
+    def has_texts(self) -> bool:
+        return self.words is not None or self.bags is not None
+
+    def with_keys(self, keys: pl.Series) -> TextTable:
+        """The table with all of ``keys``, without words for the new ones; some must be common."""
+        assert self.words is not None
+        check_common(self, Vocabulary.of(keys))
+        if self.keys.dtype != keys.dtype:
+            odd = next(key for key in self.keys if not str(key).isdecimal())
+            raise UserError(
+                f"{self.name} has the key {odd!r}, but the keys of the labels are numbers",
+                hint="labels are numbered from 0",
+            )
+        more = keys.filter(~keys.is_in(self.keys.implode()))
+        words = self.words.extend_constant(None, len(more))
+        return replace(self, keys=pl.concat([self.keys, more]), words=words)
+
+
+def open_texts(
+    table: Any, usual: str | None, text_column: str | None, *, header: bool = True
+) -> TextTable:
+    """A table of keys and texts, or lines ``key TAB text``.
+
+    ``usual`` is the name of the key column elsewhere. ``text_column`` may be missing: the option
+    is shared by several tables.
+    """
+    check_source(table, "texts")
+    if isinstance(table, str | Path):
+        (path,) = expand([table])
+        if _holds_keyed_lines(path, {usual, text_column}, header=header):
+            return _read_keyed_lines(path)
+    opened = open_table(table, usual=usual, what="texts")
+    return as_texts(opened, text_column if text_column in opened.values.columns else None)
+
+
+def as_texts(table: KeyedTable, text_column: str | None) -> TextTable:
+    """The texts of a table: the column named, else one with a usual name, else the only one."""
+    names = table.values.columns
+    if text_column is not None and text_column not in names:
+        hint = f"{listing(names)} besides the keys; use --text-column NAME"
+        raise UserError(f"{table.name} has no column {text_column!r}", hint=hint)
+    column = text_column or find_usual(USUAL_NAMES["text"], names)
+    if column is None and len(names) == 1:
+        column = names[0]
+    if column is None:
+        raise UserError(
+            f"cannot tell which column of {table.name} holds the text",
+            hint=f"{listing(names)} besides the keys; use --text-column NAME",
+        )
+    words = as_words(table.values[column], table.name)
+    return TextTable(table.name, table.keys, words, bad=table.bad)
+
+
+def as_words(column: pl.Series, table: str) -> pl.Series:
+    """A column as text; empty text is null."""
+    if column.dtype not in (*TEXT_TYPES, pl.Null) and not column.dtype.is_numeric():
+        raise UserError(
+            f"column {column.name!r} of {table} holds {column.dtype}, not text",
+            hint="use --text-column NAME",
+        )
+    text = column.cast(pl.String)
+    return pl.select(pl.when(text != "").then(text)).to_series()
+
+
+# ---------------------------------------------------------------------------------- lines
+
+
+def is_separated(path: Path) -> bool:
+    """Whether a file is CSV or TSV, by its suffix."""
+    return base_suffix(path) in (".tsv", ".tab", ".csv")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text, from 1 on; UTF-16 and UTF-32 are refused."""
+    for number, line in enumerate(record_reader.raw_lines(path), start=1):
+        if number == 1 and "\0" in line:
+            raise record_reader.not_text(path)
+        yield number, line
+
+
+def line_numbers(path: Path) -> list[int]:
+    return [number for number, _ in numbered_lines(path)]
+
+
+def _holds_keyed_lines(path: Path, columns: Set[str | None], *, header: bool) -> bool:
+    """Whether a file holds lines ``key TAB text``, not a table.
+
+    A first line of usual names is a header even with ``header=False``: that option may be meant
+    for the other files.
+    """
+    if base_suffix(path) not in (".txt", "") and (header or not is_separated(path)):
+        return False
+    first = next((line for line in record_reader.raw_lines(path) if line.strip()), "")
+    mark = "\t" if "\t" in first else max(",;|", key=first.count)
+    names = [name.strip(' "\r\n') for name in first.split(mark)]
+    usual = find_usual(f"{USUAL_NAMES['labels']} {USUAL_NAMES['key']}", names[:1]) or find_usual(
+        USUAL_NAMES["text"], names[1:]
+    )
+    return names[0].isdecimal() or not (usual or columns & set(names))
+
+
+def _read_keyed_lines(path: Path) -> TextTable:
+    bad, rows = BadRows(), []
+    for number, line in numbered_lines(path):
+        key, tab, text = line.rstrip("\r\n").partition("\t")
+        if not line.strip():
+            continue
+        if not record_reader.is_decoded(line):
+            bad.add(record_reader.NOT_UTF8, f"{path.name}:{number}")
+        elif not tab:
+            bad.add("no tab between key and text", f"{path.name}:{number}")
+        elif not key.strip():
+            bad.add("a missing key", f"{path.name}:{number}")
+        else:
+            rows.append((key.strip(), text))
+    if not rows:
+        why = [*bad.describe(), "if its first line names the columns, use --text-column NAME"]
+        raise UserError(f"{path.name} has no usable rows", hint="; ".join(why))
+    frame = pl.DataFrame(rows, {"key": pl.String, "text": pl.String}, orient="row")
+    again = frame["key"].filter(frame["key"].is_duplicated())
+    if len(again):
+        raise UserError(
+            f"{path.name} has the key {again[0]!r} more than once",
+            hint="write one line per key: key TAB text",
+        )
+    words = as_words(frame["text"], path.name)
+    return TextTable(path.name, canonical(frame["key"]), words, bad=bad)

@@ -17,9 +17,9 @@ import polars as pl
 from rankfold.data.read import record_reader
 from rankfold.data.read.columns import NONE, check_column, find_usual, listing
 from rankfold.data.read.files import base_suffix
+from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.data.read.tables import row_lines, spool_columns
-from rankfold.data.read.text_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.values import canonical, keys_of
 from rankfold.errors import UserError
 
@@ -104,10 +104,8 @@ def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
 
     frame = spool_columns(path, pick, reading)
     key, text = chosen[-1]
-    if text is not None:
-        as_words(
-            frame.select(text).head(0).collect()[text], path.name
-        )  # a UserError unless it is text
+    if text is not None:  # a UserError unless it is text
+        as_words(frame.select(text).head(0).collect()[text], path.name)
     return _Part(
         frame,
         None if key is None else _keys(frame, key, path.name, reading),

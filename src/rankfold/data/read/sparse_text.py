@@ -16,7 +16,7 @@ from rankfold.data.read.files import open_binary
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
-BLOCK_LINES = 20_000  # read at once
+_BLOCK_LINES = 20_000  # read at once
 MAX_SIZE = 2**31  # rows and columns are fewer
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 """The number of entries of each row, their columns and values."""
@@ -62,7 +62,7 @@ def read_blocks(path: Path, names: Sequence[str]) -> Iterator[Any]:
         n_rows = int(cells[0])
         yield tuple(map(int, cells)), 1
         done = 0
-        while block := [line.rstrip(b"\r\n") for line in islice(file, BLOCK_LINES)]:
+        while block := [line.rstrip(b"\r\n") for line in islice(file, _BLOCK_LINES)]:
             while len(block) > max(0, n_rows - done) and not block[-1].strip():
                 block.pop()  # blank lines at the end are not rows
             if block:

@@ -1,36 +1,38 @@
 """Tables from files and frames: rows of pairs, keys, or all columns.
 
+Files are CSV, TSV, JSON lines, Parquet and Arrow IPC, plain or compressed. polars streams a file.
+Where it would refuse a text or misread it (a short line, a misplaced quote), ``record_reader``
+reads the file and records the bad lines.
+
 Pairs become a temporary Parquet file of the needed columns, with a reason beside each unusable row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
 from rankfold.data.read import record_reader, values
-from rankfold.data.read.columns import (
-    PairColumns,
-    check_header,
-    choose_columns,
-    guess,
-    listing,
-)
+from rankfold.data.read.columns import PairColumns, check_header, choose_columns, guess, listing
+from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
-from rankfold.data.read.scan import (
-    column_names,
-    is_text,
-    readable,
-    scan_binary,
-    scan_text,
-    separator,
-)
 from rankfold.errors import UserError
 
-SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
-NAMES_HINT = "add a line with the column names"
+T = TypeVar("T")
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+ARROW = (".arrow", ".ipc", ".feather")
+_BOM = "\ufeff"
+_LINES_COMPARED = 10  # to detect the separator
+_SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
+_NAMES_HINT = "add a line with the column names"
 _MALFORMED = {"grade": "not a number", "time": "neither a number nor a date"}
 
 
@@ -38,16 +40,9 @@ def read_table(
     path: Path, columns: PairColumns, reading: Reading, *, header: bool = True
 ) -> pl.LazyFrame:
     """Rows ``query, candidate[, grade][, time]`` of a file; bad rows are recorded and dropped."""
-    if is_text(path):
-        return _read_text(path, columns, reading, header=header)
-    with readable(path.name):
-        rows = _sink(scan_binary(path, reading), columns, path.name, reading)
-    return _usable(rows, path.name, reading)
 
-
-def _read_text(path: Path, columns: PairColumns, reading: Reading, *, header: bool) -> pl.LazyFrame:
     def choose(names: Sequence[str]) -> list[str]:
-        if header and columns.query is columns.candidate is None:
+        if header and is_text(path) and columns.query is columns.candidate is None:
             hint = "use --no-header if it is a row, or --query-column and --candidate-column"
             check_header(names, path.name, hint)
         return [name for name in choose_columns(names, columns, path.name) if name is not None]
@@ -55,7 +50,7 @@ def _read_text(path: Path, columns: PairColumns, reading: Reading, *, header: bo
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         return _sink(raw, columns, path.name, reading)
 
-    return _usable(scan_text(path, choose, sink, reading, header=header), path.name, reading)
+    return _usable(_scan(path, choose, sink, reading, header=header), path.name, reading)
 
 
 def read_frame(
@@ -101,47 +96,54 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
         return [name]
 
     def collect(raw: pl.LazyFrame) -> pl.Series:
-        (name,) = choose(column_names(raw))
+        (name,) = _column_names(raw)
         where = f"column {name!r} of {path.name}"
         key = values.key(pl.col(name), raw.collect_schema()[name], where)
         return raw.select(key.alias("query")).drop_nulls().collect().to_series()
 
-    if is_text(path):
-        return scan_text(path, choose, collect, reading, header=True)
-    with readable(path.name):
-        return collect(scan_binary(path, reading))
+    return _scan(path, choose, collect, reading)
 
 
 def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
     """All columns of one file, lines in ``LINE``; those of a text file as text."""
 
     def choose(names: Sequence[str]) -> Sequence[str]:
-        check_header(names, path.name, NAMES_HINT)
+        if is_text(path):
+            check_header(names, path.name, _NAMES_HINT)
         return names
 
-    if is_text(path):
-        return scan_text(path, choose, lambda raw: raw.collect(), reading, header=True)
-    with readable(path.name):
-        return scan_binary(path, reading).collect()
+    return _scan(path, choose, lambda raw: raw.collect(), reading)
 
 
 def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> pl.LazyFrame:
     """Some columns of one file as a temporary file: there may be many rows."""
 
     def choose(names: Sequence[str]) -> Sequence[str]:
-        check_header(names, path.name, NAMES_HINT)
+        check_header(names, path.name, _NAMES_HINT)
         return pick(names)
 
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         copy = reading.new_file()
-        raw.sink_parquet(copy, row_group_size=SPOOL_GROUP)
+        raw.sink_parquet(copy, row_group_size=_SPOOL_GROUP)
         return pl.scan_parquet(copy, glob=False)
 
+    return _scan(path, choose, sink, reading)
+
+
+def _scan(
+    path: Path,
+    choose: record_reader.Choose,
+    use: Callable[[pl.LazyFrame], T],
+    reading: Reading,
+    *,
+    header: bool = True,
+) -> T:
+    """Pass the chosen columns of a file of any format to ``use``."""
     if is_text(path):
-        return scan_text(path, choose, sink, reading, header=True)
+        return _scan_text(path, choose, use, reading, header=header)
     with readable(path.name):
-        raw = scan_binary(path, reading)
-        return sink(raw.select(LINE, *choose(column_names(raw))))
+        raw = _scan_binary(path, reading)
+        return use(raw.select(LINE, *choose(_column_names(raw))))
 
 
 def row_lines(path: Path) -> list[int]:
@@ -161,7 +163,7 @@ def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
 def _sink(raw: pl.LazyFrame, columns: PairColumns, table: str, reading: Reading) -> pl.LazyFrame:
     """The chosen columns and, in ``reason``, why a row is unusable; as a temporary file."""
     schema = raw.collect_schema()
-    chosen = choose_columns(column_names(raw), columns, table)
+    chosen = choose_columns(_column_names(raw), columns, table)
     for role in ("query", "candidate"):
         reading.columns.setdefault(role, getattr(chosen, role))
     cells: dict[str, pl.Expr] = {}
@@ -199,3 +201,142 @@ def _usable(frame: pl.LazyFrame, table: str, reading: Reading) -> pl.LazyFrame:
             reading.bad.add(reason, f"{table}:{line}", 0)
         reading.bad.counts[reason] += n
     return frame.filter(pl.col("reason").is_null()).drop("reason", LINE)
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file has no column types: all values are text."""
+    return base_suffix(path) not in (".parquet", *ARROW)
+
+
+def _column_names(frame: pl.LazyFrame) -> list[str]:
+    """The columns of a frame but ``LINE``."""
+    return [name for name in frame.collect_schema().names() if name != LINE]
+
+
+def _scan_text(
+    path: Path,
+    choose: record_reader.Choose,
+    use: Callable[[pl.LazyFrame], T],
+    reading: Reading,
+    *,
+    header: bool,
+) -> T:
+    """Pass the chosen columns to ``use``: by polars if it is exact here, else record by record."""
+    mark = separator(path)
+    try:
+        is_json = base_suffix(path) in record_reader.JSON_LINES
+        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
+        if fast is not None:
+            return use(fast.select(LINE, *choose(_column_names(fast))))
+    except pl.exceptions.PolarsError:
+        pass  # the record reader says what is wrong
+    except OSError as error:
+        raise _unreadable(path.name, error) from error
+    return use(record_reader.read(path, mark, reading, choose, header=header))
+
+
+def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | None:
+    """All columns as text: the key 007 is not 7. None if polars would misread a line.
+
+    polars pads short lines, joins lines after a stray quote and drops some carriage returns. So
+    every line must be blank or a complete record. Then its rows are the lines, and blank lines are
+    null.
+    """
+    head = record_reader.csv_head(path, separator, header=header)
+    mark = re.escape(separator)
+    field = rf'(?:[^"\r{_BOM}{mark}]*|"(?:[^"\r{_BOM}]|"")*")'
+    line = pl.col("line")
+    line = pl.when(pl.col(LINE) == 0).then(line.str.strip_prefix(_BOM)).otherwise(line)
+    complete = line.str.contains(f"^{field}(?:{mark}{field}){{{len(head.names) - 1}}}$")
+    hollow = line.str.contains(f"^[ {mark}]+$")
+    blank = line == ""
+    text = pl.scan_lines(path, row_index_name=LINE, glob=False)
+    check = text.select((blank | (complete & ~hollow)).all(), blank.any().alias("blank"))
+    ((exact, any_blank),) = check.collect(engine="streaming").rows()
+    if not exact:
+        return None
+    rows = pl.scan_csv(
+        path,
+        separator=separator,
+        has_header=header,
+        skip_lines=head.line - 1,
+        new_columns=head.names,
+        infer_schema=False,
+        glob=False,
+    )
+    rows = rows.with_row_index(LINE, offset=head.line + header)
+    return rows.filter(~pl.all_horizontal(pl.col(head.names).is_null())) if any_blank else rows
+
+
+def _scan_json(path: Path) -> pl.LazyFrame | None:
+    """All fields as text. None if there are blank lines: polars does not number them."""
+    numbered = pl.scan_lines(path, row_index_name=LINE, row_index_offset=1, glob=False)
+    filled = numbered.filter(pl.col("line").str.strip_chars() != "")
+    exact = filled.select(pl.col(LINE).max() == pl.len())
+    if not exact.collect(engine="streaming").item():
+        return None
+    source = glob.escape(str(path))
+    types = pl.scan_ndjson(source, infer_schema_length=None).collect_schema()
+    schema: dict[str, pl.DataType] = {
+        name: types[name] if types[name].is_nested() else pl.String()
+        for name in record_reader.json_order(path, types)
+    }
+    return pl.scan_ndjson(source, schema=schema, row_index_name=LINE, row_index_offset=1)
+
+
+def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
+    """A Parquet or Arrow file, its rows numbered in ``LINE``."""
+    scan = pl.scan_parquet if base_suffix(path) == ".parquet" else pl.scan_ipc
+    return scan(_decompressed(path, reading), glob=False).with_row_index(LINE, offset=1)
+
+
+def _decompressed(path: Path, reading: Reading) -> Path:
+    if path.suffix.lower() not in (".gz", ".zst"):
+        return path
+    copy = reading.new_file()
+    with open_binary(path) as compressed, copy.open("wb") as file:
+        shutil.copyfileobj(compressed, file, 2**22)
+    return copy
+
+
+@contextmanager
+def readable(table: str) -> Iterator[None]:
+    """Errors of polars become UserErrors."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _unreadable(table, error) from error
+
+
+def _unreadable(table: str, error: Exception) -> UserError:
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return UserError(
+        f"cannot read {table}: {first}",
+        hint="is the file complete, and does its suffix match its format?",
+    )
+
+
+def separator(path: Path) -> str:
+    """The separator of the columns: that of the suffix, else the commonest in the first line.
+
+    Quoted text does not count. A space separates only where there is no other mark, since names of
+    columns contain spaces. They contain commas too: a suffix's separator gives way if its count
+    differs between the first lines while that of another mark does not.
+    """
+    filled = (text for _, text in lines(path) if text.strip())
+    first = "\n".join(islice(filled, _LINES_COMPARED))
+    unquoted = _QUOTED.sub("", first).split("\n")
+    counts = {mark: [line.count(mark) for line in unquoted] for mark in ",\t;| "}
+    usual = SEPARATORS.get(base_suffix(path), "")
+    if usual and counts[usual][0]:
+        steady = [mark for mark in ",\t;|" if counts[mark][0] and len(set(counts[mark])) == 1]
+        if usual in steady or not steady:
+            return usual
+        return max(steady, key=lambda mark: counts[mark][0])
+    return max(counts, key=lambda mark: (mark != " " and counts[mark][0] > 0, counts[mark][0]))
+
+
+_QUOTED = re.compile(r'(?<![^,\t;| \n])"(?:[^"]|"")*+(?:"|$)')  # at the beginning of a field

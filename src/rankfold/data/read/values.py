@@ -9,8 +9,8 @@ import polars as pl
 from rankfold.errors import UserError
 
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
-TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
-CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
+_TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
+_CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
 
 def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
@@ -23,7 +23,7 @@ def canonical(keys: pl.Series) -> pl.Series:
     """Keys as they are stored: Int64 if all of them are canonical integers, else text."""
     if keys.dtype == pl.String:
         numbers = keys.cast(pl.Int64, strict=False)
-        if keys.str.contains(CANONICAL).all() and numbers.null_count() == 0:
+        if keys.str.contains(_CANONICAL).all() and numbers.null_count() == 0:
             return numbers
     return keys
 
@@ -62,8 +62,10 @@ def _seconds(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     if dtype == pl.String:
         text = column.str.strip_chars()
         date = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-        types = [pl.Datetime("us", "UTC" if form.endswith("%z") else None) for form in TIME_FORMATS]
-        formats = zip(types, TIME_FORMATS, strict=True)
+        types = [
+            pl.Datetime("us", "UTC" if form.endswith("%z") else None) for form in _TIME_FORMATS
+        ]
+        formats = zip(types, _TIME_FORMATS, strict=True)
         dates = (date.str.strptime(kind, form, strict=False) for kind, form in formats)
         seconds = (date.dt.epoch("us") / 1e6 for date in dates)
         return pl.coalesce(text.cast(pl.Float64, strict=False), *seconds)

@@ -29,20 +29,20 @@ import torch
 from rankfold.data.read import record_reader, sparse_text
 from rankfold.data.read.documents import Documents
 from rankfold.data.read.files import lines
+from rankfold.data.read.keyed_tables import TextTable
 from rankfold.data.read.reading import Reading
 from rankfold.data.read.sparse_text import MAX_SIZE, Sparse, read_sparse
-from rankfold.data.read.text_tables import TextTable
 from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, Texts
 
 SPLITS = {"trn": TRAIN, "tst": TEST}
-OLD_FILES = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
-FILTER_FILES = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
-LABEL_FILES = ("lbl_X_Xf.txt", "Yf.txt")
+_OLD_FILES = {"trn": ("train.txt", "*_train.txt"), "tst": ("test.txt", "*_test.txt")}
+_FILTER_FILES = {"trn": "filter_labels_train.txt", "tst": "filter_labels_test.txt"}
+_LABEL_FILES = ("lbl_X_Xf.txt", "Yf.txt")
 HINT = "see the guide for the files of the XC repository"
 
 
-class SplitPart(NamedTuple):
+class _SplitPart(NamedTuple):
     """One split: the words or features of its documents, and their labels."""
 
     words: pl.Series | None
@@ -58,7 +58,7 @@ def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documen
         parts, labels = _read_raw(folder, reading, content=content)
     elif _find(folder, "trn_X_Y.txt"):
         parts, labels = _read_sparse(folder, reading)
-    elif _find(folder, *OLD_FILES["trn"]):
+    elif _find(folder, *_OLD_FILES["trn"]):
         parts, labels = _read_old(folder, reading)
     else:
         raise UserError(
@@ -73,7 +73,7 @@ def read_xc(folder: Path, reading: Reading, *, content: bool = False) -> Documen
 # ---------------------------------------------------------------------------------- assembling
 
 
-def _pairs(parts: Mapping[str, SplitPart], first: Mapping[str, int]) -> pl.LazyFrame:
+def _pairs(parts: Mapping[str, _SplitPart], first: Mapping[str, int]) -> pl.LazyFrame:
     frames = []
     for name, part in parts.items():
         labels = part.labels
@@ -84,41 +84,37 @@ def _pairs(parts: Mapping[str, SplitPart], first: Mapping[str, int]) -> pl.LazyF
     return pl.concat(frames).lazy()
 
 
-def _documents(folder: Path, parts: Mapping[str, SplitPart]) -> TextTable:
+def _documents(folder: Path, parts: Mapping[str, _SplitPart]) -> TextTable:
     n = sum(part.labels.n_rows for part in parts.values())
     keys = pl.int_range(n, eager=True)
     words = [part.words for part in parts.values() if part.words is not None]
     if words:
         return TextTable(folder.name, keys, pl.concat(words))
-    matrices = [part.features for part in parts.values() if part.features is not None]
-    bags, n_tokens = _bags(matrices)
-    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
+    return _bags(
+        folder, n, *(part.features for part in parts.values() if part.features is not None)
+    )
 
 
-def _labels(folder: Path, n: int, features: Sparse | None) -> TextTable:
+def _bags(folder: Path, n: int, *matrices: Sparse) -> TextTable:
+    """The rows of all matrices, n together, as bags; without matrices the keys only."""
     keys = pl.int_range(n, eager=True)
-    if features is None:
+    if not matrices:
         return TextTable(folder.name, keys)
-    bags, n_tokens = _bags([features])
-    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
-
-
-def _bags(matrices: Sequence[Sparse]) -> tuple[Texts, int]:
-    """The rows of all matrices, and the number of columns."""
     counts = np.concatenate([np.diff(matrix.offsets) for matrix in matrices])
     offsets = np.concatenate([[0], np.cumsum(counts)])
     columns = np.concatenate([matrix.columns for matrix in matrices]).astype(np.int32)
     weights = torch.from_numpy(np.concatenate([matrix.values for matrix in matrices]))
-    texts = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), weights)
-    return texts, max(matrix.n_columns for matrix in matrices)
+    bags = Texts(torch.from_numpy(offsets), torch.from_numpy(columns), weights)
+    n_tokens = max(matrix.n_columns for matrix in matrices)
+    return TextTable(folder.name, keys, bags=bags, n_tokens=n_tokens)
 
 
 def _excluded(
-    folder: Path, parts: Mapping[str, SplitPart], first: Mapping[str, int]
+    folder: Path, parts: Mapping[str, _SplitPart], first: Mapping[str, int]
 ) -> pl.DataFrame | None:
     blocks = []
     for name, part in parts.items():
-        path = _find(folder, FILTER_FILES[name])
+        path = _find(folder, _FILTER_FILES[name])
         if path is not None:
             shape = (part.labels.n_rows, part.labels.n_columns)
             pairs = np.array(list(_read_filter(path, shape)), dtype=np.int64).reshape(-1, 2)
@@ -149,7 +145,7 @@ def _read_filter(path: Path, shape: tuple[int, int]) -> Iterator[tuple[int, int]
 
 def _read_raw(
     folder: Path, reading: Reading, *, content: bool
-) -> tuple[dict[str, SplitPart], TextTable]:
+) -> tuple[dict[str, _SplitPart], TextTable]:
     titles, n_labels = None, None
     if path := _find(folder, "lbl.json"):
         titles, _ = _objects(path, reading, content=content)
@@ -157,7 +153,7 @@ def _read_raw(
     parts = {}
     for name in SPLITS:
         words, rows = _objects(_needed(folder, f"{name}.json"), reading, content=content)
-        parts[name] = SplitPart(words, None, _targets(rows, n_labels, f"{name}.json"))
+        parts[name] = _SplitPart(words, None, _targets(rows, n_labels, f"{name}.json"))
     size = n_labels or max(part.labels.n_columns for part in parts.values())
     parts = {
         name: part._replace(labels=part.labels._replace(n_columns=size))
@@ -214,7 +210,7 @@ def _targets(rows: Sequence[Any], n_labels: int | None, file: str) -> Sparse:
 # ---------------------------------------------------------------------------------- sparse files
 
 
-def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
+def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart], TextTable]:
     parts = {}
     for name in SPLITS:
         features, labels = (
@@ -225,11 +221,11 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], 
                 f"{name}_X_Xf.txt has {features.n_rows:,} rows, {name}_X_Y.txt {labels.n_rows:,}",
                 hint="both have one row per document; are they from the same data set?",
             )
-        parts[name] = SplitPart(None, features, labels)
+        parts[name] = _SplitPart(None, features, labels)
     n_features, n_labels = _same_columns(parts)
-    path = _find(folder, *LABEL_FILES)
+    path = _find(folder, *_LABEL_FILES)
     if path is None:
-        return parts, _labels(folder, n_labels, None)
+        return parts, _bags(folder, n_labels)
     of_labels = read_sparse(path, reading)
     if of_labels.n_rows != n_labels:
         raise UserError(
@@ -241,15 +237,15 @@ def _read_sparse(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], 
             f"{path.name} has {of_labels.n_columns:,} features, the documents {n_features:,}",
             hint="labels and documents share their features; is it from the same data set?",
         )
-    return parts, _labels(folder, n_labels, of_labels)
+    return parts, _bags(folder, n_labels, of_labels)
 
 
-def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, SplitPart], TextTable]:
-    parts = {name: _read_old_file(_needed(folder, *OLD_FILES[name]), reading) for name in SPLITS}
-    return parts, _labels(folder, _same_columns(parts)[1], None)
+def _read_old(folder: Path, reading: Reading) -> tuple[dict[str, _SplitPart], TextTable]:
+    parts = {name: _read_old_file(_needed(folder, *_OLD_FILES[name]), reading) for name in SPLITS}
+    return parts, _bags(folder, _same_columns(parts)[1])
 
 
-def _read_old_file(path: Path, reading: Reading) -> SplitPart:
+def _read_old_file(path: Path, reading: Reading) -> _SplitPart:
     reading.progress(f"reading {path.name}", 0.0)
     blocks = sparse_text.read_blocks(path, ("rows", "features", "labels"))
     ((_, n_features, n_labels), _) = next(blocks)
@@ -258,7 +254,7 @@ def _read_old_file(path: Path, reading: Reading) -> SplitPart:
         cut = [_cut(line) for line in block]
         labels.append(sparse_text.parse([line for line, _ in cut], n_labels, path, first))
         features.append(sparse_text.parse([line for _, line in cut], n_features, path, first))
-    return SplitPart(
+    return _SplitPart(
         None, sparse_text.join(features, n_features), sparse_text.join(labels, n_labels)
     )
 
@@ -271,7 +267,7 @@ def _cut(line: bytes) -> tuple[bytes, bytes]:
     return b" ".join(label + b":1" for label in labels.split(b",")), features
 
 
-def _same_columns(parts: Mapping[str, SplitPart]) -> tuple[int, int]:
+def _same_columns(parts: Mapping[str, _SplitPart]) -> tuple[int, int]:
     """The numbers of features and labels; a UserError if the headers of train and test differ."""
     sizes = []
     for what in ("features", "labels"):

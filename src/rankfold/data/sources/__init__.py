@@ -52,10 +52,7 @@ SOURCES: dict[str, Source] = {
         read_texts=debian.read_see_also_texts,
     ),
     "debian-tags": Source(
-        "tags of Debian packages (bundled)",
-        debian.read_tags,
-        "",
-        read_texts=debian.read_tags_texts,
+        "tags of Debian packages (bundled)", debian.read_tags, "", read_texts=debian.read_tags_texts
     ),
     "fars": Source(
         "severity of injuries in accidents", keel.read_fars, "fars.dat of KEEL", graded=True

@@ -22,32 +22,29 @@ from rankfold.data.read.files import lines
 from rankfold.data.read.reading import Reading, spool
 from rankfold.errors import UserError
 
-SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}
+_SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}
 HEADER = {"user_id": "query", "parent_asin": "candidate", "rating": "grade", "timestamp": "time"}
-USER_FIRST = ("query", "candidate", "grade", "time")  # 2014
-ITEM_FIRST = ("candidate", "query", "grade", "time")  # 2018
-USER = re.compile(r"A[0-9A-Z]{9,}")
-ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
-ROWS_SAMPLED = 1000
+_USER_FIRST = ("query", "candidate", "grade", "time")  # 2014
+_ITEM_FIRST = ("candidate", "query", "grade", "time")  # 2018
+_USER = re.compile(r"A[0-9A-Z]{9,}")
+_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
+_ROWS_SAMPLED = 1000
 
-Row = tuple[str | float | None, ...]  # in the order of SCHEMA
+Row = tuple[str | float | None, ...]  # in the order of _SCHEMA
 
 
 def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user), ``candidate`` (item), ``grade`` (stars) and ``time``."""
-    frames = [_scan(path, reading).select(list(SCHEMA)) for path in paths]
-    return pl.concat(frames).with_columns(time=_seconds(pl.col("time")))
-
-
-def _seconds(time: pl.Expr) -> pl.Expr:
-    """2023 has milliseconds: as seconds they would be beyond the year 5000."""
-    return pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
+    frames = [_scan(path, reading).select(list(_SCHEMA)) for path in paths]
+    time = pl.col("time")  # 2023 has milliseconds: as seconds they would be beyond the year 5000
+    seconds = pl.when(time > 10**11).then(time / 1000).otherwise(time.cast(pl.Float64))
+    return pl.concat(frames).with_columns(time=seconds)
 
 
 def _scan(path: Path, reading: Reading) -> pl.LazyFrame:
     _, first_line = next(lines(path), (1, ""))
     if first_line.startswith("{"):
-        return spool(_reviews(path, reading), SCHEMA, reading)
+        return spool(_reviews(path, reading), _SCHEMA, reading)
     if set(HEADER) <= set(first_line.split(",")):
         names = [HEADER.get(name, name) for name in first_line.split(",")]
         return _scan_csv(path, names, header_lines=1)
@@ -63,7 +60,7 @@ def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int)
         path,
         has_header=False,
         skip_lines=header_lines,
-        schema={name: SCHEMA.get(name, pl.String) for name in names},
+        schema={name: _SCHEMA.get(name, pl.String) for name in names},
         quote_char=None,
         ignore_errors=True,
         glob=False,
@@ -72,7 +69,7 @@ def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int)
 
 def _order(path: Path) -> tuple[str, ...]:
     """The columns of a CSV file without header; see the top of this file."""
-    head = [line for _, line in islice(lines(path), ROWS_SAMPLED)]
+    head = [line for _, line in islice(lines(path), _ROWS_SAMPLED)]
     cells = [line.split(",") for line in head if line.count(",") == 3]
     user_first = sum(_is_user_and_item(a, b) for a, b, *_ in cells)
     item_first = sum(_is_user_and_item(b, a) for a, b, *_ in cells)
@@ -82,11 +79,11 @@ def _order(path: Path) -> tuple[str, ...]:
             hint="expected user,item,rating,timestamp or item,user,rating,timestamp with Amazon's "
             "keys; for other keys use --format table, --query-column and --candidate-column",
         )
-    return USER_FIRST if user_first > item_first else ITEM_FIRST
+    return _USER_FIRST if user_first > item_first else _ITEM_FIRST
 
 
 def _is_user_and_item(user: str, item: str) -> bool:
-    return bool(USER.fullmatch(user) and ITEM.fullmatch(item))
+    return bool(_USER.fullmatch(user) and _ITEM.fullmatch(item))
 
 
 # ---------------------------------------------------------------------------------- JSON lines

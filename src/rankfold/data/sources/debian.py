@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from rankfold.data.read.documents import Documents
+from rankfold.data.read.keyed_tables import TextTable
 from rankfold.data.read.reading import Reading
-from rankfold.data.read.text_tables import TextTable
 from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"
@@ -22,13 +22,13 @@ PACKAGES = {
     "summary": pl.String,
     "tags": pl.String,
 }
-RELATIONS = {"from": pl.Int64, "to": pl.Int64, "kind": pl.String}
+_RELATIONS = {"from": pl.Int64, "to": pl.Int64, "kind": pl.String}
 RECOMMENDS, SUGGESTS, ENHANCES = "r", "s", "e"  # the others: d depends, p pre-depends
 
 
 def read_relations(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` and ``candidate``: a package and one it is related to in any way."""
-    return _named(_table("relations", RELATIONS))
+    return _named(_table("relations", _RELATIONS))
 
 
 def read_see_also(_paths: list[Path], _reading: Reading) -> pl.LazyFrame:
@@ -71,7 +71,7 @@ def _packages() -> pl.DataFrame:
 
 def _see_also() -> pl.LazyFrame:
     kinds = [RECOMMENDS, SUGGESTS, ENHANCES]
-    return _table("relations", RELATIONS).filter(pl.col("kind").is_in(kinds))
+    return _table("relations", _RELATIONS).filter(pl.col("kind").is_in(kinds))
 
 
 def _named(relations: pl.LazyFrame) -> pl.LazyFrame:

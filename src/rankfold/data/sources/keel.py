@@ -13,7 +13,7 @@ from rankfold.data.read.graded_rows import RawRows, RowOptions
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
-SEVERITY = "INJURY_SEVERITY"
+_SEVERITY = "INJURY_SEVERITY"
 SEVERITIES = (
     "No_Injury",
     "Possible_Injury",
@@ -21,7 +21,7 @@ SEVERITIES = (
     "Incapaciting_Injury",
     "Fatal_Injury",
 )
-LEAKING = ("HISPANIC_ORIGIN", "RACE")  # "not a fatality" for all but 166 who lived
+_LEAKING = ("HISPANIC_ORIGIN", "RACE")  # "not a fatality" for all but 166 who lived
 
 
 def read(paths: list[Path], reading: Reading) -> RawRows:
@@ -36,13 +36,15 @@ def read_fars(paths: list[Path], reading: Reading) -> RawRows:
     so are the columns that leak the grade: they say whether a person died.
     """
     rows = read(paths, reading)
-    if rows.grades is None or rows.grades.name != SEVERITY:
-        raise UserError(f"{rows.name} has no output {SEVERITY}", hint="is it the fars.dat of KEEL?")
+    if rows.grades is None or rows.grades.name != _SEVERITY:
+        raise UserError(
+            f"{rows.name} has no output {_SEVERITY}", hint="is it the fars.dat of KEEL?"
+        )
     kept = rows.grades.is_in(SEVERITIES).fill_null(value=True)
     others = rows.grades.filter(~kept).value_counts(sort=True)
     why = "it says whether the person died"
     return replace(
-        graded_rows.drop_columns(rows.take(kept.to_numpy()), LEAKING, why),
+        graded_rows.drop_columns(rows.take(kept.to_numpy()), _LEAKING, why),
         order=SEVERITIES,
         set_aside={f"the severity {value}": n for value, n in others.iter_rows()},
     )

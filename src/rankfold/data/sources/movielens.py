@@ -17,7 +17,7 @@ from rankfold.errors import UserError
 COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
 
 
-class Layout(NamedTuple):
+class _Layout(NamedTuple):
     """How one generation of releases writes its ratings."""
 
     file: str
@@ -26,10 +26,10 @@ class Layout(NamedTuple):
     header_lines: int
 
 
-LAYOUTS = (
-    Layout("u.data", "\t", r"\d+\t\d+\t\d+\t\d+", 0),
-    Layout("ratings.dat", "::", r"\d+::\d+::\d[\d.]*::\d+", 0),
-    Layout("ratings.csv", ",", "userId,movieId,rating,timestamp", 1),
+_LAYOUTS = (
+    _Layout("u.data", "\t", r"\d+\t\d+\t\d+\t\d+", 0),
+    _Layout("ratings.dat", "::", r"\d+::\d+::\d[\d.]*::\d+", 0),
+    _Layout("ratings.csv", ",", "userId,movieId,rating,timestamp", 1),
 )
 
 
@@ -45,12 +45,12 @@ def _ratings_file(path: Path) -> Path:
     """``path`` itself, or the ratings in the folder ``path``."""
     if not path.is_dir():
         return path
-    names = [layout.file + end for layout in LAYOUTS for end in ("", ".gz", ".zst")]
+    names = [layout.file + end for layout in _LAYOUTS for end in ("", ".gz", ".zst")]
     present = [path / name for name in names if (path / name).exists()]
     if not present:
         raise UserError(
             f"{path} holds no MovieLens ratings",
-            hint=f"a release unpacks to a folder with {', '.join(x.file for x in LAYOUTS)}",
+            hint=f"a release unpacks to a folder with {', '.join(x.file for x in _LAYOUTS)}",
         )
     return present[0]
 
@@ -69,9 +69,9 @@ def _scan(path: Path) -> pl.LazyFrame:
     ).select(list(COLUMNS))
 
 
-def _layout(path: Path) -> Layout:
+def _layout(path: Path) -> _Layout:
     _, first_line = next(lines(path), (1, ""))
-    for layout in LAYOUTS:
+    for layout in _LAYOUTS:
         if re.fullmatch(layout.first_line, first_line):
             return layout
     raise UserError(

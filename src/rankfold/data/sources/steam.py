@@ -33,7 +33,7 @@ def read_users(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     They have no time: the crawled pages omit the year of the latest dates.
     """
     schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64}
-    rows = chain.from_iterable(_rows(path, reviews_of_user, reading) for path in paths)
+    rows = chain.from_iterable(_rows(path, _reviews_of_user, reading) for path in paths)
     return spool(rows, schema, reading)
 
 
@@ -49,7 +49,7 @@ def _rows(path: Path, parse: Callable[[str], list[Row]], reading: Reading) -> It
             yield from rows
 
 
-def reviews_of_user(line: str) -> list[Row]:
+def _reviews_of_user(line: str) -> list[Row]:
     """User, game and grade of each review of a user."""
     user = ast.literal_eval(line)
     return [
@@ -75,14 +75,14 @@ def _paired(text: str | None) -> str | None:
 
 # ---------------------------------------------------------------------------------- faster
 
-STRING = r"""u?(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
-OTHER = r"(?:True|False|None|-?\d++(?:\.\d++)?+(?:e[-+]?\d++)?+)"
-REVIEW = re.compile(
-    rf"""\{{(?:(?:u?'username':\ (?P<name>{STRING})
-                 |u?'user_id':\ (?P<id>{STRING})
-                 |u?'product_id':\ (?P<product>{STRING})
-                 |u?'date':\ (?P<date>{STRING})
-                 |{STRING}:\ (?:{STRING}|{OTHER})
+_STRING = r"""u?(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
+_OTHER = r"(?:True|False|None|-?\d++(?:\.\d++)?+(?:e[-+]?\d++)?+)"
+_REVIEW = re.compile(
+    rf"""\{{(?:(?:u?'username':\ (?P<name>{_STRING})
+                 |u?'user_id':\ (?P<id>{_STRING})
+                 |u?'product_id':\ (?P<product>{_STRING})
+                 |u?'date':\ (?P<date>{_STRING})
+                 |{_STRING}:\ (?:{_STRING}|{_OTHER})
               )(?:,\ |(?=\}}$)))*+\}}""",
     re.VERBOSE,
 )
@@ -90,7 +90,7 @@ REVIEW = re.compile(
 
 def review(line: str) -> list[Row]:
     """User, game and date of a review by a regular expression, several times as fast."""
-    match = REVIEW.fullmatch(line)
+    match = _REVIEW.fullmatch(line)
     if match is None:
         return review_by_literal(line)
     name, user_id, product, date = map(_string, match.group("name", "id", "product", "date"))

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.scan import readable
-from rankfold.data.read.text_tables import TextTable
+from rankfold.data.read.keyed_tables import TextTable
+from rankfold.data.read.tables import readable
 from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, VALIDATION
 
@@ -61,13 +61,8 @@ def check_rows(table: pl.DataFrame, where: str) -> None:
 def linked(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Documents:
     """Pages with links to each other; pages without links are dropped.
 
-    Pages whose number is a multiple of 10 are test. Of the other pages with links, every twentieth
-    is validation.
-
-    Args:
-        pairs: numbers ``from`` and ``to`` of pages.
-        keys: the key of each page.
-        words: the words of each page.
+    ``pairs`` has the numbers ``from`` and ``to`` of pages. Multiples of 10 are test. Of the other
+    pages with links, every twentieth is validation.
     """
     pages = pairs["from"].unique().sort()
     validation = pages.filter(pages % 10 != 0).gather_every(20)

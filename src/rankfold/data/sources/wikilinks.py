@@ -20,7 +20,7 @@ from rankfold.data.read.files import base_suffix, open_binary
 from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 
-TABLES: dict[str, dict[str, type[pl.DataType]]] = {
+_TABLES: dict[str, dict[str, type[pl.DataType]]] = {
     "page": {
         "page_id": pl.Int64,
         "page_namespace": pl.Int64,
@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, type[pl.DataType]]] = {
     "linktarget": {"lt_id": pl.Int64, "lt_namespace": pl.Int64, "lt_title": pl.String},
     "pagelinks": {"pl_from": pl.Int64, "pl_target_id": pl.Int64},
 }
-ARTICLES = 0  # the namespace
+_ARTICLES = 0  # the namespace
 BLOCK = 2**23  # bytes
 
 
@@ -45,7 +45,7 @@ class Dump(NamedTuple):
 def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (title of the linking article) and ``candidate`` (title of the linked one)."""
     dumps = _find(paths)
-    tables = {name: _spool(dumps[name], reading) for name in TABLES}
+    tables = {name: _spool(dumps[name], reading) for name in _TABLES}
     pages = _pages(tables["page"])
     links = _links(tables["linktarget"], tables["pagelinks"], pages)
     ends = _ends(pages, links)
@@ -65,7 +65,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
 def _pages(table: pl.LazyFrame) -> pl.DataFrame:
     """The articles and the redirects to them: ``row``, ``page_id``, ``title``, ``is_redirect``."""
-    pages = table.filter(pl.col("page_namespace") == ARTICLES).select(
+    pages = table.filter(pl.col("page_namespace") == _ARTICLES).select(
         "page_id", title=_title("page_title"), is_redirect=pl.col("page_is_redirect") == 1
     )
     return pages.collect().with_row_index("row")
@@ -76,7 +76,7 @@ def _links(targets: pl.LazyFrame, links: pl.LazyFrame, pages: pl.DataFrame) -> p
     of_title = pages.lazy().select("title", to="row")
     of_id = pages.lazy().select("page_id", **{"from": "row"})
     of_target = (
-        targets.filter(pl.col("lt_namespace") == ARTICLES)
+        targets.filter(pl.col("lt_namespace") == _ARTICLES)
         .select("lt_id", title=_title("lt_title"))
         .join(of_title, on="title")
         .select("lt_id", "to")
@@ -115,7 +115,7 @@ def _find(paths: Sequence[Path]) -> dict[str, Dump]:
     dumps: dict[str, Dump] = {}
     for path in chain.from_iterable(map(_files, paths)):
         dump = _describe(path)
-        if dump is None or dump.table not in TABLES:
+        if dump is None or dump.table not in _TABLES:
             continue
         if dump.table in dumps:
             raise UserError(
@@ -123,7 +123,7 @@ def _find(paths: Sequence[Path]) -> dict[str, Dump]:
                 hint="name the three files of one date",
             )
         dumps[dump.table] = dump
-    missing = [name for name in TABLES if name not in dumps]
+    missing = [name for name in _TABLES if name not in dumps]
     if missing:
         raise UserError(
             f"there is no SQL dump of the table {' nor of '.join(missing)}",
@@ -156,15 +156,15 @@ def _describe(path: Path) -> Dump | None:
 
 
 def _spool(dump: Dump, reading: Reading) -> pl.LazyFrame:
-    """The columns of ``TABLES`` that a dump holds, as temporary Parquet files."""
-    schema = TABLES[dump.table]
+    """The columns of ``_TABLES`` that a dump holds, as temporary Parquet files."""
+    schema = _TABLES[dump.table]
     for name in schema:
         if name not in dump.columns:
             raise UserError(
                 f"{dump.path} has no column {name!r}",
                 hint=f"it has {', '.join(dump.columns)}; use a newer dump",
             )
-    reading.progress(f"reading {dump.path.name}", list(TABLES).index(dump.table) / len(TABLES))
+    reading.progress(f"reading {dump.path.name}", list(_TABLES).index(dump.table) / len(_TABLES))
     return spool_frames((_parse(block, dump) for block in _blocks(dump)), schema, reading)
 
 
@@ -193,7 +193,7 @@ def _blocks(dump: Dump) -> Iterator[bytes]:
 
 
 def _parse(block: bytes, dump: Dump) -> pl.DataFrame:
-    schema = TABLES[dump.table]
+    schema = _TABLES[dump.table]
     rows = pl.scan_csv(
         _csv(block),
         has_header=False,

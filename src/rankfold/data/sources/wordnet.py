@@ -12,8 +12,8 @@ from rankfold.data.read.documents import Documents
 from rankfold.data.read.reading import Reading
 from rankfold.data.sources import tsv
 
-SYNSETS = ("number", "key", "words", "gloss")
-POINTERS = ("from", "to")
+_SYNSETS = ("number", "key", "words", "gloss")
+_POINTERS = ("from", "to")
 
 
 def read(paths: list[Path], _reading: Reading) -> Documents:
@@ -22,11 +22,11 @@ def read(paths: list[Path], _reading: Reading) -> Documents:
     A pair and its inverse are in the same split; a tenth of them is test.
     """
     about, pointers = tsv.find(paths, "synsets.tsv", "pointers.tsv")
-    synsets = tsv.read(about, SYNSETS)
+    synsets = tsv.read(about, _SYNSETS)
     tsv.check_rows(synsets, about.name)
-    table = tsv.read(pointers, POINTERS)
+    table = tsv.read(pointers, _POINTERS)
     ends = {
-        name: tsv.numbers(table[name], len(synsets), pointers.name).explode() for name in POINTERS
+        name: tsv.numbers(table[name], len(synsets), pointers.name).explode() for name in _POINTERS
     }
     pairs = pl.DataFrame(ends).unique().filter(pl.col("from") != pl.col("to")).sort("from", "to")
     words = synsets.select(pl.concat_str("words", "gloss", separator=" ", ignore_nulls=True))

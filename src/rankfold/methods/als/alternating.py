@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,14 +25,8 @@ from rankfold.methods.closed_form.spectral import (
     TOLERANCE,
     factors,
 )
-from rankfold.methods.pair_weights import training_rows, weighed
-from rankfold.objectives.quadratic import (
-    Half,
-    Objective,
-    candidate_half,
-    query_half,
-    value,
-)
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import half_step, sweep
@@ -41,7 +35,7 @@ from rankfold.solvers.spectral import Target, decompose
 from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
-FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
+_FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
 RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], appendix B.3
 
 Start = Literal["random", "spectral"]
@@ -53,16 +47,10 @@ class AlsConfig(Settings):
 
     width: int = setting(64, at_least=1, help="length of the vectors")
     sweeps: int = setting(16, at_least=1, help="largest number of sweeps; validation stops earlier")
-    inner: Literal["cg", "cholesky"] = setting(
-        "cg", help="how a row is solved: conjugate gradients, or exactly"
-    )
+    inner: Literal["cg", "cholesky"] = setting("cg", help="conjugate gradients, or exact solves")
     steps: int = setting(2, at_least=1, help="steps of conjugate gradients in a sweep")
-    start: Start = setting(
-        "random", help="first candidate vectors: random, or from the spectral solution of rg2"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: the grade of a pair is its confidence"
-    )
+    start: Start = setting("random", help="first candidates: random, or from spectral rg2")
+    weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
 
 class LeastSquares(NamedTuple):
@@ -73,12 +61,7 @@ class LeastSquares(NamedTuple):
     candidate_half: Callable[[Interactions], Half]  # of the transposed pairs
 
 
-class MakeProblem(Protocol):
-    """The least-squares problem of a method, for pairs and settings."""
-
-    def __call__(
-        self, rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS
-    ) -> LeastSquares: ...
+MakeProblem = Callable[[Interactions, Any, Comm], LeastSquares]  # of pairs, settings, processes
 
 
 def exact(o: Objective) -> LeastSquares:
@@ -104,7 +87,7 @@ def method(
 
     def finalize(model: Model, rows: Interactions, run: Run) -> Model:
         settings = config(**model.config)
-        queries = settled(make, settings, model.tensors["candidates"], rows, run)
+        queries = _final_queries(make, settings, model.tensors["candidates"], rows, run)
         return replace(model, tensors={**model.tensors, "queries": queries})
 
     return Method(
@@ -127,18 +110,18 @@ def alternate(
     rows = training_rows(data, config.weights, run.device)
     problem = make(rows, config, run.comm)
     o, given = problem.objective, run.resume
-    shards = candidate_shards(o.rows, config, run, None if given is None else given["candidates"])
+    shards = _candidate_shards(o.rows, config, run, None if given is None else given["candidates"])
     columns = o.rows  # shards store them by candidate
     if shards is None:
         columns = transposed(o.rows, run.memory_budget)
     halves = problem.query_half, problem.candidate_half(columns)
     solve = _solve(config, config.steps)
     if given is None:
-        number, candidates = 0, starting_candidates(o, config, run, shards)
-        queries = half_step(halves[0], candidates, _solve(config, FOLD_STEPS), None, shards)
+        number, candidates = 0, _starting_candidates(o, config, run, shards)
+        queries = half_step(halves[0], candidates, _solve(config, _FOLD_STEPS), None, shards)
     else:
         number, queries = int(given["number"]), given["queries"].to(run.device)
-        candidates = own_candidates(given["candidates"], rows.n_candidates, run, shards)
+        candidates = _own_candidates(given["candidates"], rows.n_candidates, run, shards)
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
@@ -152,11 +135,11 @@ def alternate(
         yield Step(number, loss, seconds, model, tensors.copy, final, divided=tables)
 
 
-def candidate_shards(
+def _candidate_shards(
     rows: Interactions, config: AlsConfig, run: Run, before: Tensor | None = None
 ) -> Shards | None:
     """The division of the candidates, if they do not fit or those of a checkpoint are divided."""
-    was_divided = before is not None and is_divided(before, rows.n_candidates, run.comm)
+    was_divided = before is not None and _is_divided(before, rows.n_candidates, run.comm)
     shards = (shards_of if was_divided else divide)(rows, config.width, run)
     if shards is not None and config.inner == "cholesky":
         raise UserError(
@@ -166,23 +149,23 @@ def candidate_shards(
     return shards
 
 
-def is_divided(table: Tensor, n: int, comm: Comm) -> bool:
+def _is_divided(table: Tensor, n: int, comm: Comm) -> bool:
     """Whether each process has only its share of n rows."""
     return comm.size > 1 and sum_over_ranks(len(table), comm) == n
 
 
-def own_candidates(table: Tensor, n: int, run: Run, shards: Shards | None) -> Tensor:
+def _own_candidates(table: Tensor, n: int, run: Run, shards: Shards | None) -> Tensor:
     """The rows of a table of n candidates that this process needs.
 
     A checkpoint may have been divided in another way.
     """
-    is_complete = not is_divided(table, n, run.comm)
+    is_complete = not _is_divided(table, n, run.comm)
     if shards is None:
         return (table if is_complete else run.comm.gather(table)).to(run.device)
     return (table[shards.rows] if is_complete else table).to(run.device)
 
 
-def starting_candidates(
+def _starting_candidates(
     o: Objective, config: AlsConfig, run: Run, shards: Shards | None = None
 ) -> Tensor:
     """Small random vectors, or those of the spectral RG2, scaled to the targets; [N, D].
@@ -213,19 +196,20 @@ def starting_candidates(
 
 def folded(make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Interactions) -> Tensor:
     """Vectors of queries from their candidates: a query step without a start; [B, D]."""
-    rows = weighed(rows.to(candidates.device), config.weights)
-    half = make(rows, config).query_half
-    return half_step(half, candidates, _solve(config, FOLD_STEPS), None)
+    rows = weighted_pairs(rows.to(candidates.device), config.weights)
+    half = make(rows, config, SINGLE_PROCESS).query_half
+    return half_step(half, candidates, _solve(config, _FOLD_STEPS), None)
 
 
-def settled(
+def _final_queries(
     make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Interactions, run: Run
 ) -> Tensor:
     """Final vectors of the queries of a fit, whose candidates may be divided; [M, D]."""
-    half = make(weighed(rows.to(run.device), config.weights), config).query_half
-    shards = candidate_shards(half.rows, config, run, candidates)
-    own = own_candidates(candidates, rows.n_candidates, run, shards)
-    return half_step(half, own, _solve(config, FOLD_STEPS), None, shards)
+    pairs = weighted_pairs(rows.to(run.device), config.weights)
+    half = make(pairs, config, SINGLE_PROCESS).query_half
+    shards = _candidate_shards(half.rows, config, run, candidates)
+    own = _own_candidates(candidates, rows.n_candidates, run, shards)
+    return half_step(half, own, _solve(config, _FOLD_STEPS), None, shards)
 
 
 def _solve(config: AlsConfig, steps: int) -> Solve:

@@ -28,9 +28,7 @@ class Config(Settings):
     """Settings of ``ease``."""
 
     reg: float = setting(300.0, above=0, help="regularisation; usually 50 to 1000")
-    largest: int = setting(
-        20_000, help="most candidates to accept: time grows with N^3, memory with 4 N^2 bytes"
-    )
+    largest: int = setting(20_000, help="most candidates; time grows with N^3, memory with 4 N^2")
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -58,10 +56,6 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     kept = {"offsets": rows.offsets, "candidates_of_queries": rows.candidates}
     model = Model("ease", asdict(config), {"weights": weights, **kept})
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
-
-
-def open_model(model: Model) -> Opened:
-    return Opened(search_histories=partial(search, model.tensors["weights"]))
 
 
 def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
@@ -94,7 +88,7 @@ METHOD = Method(
     config=Config,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=lambda model: Opened(search_histories=partial(search, model.tensors["weights"])),
     answers=("histories",),
     own_search=True,
     paper="steck2019",

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.methods.closed_form.one_decomposition import solve
-from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
-from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.rg import row_sizes
 from rankfold.solvers.shards import Shards
@@ -25,12 +24,8 @@ class PureSvdConfig(Settings):
     """Settings of ``puresvd``."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
-    tolerance: float = setting(
-        0.01, above=0, below=1, help="residual at which the decomposition ends"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: the grade of a pair is its value in the matrix"
-    )
+    tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
+    weights: Literal["none", "grade"] = setting("none", help="grade: grades are the values")
 
 
 def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
@@ -39,14 +34,10 @@ def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
     yield from solve("puresvd", objective, 0.0, _fold, config, run)
 
 
-def fold_in(model: Model, rows: Interactions) -> Tensor:
+def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    rows = weighed(rows.to(model.tensors["candidates"].device), model.config["weights"])
+    rows = weighted_pairs(rows.to(model.tensors["candidates"].device), model.config["weights"])
     return _fold(from_tensors(model.tensors), rows)
-
-
-def open_model(model: Model) -> Opened:
-    return Opened(histories=partial(fold_in, model))
 
 
 METHOD = Method(
@@ -54,7 +45,7 @@ METHOD = Method(
     config=PureSvdConfig,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="cremonesi2010",
     distributed=True,

@@ -1,7 +1,7 @@
 """Select the best of many points on the validation queries, on more queries the fewer are left.
 
 All points are measured on a sample. Those that may still be better than the best by more than
-``MIN_GAIN`` are measured on equally many further queries, then on twice and four times as many.
+``_MIN_GAIN`` are measured on equally many further queries, then on twice and four times as many.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
 
 STAGES = (1, 1, 2, 4)  # times the sample
-MAX_ERRORS = 1.5  # standard errors by which a difference may be wrong
-MIN_GAIN = 0.01  # relative to the best score: the smallest improvement of interest
+_MAX_ERRORS = 1.5  # standard errors by which a difference may be wrong
+_MIN_GAIN = 0.01  # relative to the best score: the smallest improvement of interest
 
 P = TypeVar("P")
 
@@ -66,9 +66,9 @@ def race(
             values.setdefault(point, []).append(measured)
         known = {point: torch.cat(values[point][: stage + 1]) for point in left}
         best = max(left, key=lambda point: mean(known[point])[0])
-        min_gain = MIN_GAIN * mean(known[best])[0]
+        min_gain = _MIN_GAIN * mean(known[best])[0]
         leads = {point: mean(known[best] - known[point]) for point in left}
-        gains = {point: MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
+        gains = {point: _MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
         left = [point for point in left if point == best or gains[point] > min_gain]
         if len(left) == 1:
             break

@@ -31,7 +31,7 @@ from rankfold.methods.closed_form.spectral import (
     from_tensors,
     to_tensors,
 )
-from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import Point, path_scores, queries_at_once
@@ -40,16 +40,16 @@ from rankfold.solvers.spectral import Decomposition, Target, decompose, expected
 from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 EXPONENTS = ((-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.375, 0.425))  # plain, weighted
-RANKS = (0.25, 0.5, 1.0)  # shares of the width
-THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
-DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
+_RANKS = (0.25, 0.5, 1.0)  # shares of the width
+_THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
+_DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
 DEFAULTS = {
     "query_exponent": QUERY_EXPONENT,
     "candidate_exponent": CANDIDATE_EXPONENT,
     "threshold": 0.5,
     "discount": 0.15,
 }
-MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
+_MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +73,12 @@ class Config(Settings):
     discount: float | None = setting(
         None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
     )
-    tolerance: float = setting(
-        TOLERANCE, above=0, below=1, help="residual at which a decomposition ends"
-    )
-    path_queries: int = setting(
-        400, at_least=1, help="validation queries that score the whole path"
-    )
-    weights: Literal["none", "grade"] = setting(
-        "none", help="grade: the grade of a pair is its confidence"
-    )
+    tolerance: float = setting(TOLERANCE, above=0, below=1, help="largest residual at the end")
+    path_queries: int = setting(400, at_least=1, help="validation queries that score the path")
+    weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
 
-class Solved(NamedTuple):
+class _Solved(NamedTuple):
     """The solution of one pair of exponents."""
 
     objective: Objective
@@ -120,14 +114,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
 
 
-def fold_in(model: Model, rows: Interactions) -> Tensor:
+def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     solution = from_tensors(model.tensors)
-    rows = weighed(rows.to(solution.candidates.device), model.config["weights"])
+    rows = weighted_pairs(rows.to(solution.candidates.device), model.config["weights"])
     return _fold(solution, rows, model.config["query_exponent"])
 
 
-def describe(model: Model) -> str | None:
+def _describe(model: Model) -> str | None:
     """The selected point of the path, in words."""
     if "chosen_by" not in model.notes:
         return None
@@ -137,22 +131,18 @@ def describe(model: Model) -> str | None:
     return f"chosen by {model.notes['chosen_by']}{points}: {point}"
 
 
-def open_model(model: Model) -> Opened:
-    return Opened(histories=partial(fold_in, model))
-
-
 METHOD = Method(
     summary="softmax ranking loss to second order: the path of its global optima, best kept",
     config=Config,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="rg2",
     self_tuning=True,
     distributed=True,
     per_candidate=PER_CANDIDATE,
-    describe=describe,
+    describe=_describe,
 )
 
 
@@ -173,7 +163,7 @@ class PathSearch:
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
-        self.solved: dict[int, Solved] = {}  # the solutions of the best pairs
+        self.solved: dict[int, _Solved] = {}  # the solutions of the best pairs
         self.values: dict[Point, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
@@ -199,13 +189,13 @@ class PathSearch:
     def take(self, place: int, spectrum: Decomposition) -> None:
         """Measure the path of a decomposition in the first stage. Keep the best."""
         objective = self.objective(place)
-        self.solved[place] = Solved(objective, spectrum, self.products(objective, spectrum))
+        self.solved[place] = _Solved(objective, spectrum, self.products(objective, spectrum))
         self.tried[place] = 0.0
         if self.stages and len(spectrum.values) > 0:
             best = race(self.points(place), self.values, self.measure, n_stages=1)
             self.tried[place] = mean(self.values[best][0])[0]
         order = sorted(self.solved, key=lambda place: -self.tried[place])
-        self.solved = {place: self.solved[place] for place in order[:MAX_DECOMPOSITIONS]}
+        self.solved = {place: self.solved[place] for place in order[:_MAX_DECOMPOSITIONS]}
 
     def products(self, objective: Objective, spectrum: Decomposition) -> list[Tensor]:
         """T' V for the queries of each stage."""
@@ -215,20 +205,20 @@ class PathSearch:
         sizes = [len(stage.queries) for stage in self.stages]
         queries = torch.cat([stage.queries for stage in self.stages]).to(spectrum.vectors.device)
         target = Target(objective, self.run.memory_budget, self.shards)
-        return list(target.of_queries(spectrum.vectors, queries).split(sizes))
+        return list(target.multiply_queries(spectrum.vectors, queries).split(sizes))
 
     def points(self, place: int) -> list[Point]:
         """The path of a decomposition, at a middle discount."""
         largest = max(1, len(self.solved[place].spectrum.values))
         rank, threshold = self.config.rank, self.config.threshold
-        ranks = [max(1, round(share * largest)) for share in RANKS]
+        ranks = [max(1, round(share * largest)) for share in _RANKS]
         sizes = sorted(set(ranks)) if rank is None else [min(rank, largest)]
-        thresholds = THRESHOLDS if threshold is None else [threshold]
+        thresholds = _THRESHOLDS if threshold is None else [threshold]
         discount = self.discounts()[len(self.discounts()) // 2]
         return [Point(place, size, at, discount) for size in sizes for at in thresholds]
 
     def discounts(self) -> list[float]:
-        return list(DISCOUNTS) if self.config.discount is None else [self.config.discount]
+        return list(_DISCOUNTS) if self.config.discount is None else [self.config.discount]
 
     def measure(self, points: list[Point], stage: int) -> dict[Point, Tensor]:
         """The metric at some points, for the queries of a stage on all processes."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.als.alternating import (
     RG_GRID,
     AlsConfig,
@@ -19,9 +19,8 @@ from rankfold.methods.als.alternating import (
     exact,
     folded,
 )
-from rankfold.methods.closed_form.one_decomposition import solve
-from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors
-from rankfold.methods.pair_weights import training_rows, weighed
+from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
+from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, Range, Run, Step
@@ -32,18 +31,14 @@ class PlainConfig(AlsConfig):
     """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
-    solver: Literal["spectral", "als"] = setting(
-        "spectral", help="one decomposition, or alternating least squares"
-    )
-    tolerance: float = setting(
-        0.01, above=0, below=1, help="residual at which the decomposition ends"
-    )
+    solver: Literal["spectral", "als"] = setting("spectral", help="one decomposition, or sweeps")
+    tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
 
 
 def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     """The minimiser of RG2."""
     if config.solver == "als":
-        yield from alternate("rg2-plain", problem, data, config, run)
+        yield from alternate("rg2-plain", _problem, data, config, run)
         return
     rows = training_rows(data, config.weights, run.device)
     objective = rg2(rows, config.reg, comm=run.comm)
@@ -52,21 +47,17 @@ def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
 
 
-def problem(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> LeastSquares:
+def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> LeastSquares:
     return exact(rg2(rows, config.reg, comm=comm))
 
 
-def fold_in(model: Model, rows: Interactions) -> Tensor:
+def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     candidates = model.tensors["candidates"]
-    rows = weighed(rows.to(candidates.device), model.config["weights"])
+    rows = weighted_pairs(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
         return _fold(from_tensors(model.tensors), rows)
-    return folded(problem, PlainConfig(**model.config), candidates, rows)
-
-
-def open_model(model: Model) -> Opened:
-    return Opened(histories=partial(fold_in, model))
+    return folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
 METHOD = Method(
@@ -74,7 +65,7 @@ METHOD = Method(
     config=PlainConfig,
     data_kind="interactions",
     fit=fit,
-    open=open_model,
+    open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="rg2",
     distributed=True,

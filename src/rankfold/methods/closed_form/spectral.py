@@ -1,4 +1,4 @@
-"""From a decomposition to vectors, for the spectral methods.
+"""The spectral methods: from a decomposition to vectors, and a fit by one decomposition.
 
 Query vectors are computed from the candidate vectors and the pairs of each query. New queries are
 computed in the same way: folding in the history of a fitted query gives its fitted vector.
@@ -6,8 +6,10 @@ computed in the same way: folding in the history of a fitted query gives its fit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,9 +17,10 @@ from torch import Tensor
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective
-from rankfold.solvers.shards import Shards
-from rankfold.types import Interactions
+from rankfold.objectives.quadratic import Objective, value
+from rankfold.solvers.shards import Shards, divide
+from rankfold.solvers.spectral import Target, decompose, expected_share
+from rankfold.types import Interactions, Model, Run, Step
 
 QUERY_BLOCK, PAIR_BLOCK = 2**16, 2**22  # folded in at a time
 QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # defaults of RG2
@@ -47,13 +50,8 @@ def factors(
     candidate is then divided by its ``discount``, which is not part of the objective. Components
     with sigma <= tau are left out. If T' is zero, so are the vectors.
 
-    Args:
-        objective: the separable objective.
-        values: sigma, [K].
-        vectors: V, [N, K].
-        tau: the threshold, reg sqrt(A B).
-        discount: [N]; None: all 1.
-        shards: given if the vectors are those of this process's candidates alone.
+    ``values`` [K] are sigma, ``vectors`` [N, K] are V, or with ``shards`` this process's rows.
+    ``tau`` is reg sqrt(A B). A ``discount`` [N] of None is 1.
     """
     kept = values > tau
     if len(values) == 0 or values[0] == 0:  # queries chose all or nothing
@@ -81,12 +79,7 @@ def fold(
 
         P_x = scale ( slope_x sum_{y in I_x} r_xy b_y Q_y + line_x sum_y b_y Q_y )
 
-    Args:
-        solution: the candidate side.
-        rows: R, [M, N].
-        slope: pull_x / a_x, [M].
-        line: l_x / a_x, [M].
-        shards: given if the candidates are divided.
+    ``rows`` is R, ``slope`` [M] is pull_x / a_x and ``line`` [M] is l_x / a_x.
     """
     weighted = solution.candidates * solution.weights[:, None]
     whole = weighted.sum(dim=0, dtype=torch.float64)
@@ -112,3 +105,44 @@ def to_tensors(solution: Factors) -> dict[str, Tensor]:
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> Factors:
     return Factors(tensors["candidates"], tensors["fold_weights"], tensors["fold_scale"])
+
+
+class Fold(Protocol):
+    """Query vectors from candidate factors and the pairs of the queries, [M, D]."""
+
+    def __call__(
+        self, solution: Factors, rows: Interactions, shards: Shards | None = None
+    ) -> Tensor: ...
+
+
+def solve(
+    name: str, objective: Objective, tau: float, fold: Fold, config: Any, run: Run
+) -> Iterator[Step]:
+    """Decompose the target of one objective, a step per pass. The last step has the model.
+
+    ``tau`` is the threshold on the singular values. ``config`` has ``width`` and ``tolerance``.
+    """
+    began, number, rows = perf_counter(), 0, objective.rows
+    if run.resume is not None:
+        number = int(run.resume["number"])
+    shards = divide(rows, min(config.width, rows.n_candidates), run)
+    tables = () if shards is None else ("space", "outside")
+    target = Target(objective, run.memory_budget, shards)
+    passes = decompose(target, config.width, run.rng, tolerance=config.tolerance, resume=run.resume)
+    for result in passes:
+        number += 1
+        if result.vectors is None:
+            seconds = perf_counter() - began
+            share = expected_share(result.columns, config.width)
+            state = result.state.copy
+            yield Step(number, result.residual, seconds, None, state, False, share, divided=tables)
+            began = perf_counter()
+            continue
+        solution = factors(objective, result.values, result.vectors, tau, shards=shards)
+        queries = fold(solution, rows, shards)
+        n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
+        loss = value(objective, queries, solution.candidates, shards) / max(1, n_pairs)
+        tensors = {"queries": queries, **to_tensors(solution)}
+        notes = {"residual": result.residual, "columns": result.columns}
+        model = Model(name, asdict(config), tensors, notes)
+        yield Step(number, loss, perf_counter() - began, model, dict, final=True)

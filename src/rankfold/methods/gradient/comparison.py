@@ -23,8 +23,8 @@ from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
 from rankfold.methods.gradient.model import (
     EncoderConfig,
+    gradient_method,
     model_of,
-    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -52,10 +52,8 @@ from rankfold.types import (
 )
 
 Mask = Literal["none", "own", "all"]
-SPACE: Space = {
-    "lr": Range(0.001, 0.1, log=True),
-    "weight_decay": Range(1e-7, 1e-3, log=True),
-}
+SPACE: Space = {"lr": Range(0.001, 0.1, log=True), "weight_decay": Range(1e-7, 1e-3, log=True)}
+UNIFORM_SPACE: Space = {**SPACE, "negatives": Range(3, 50, log=True, whole=True)}
 PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
     "lr": Choices((0.1, 0.01, 0.001)),
     "weight_decay": Choices((0.0, 1e-6, 1e-5, 1e-4)),
@@ -66,9 +64,7 @@ PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
 class ComparisonConfig(EncoderConfig):
     """Settings of every method that compares a chosen candidate with sampled ones."""
 
-    mask: Mask = setting(
-        "own", help="negatives to leave out: the pair's own candidate, or all the query chose"
-    )
+    mask: Mask = setting("own", help="negatives to skip: the pair's candidate, or all chosen ones")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +99,10 @@ class Pools:
         others = [] if pool.holds_batch else [batch.candidates]
         self.last = torch.cat([*others, pool.ids.flatten()]).unique()
         if self.shard is not None:
-            self.shard.met = self.last
+            self.shard.batch_candidates = self.last
         return pool.cut(batch.own)
 
-    def met(self) -> Tensor | None:
+    def batch_candidates(self) -> Tensor | None:
         """The candidates of the last batch, ascending; [n], None where all rows are here."""
         return self.last
 
@@ -123,7 +119,7 @@ class Comparison:
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """The loss of each pair against its pool; [B]."""
         pool = self.pools.propose(batch, rng)
-        queries = self.encoder.of_queries(batch.queries)
+        queries = self.encoder.encode_queries(batch.queries)
         chosen, others = encode(self.encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()  # corrections and losses need the precision
@@ -163,12 +159,12 @@ def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
     """
     size = len(batch.queries)
     if pool.holds_batch:
-        vectors = encoder.of_candidates(pool.ids)
+        vectors = encoder.encode_candidates(pool.ids)
         return vectors[:size] if batch.own is None else vectors[batch.own.places], vectors
     if pool.ids.dim() == 1:
-        vectors = encoder.of_candidates(torch.cat([batch.chosen, pool.ids]))
+        vectors = encoder.encode_candidates(torch.cat([batch.chosen, pool.ids]))
         return vectors[:size], vectors[size:]
-    vectors = encoder.of_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
+    vectors = encoder.encode_candidates(torch.cat([batch.chosen[:, None], pool.ids], dim=1))
     return vectors[:, 0], vectors[:, 1:]
 
 
@@ -219,7 +215,7 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
         export=lambda: model_of(name, config, encoder, data, rows),
         memory=sampler,
         sides=sides_of(encoder),
-        met=comparison.pools.met,
+        batch_candidates=comparison.pools.batch_candidates,
     )
     return train(task, config, run)
 
@@ -255,13 +251,4 @@ def method(
         parts = combination if isinstance(combination, Combination) else combination(settings)
         return fit(name, parts, data, settings, run)
 
-    return Method(
-        summary,
-        config,
-        "interactions",
-        start,
-        open=open_model,
-        answers=("features",),
-        distributed=True,
-        **{"space": SPACE, **declared},
-    )
+    return gradient_method(summary, config, start, **{"space": SPACE, **declared})

@@ -14,8 +14,8 @@ from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
 from rankfold.methods.gradient.model import (
     EncoderConfig,
+    gradient_method,
     model_of,
-    open_model,
     sides_of,
     trained_encoder,
 )
@@ -36,7 +36,7 @@ class FullConfig(EncoderConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyFullConfig(FullConfig):
+class _AnyFullConfig(FullConfig):
     """Settings of ``full``."""
 
     loss: str = setting("softmax", choices=FULL_LOSSES, help="the loss to minimise")
@@ -48,7 +48,7 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
     encoder = trained_encoder(data, rows, config, run)
 
     def losses(batch: Rows, _rng: torch.Generator) -> Tensor:
-        both = encoder.of_queries(batch.queries), encoder.of_candidates(None)
+        both = encoder.encode_queries(batch.queries), encoder.encode_candidates(None)
         if config.precision == "bfloat16":
             both = both[0].bfloat16(), both[1].bfloat16()
         return loss(*both, batch.positives).float()
@@ -75,17 +75,7 @@ def method(
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, FULL_LOSSES[loss or settings.loss], data, settings, run)
 
-    return Method(
-        summary,
-        config,
-        "interactions",
-        start,
-        open=open_model,
-        answers=("features",),
-        distributed=True,
-        space=SPACE,
-        **declared,
-    )
+    return gradient_method(summary, config, start, space=SPACE, **declared)
 
 
 SOFTMAX = method(
@@ -104,4 +94,4 @@ SPARSEMAX = method(
     paper="martins2016",
     paper_space=PAPER_SPACE,
 )
-FULL = method("full", None, AnyFullConfig, "any loss over all candidates")
+FULL = method("full", None, _AnyFullConfig, "any loss over all candidates")

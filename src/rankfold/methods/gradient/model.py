@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -20,11 +21,21 @@ from rankfold.kernels.sparse import in_file
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
-from rankfold.types import Dataset, Encoder, Features, Interactions, Model, Opened, Run
+from rankfold.types import (
+    Dataset,
+    Encoder,
+    Features,
+    Interactions,
+    Method,
+    Model,
+    Opened,
+    Run,
+    Step,
+)
 
-ROW_BLOCK = 2**16  # rows encoded at a time
+_ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
-TOWER = "tower."  # prefix of the names of the candidates' tower in a model
+_TOWER = "tower."  # prefix of the names of the candidates' tower in a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +43,8 @@ class EncoderConfig(Training):
     """Settings of vectors and scores."""
 
     batch_size: int = setting(2048, at_least=1, help="pairs in a batch")
-    encoder: EncoderKind = setting(
-        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
-    )
-    similarity: Literal["dot", "cosine"] = setting(
-        "dot", help="score of two vectors: their inner product or their cosine"
-    )
+    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    similarity: Literal["dot", "cosine"] = setting("dot", help="inner product or cosine of vectors")
     temperature: float = setting(1.0, above=0, help="scores are divided by it")
 
 
@@ -103,7 +110,7 @@ def sides_of(encoder: Encoder) -> Sides:
     if isinstance(encoder, Biased):
         divided, per_candidate = sides_of(encoder.encoder)
         return Sides(divided, (*per_candidate, encoder.biases))
-    inner = innermost(encoder)
+    inner = _innermost(encoder)
     if isinstance(inner, Towers):
         return Sides((inner.queries.own,), (inner.candidates.own,))
     if inner.shard is not None:
@@ -113,11 +120,11 @@ def sides_of(encoder: Encoder) -> Sides:
 
 def shard_of(encoder: Encoder) -> TableShard | None:
     """The shard of an encoder's table of candidates, if the table is divided."""
-    inner = innermost(encoder)
+    inner = _innermost(encoder)
     return inner.shard if isinstance(inner, Tables) else None
 
 
-def innermost(encoder: Encoder) -> Tables | Towers:
+def _innermost(encoder: Encoder) -> Tables | Towers:
     """The encoder inside its wrappers."""
     inner: Any = encoder
     while not isinstance(inner, Tables | Towers):
@@ -128,10 +135,12 @@ def innermost(encoder: Encoder) -> Tables | Towers:
 def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
     """The vectors of all rows, and the candidates' tower if it can encode new candidates."""
     tensors, notes = vectors(encoder, rows), {}
-    inner = innermost(encoder)
+    inner = _innermost(encoder)
     if data.candidate_features is not None and isinstance(inner, Towers):
         tower = inner.candidates.state_dict()
-        tensors |= {TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")}
+        tensors |= {
+            _TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")
+        }
         columns = data.candidate_features.columns
         levels = {column: list(levels) for column, levels in columns.levels.items()}
         notes = {"candidate_columns": {"numbers": list(columns.numbers), "levels": levels}}
@@ -143,16 +152,16 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     """The vectors of all candidates and of this process's queries."""
     shard = shard_of(encoder)
     sides = {
-        "queries": (encoder.of_queries, rows.n_queries),
-        "candidates": (encoder.of_candidates, rows.n_candidates),
+        "queries": (encoder.encode_queries, rows.n_queries),
+        "candidates": (encoder.encode_candidates, rows.n_candidates),
     }
     tables = {}
-    for side, (of, size) in sides.items():
+    for side, (encode, size) in sides.items():
         if side == "candidates" and shard is not None:
-            tables[side] = shard.whole(of, rows.offsets.device, in_file)
+            tables[side] = shard.whole(encode, rows.offsets.device, in_file)
             continue
-        parts = torch.arange(size, device=rows.offsets.device).split(ROW_BLOCK)
-        tables[side] = torch.cat([of(some).float() for some in parts])
+        parts = torch.arange(size, device=rows.offsets.device).split(_ROW_BLOCK)
+        tables[side] = torch.cat([encode(some).float() for some in parts])
     return tables
 
 
@@ -161,14 +170,25 @@ def open_model(model: Model) -> Opened:
 
     Their tower is built by ``extend``, not for a search.
     """
-    return Opened(features=partial(encode_candidates, model) if has_tower(model) else None)
+    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
+
+
+def gradient_method(
+    summary: str,
+    config: type[Any],
+    fit: Callable[[Dataset, Any, Run], Iterator[Step]],
+    **declared: Any,
+) -> Method:
+    """A method whose model is that of ``model_of``; ``declared``: further fields of ``Method``."""
+    shared = {"open": open_model, "answers": ("features",), "distributed": True}
+    return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
 def has_tower(model: Model) -> bool:
-    return any(name.startswith(TOWER) for name in model.tensors)
+    return any(name.startswith(_TOWER) for name in model.tensors)
 
 
-def encode_candidates(model: Model, features: Features) -> Tensor:
+def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that are new to the model, from their features; [n, D]."""
     vectors = tower_vectors(model, features)
     if model.config.get("similarity") == "cosine":
@@ -180,7 +200,7 @@ def encode_candidates(model: Model, features: Features) -> Tensor:
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features) -> Tensor:
     """What the candidates' tower makes of new rows; [n, D]."""
-    kept = {k.removeprefix(TOWER): t for k, t in model.tensors.items() if k.startswith(TOWER)}
+    kept = {k.removeprefix(_TOWER): t for k, t in model.tensors.items() if k.startswith(_TOWER)}
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
-    return tower.of_new(features)
+    return tower.encode_new(features)

@@ -26,7 +26,7 @@ from rankfold.solvers.newton_cg import (
 )
 from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 
-STATE = ("params", "gradient", "direction", "loss", "damping")
+_STATE = ("params", "gradient", "direction", "loss", "damping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +34,13 @@ class Config(Settings):
     """Settings of ``rg2-newton``."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
-    encoder: EncoderKind = setting(
-        "tables", help="tables: a vector per row; towers: side features, too, if there are any"
-    )
-    reg: float = setting(
-        0.3, at_least=0, help="regularisation of all parameters, divided by the number of rows"
-    )
-    steps: int = setting(
-        30, at_least=1, help="largest number of Newton steps; validation stops earlier"
-    )
-    products: int = setting(
-        50, at_least=1, help="largest number of products with the curvature in a step"
-    )
+    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    reg: float = setting(0.3, at_least=0, help="regularisation of all parameters, per row")
+    steps: int = setting(30, at_least=1, help="most Newton steps; validation stops earlier")
+    products: int = setting(50, at_least=1, help="most products with the curvature in a step")
 
 
-class AllVectors(nn.Module):
+class _AllVectors(nn.Module):
     """An encoder as a function of its parameters: the vectors of all rows."""
 
     def __init__(self, encoder: Tables | Towers) -> None:
@@ -56,7 +48,7 @@ class AllVectors(nn.Module):
         self.encoder = encoder
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        return self.encoder.of_queries(None), self.encoder.of_candidates(None)
+        return self.encoder.encode_queries(None), self.encoder.encode_candidates(None)
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -66,16 +58,16 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     semi-definite part (Gauss-Newton).
     """
     rows = training_rows(data, "none", run.device)
-    module = AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
+    module = _AllVectors(make_encoder(data, rows, config.encoder, config.width, run))
     state, number, loss = None, 0, 0.0
     if run.resume is not None:
-        state = {name: run.resume[name].to(run.device) for name in STATE}
+        state = {name: run.resume[name].to(run.device) for name in _STATE}
         number, loss = int(run.resume["number"]), float(state["loss"])
         module.load_state_dict(
             unflatten(state["params"], dict(module.named_parameters())), strict=False
         )
     began = perf_counter()
-    for iterate in descent(module, rows, config, config.steps - number, state):
+    for iterate in _descent(module, rows, config, config.steps - number, state):
         number, loss, state = number + 1, iterate.loss, iterate.state
         module.load_state_dict(iterate.params, strict=False)
         model = model_of("rg2-newton", config, module.encoder, data, rows)
@@ -87,8 +79,8 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         yield Step(number + 1, loss, perf_counter() - began, model, dict, final=True)
 
 
-def descent(
-    module: AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
+def _descent(
+    module: _AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
 ) -> Iterator[Iterate]:
     """Newton steps from the module's current parameters."""
 

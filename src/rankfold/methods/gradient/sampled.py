@@ -1,43 +1,156 @@
-"""Any registered loss on negatives from any registered sampler."""
+"""The combinations of a loss, a sampler and a correction that have a name, and ``sampled``."""
 
 from dataclasses import dataclass
 
 from rankfold.config import setting
 from rankfold.losses import LOSSES
-from rankfold.methods.gradient.comparison import Combination, ComparisonConfig, method
+from rankfold.methods.gradient.comparison import (
+    PAPER_SPACE,
+    SPACE,
+    UNIFORM_SPACE,
+    Combination,
+    ComparisonConfig,
+    Mask,
+    UniformConfig,
+    method,
+)
 from rankfold.samplers import SAMPLERS
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.popularity import PopularityMode
 from rankfold.samplers.resampling import DRAWS
+from rankfold.types import Choices, Range
+
+_POPULARITY_SPACE = {**SPACE, "popularity": Choices(("count", "log", "power"))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyConfig(ComparisonConfig):
+class _SharedConfig(UniformConfig):
+    """Settings of ``sampled-softmax``."""
+
+    negatives: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBatchConfig(ComparisonConfig):
+    """Settings of ``ssl`` and ``g-tower``: the candidates of a batch are the negatives."""
+
+    schedule: str = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CorrectedConfig(InBatchConfig):
+    """Settings of ``ssl-pop`` and ``mns``: corrected for how often a candidate is in a batch."""
+
+    popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ResampledConfig(_CorrectedConfig):
+    """Settings of ``bir``: negatives picked from the batch by their scores."""
+
+    mask: Mask = "none"  # as released
+    correction: str = setting("released", choices=RESAMPLED, help="correction of the picks' scores")
+    draw: str = setting(
+        "systematic", choices=DRAWS, help="even distances, or independent as published"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedConfig(_ResampledConfig):
+    """Settings of ``xir``: half of the picks come from a cache of earlier picks."""
+
+    cache_share: float = setting(0.2, at_least=0, at_most=1, help="share of cached picks (lambda)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AnyConfig(ComparisonConfig):
     """Settings of ``sampled``."""
 
     loss: str = setting("softmax", choices=LOSSES, help="the loss to minimise")
     sampler: str = setting("in-batch", choices=SAMPLERS, help="where negatives come from")
-    proposed: str = setting(
-        "all", choices=CORRECTIONS, help="correction of the scores; bir and xir use `correction`"
-    )
-    correction: str = setting(
-        "released", choices=RESAMPLED, help="bir and xir: correction of the scores of the picks"
-    )
+    proposed: str = setting("all", choices=CORRECTIONS, help="score correction, except bir and xir")
+    correction: str = setting("released", choices=RESAMPLED, help="bir, xir: correction of scores")
     draw: str = setting("systematic", choices=DRAWS, help="bir and xir: how negatives are picked")
-    negatives: int = setting(
-        100, at_least=1, help="uniform, shared and popularity: random candidates"
-    )
-    popularity: PopularityMode = setting(
-        "count", help="popularity grows with the count, its logarithm, or its power 0.75"
-    )
-    cache_share: float = setting(
-        0.2, at_least=0, at_most=1, help="xir: share of the loss on picks from the cache"
-    )
+    negatives: int = setting(100, at_least=1, help="uniform, shared, popularity: random candidates")
+    popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
+    cache_share: float = setting(0.2, at_least=0, at_most=1, help="xir: share of cached picks")
 
 
-def combination(config: AnyConfig) -> Combination:
-    """The parts that the settings name."""
-    return Combination(config.sampler, config.loss, config.proposed)
-
-
-METHOD = method("sampled", combination, AnyConfig, "any loss on negatives from any sampler")
+BPR = method(
+    "bpr",
+    Combination("uniform", "bpr"),
+    UniformConfig,
+    "each choice above a few random candidates, pair by pair",
+    paper="rendle2009",
+    space=UNIFORM_SPACE,
+    paper_space=PAPER_SPACE,
+)
+BCE = method(
+    "bce",
+    Combination("uniform", "bce", bias=True),
+    UniformConfig,
+    "choices are ones, a few random candidates zeros: logistic regression",
+    space=UNIFORM_SPACE,
+    paper_space=PAPER_SPACE,
+)
+SAMPLED_SOFTMAX = method(
+    "sampled-softmax",
+    Combination("shared", "softmax", "negatives"),
+    _SharedConfig,
+    "softmax among random candidates, corrected for how they were drawn",
+    space={**SPACE, "negatives": Range(100, 5000, log=True, whole=True)},
+    paper_space=PAPER_SPACE,
+)
+SSL = method(
+    "ssl",
+    Combination("in-batch", "softmax"),
+    InBatchConfig,
+    "softmax among the batch's candidates, uncorrected",
+    paper="chen2022",
+)
+SSL_POP = method(
+    "ssl-pop",
+    Combination("in-batch", "softmax", "all"),
+    _CorrectedConfig,
+    "softmax among the batch's candidates, corrected for popularity",
+    paper="chen2022",
+    space=_POPULARITY_SPACE,
+)
+MNS = method(
+    "mns",
+    Combination("mixed", "softmax", "all"),
+    _CorrectedConfig,
+    "softmax among the batch's candidates and as many random ones",
+    paper="yang2020",
+    space=_POPULARITY_SPACE,
+)
+G_TOWER = method(
+    "g-tower",
+    Combination("streaming", "softmax", "all"),
+    InBatchConfig,
+    "softmax among the batch's candidates, popularity learnt on the way",
+    paper="yi2019",
+)
+BIR = method(
+    "bir",
+    Combination("bir", "softmax"),
+    _ResampledConfig,
+    "softmax among candidates picked from the batch by score",
+    paper="chen2022",
+    space=_POPULARITY_SPACE,
+)
+XIR = method(
+    "xir",
+    Combination("xir", "softmax"),
+    CachedConfig,
+    "softmax among candidates picked from the batch and from a cache of earlier picks",
+    paper="chen2022",
+    space={**_POPULARITY_SPACE, "cache_share": Range(0.0, 1.0)},
+    paper_space={"cache_share": Choices((0.0, 0.2, 0.5, 0.8, 1.0))},
+)
+SAMPLED = method(
+    "sampled",
+    lambda config: Combination(config.sampler, config.loss, config.proposed),
+    _AnyConfig,
+    "any loss on negatives from any sampler",
+)

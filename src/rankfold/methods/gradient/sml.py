@@ -21,6 +21,7 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
+    gradient_method,
     has_tower,
     model_of,
     sides_of,
@@ -38,7 +39,6 @@ from rankfold.types import (
     Dataset,
     Features,
     Interactions,
-    Method,
     Model,
     Opened,
     Pool,
@@ -54,9 +54,7 @@ class SmlConfig(UniformConfig):
 
     lr: float = 0.003
     weight_decay: float = 0.0
-    candidate_weight: float = setting(
-        0.1, at_least=0, help="weight of the margin around the chosen candidate (w1)"
-    )
+    candidate_weight: float = setting(0.1, at_least=0, help="weight of the candidate's margin (w1)")
     margin_weight: float = setting(0.1, at_least=0, help="reward for large margins (w2)")
 
     def __post_init__(self) -> None:
@@ -85,11 +83,11 @@ class UnitBall(nn.Module):
         divided, per_candidate = sides_of(self.encoder)
         return Sides((*divided, self.query_margins), (*per_candidate, self.candidate_margins))
 
-    def of_queries(self, rows: Tensor | None) -> Tensor:
-        return within(self.encoder.of_queries(rows))
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.encode_queries(rows))
 
-    def of_candidates(self, rows: Tensor | None) -> Tensor:
-        return within(self.encoder.of_candidates(rows))
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return within(self.encoder.encode_candidates(rows))
 
     def margins(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """m_x and n_y; [B] each."""
@@ -106,11 +104,11 @@ class UnitBall(nn.Module):
         Departs from the paper: the last term belongs to the pair, so the margin of a row counts
         once per pair of the row, not once.
         """
-        p, (m, n) = self.of_queries(batch.queries), self.margins(batch)
+        p, (m, n) = self.encode_queries(batch.queries), self.margins(batch)
         q, others = encode(self, batch, pool)
-        near = -squares(p - q)
-        of_query = against("hinge", near + 1 - m, -squares(p[:, None] - others), valid)
-        of_candidate = against("hinge", near + 1 - n, -squares(q[:, None] - others), valid)
+        near = -_squares(p - q)
+        of_query = against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
+        of_candidate = against("hinge", near + 1 - n, -_squares(q[:, None] - others), valid)
         bonus = config.margin_weight * (m + n)
         return of_query + config.candidate_weight * of_candidate - bonus
 
@@ -121,7 +119,7 @@ def within(vectors: Tensor) -> Tensor:
     return vectors / lengths.clamp(min=1)
 
 
-def squares(vectors: Tensor) -> Tensor:
+def _squares(vectors: Tensor) -> Tensor:
     """Squared lengths; [..., D] -> [...]."""
     return (vectors**2).sum(dim=-1)
 
@@ -146,27 +144,27 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
         module=ball,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
-        export=lambda: exported(config, ball, data, rows),
+        export=lambda: _exported(config, ball, data, rows),
         sides=ball.sides,
-        met=pools.met,
+        batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
 
 
-def exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
+def _exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
     """The model whose inner products order candidates as distances in the ball do."""
     model = model_of("sml", config, ball.encoder, data, rows)
     return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
 
 
-def open_model(model: Model) -> Opened:
-    return Opened(features=partial(encode_new, model) if has_tower(model) else None)
+def _open_model(model: Model) -> Opened:
+    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
 
 
-def encode_new(model: Model, features: Features) -> Tensor:
+def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
     inside = within(tower_vectors(model, features))
-    return torch.cat([inside, -squares(inside)[:, None]], dim=1)
+    return torch.cat([inside, -_squares(inside)[:, None]], dim=1)
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
@@ -174,19 +172,16 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     ones = torch.ones_like(queries[:, :1])
     return {
         "queries": torch.cat([2 * queries, ones], dim=1),
-        "candidates": torch.cat([candidates, -squares(candidates)[:, None]], dim=1),
+        "candidates": torch.cat([candidates, -_squares(candidates)[:, None]], dim=1),
     }
 
 
-METHOD = Method(
+METHOD = gradient_method(
     "near what was chosen, far from random candidates, by margins that are learnt",
     SmlConfig,
-    "interactions",
     fit,
-    open=open_model,
-    answers=("features",),
+    open=_open_model,
     paper="li2020",
-    distributed=True,
     space={
         "lr": Range(0.0003, 0.03, log=True),
         "negatives": Range(3, 50, log=True, whole=True),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rankfold.methods.gradient.comparison import (
     PAPER_SPACE,
-    SPACE,
+    UNIFORM_SPACE,
     Pools,
     UniformConfig,
     against,
@@ -19,8 +19,8 @@ from rankfold.methods.gradient.comparison import (
     usable,
 )
 from rankfold.methods.gradient.model import (
+    gradient_method,
     model_of,
-    open_model,
     shard_of,
     sides_of,
     trained_encoder,
@@ -30,7 +30,7 @@ from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import Batch, Dataset, Method, Range, Run, Step
+from rankfold.types import Batch, Dataset, Run, Step
 
 
 def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
@@ -49,7 +49,7 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
-        queries, edge = encoder.of_queries(batch.queries), boundary(batch.queries)
+        queries, edge = encoder.encode_queries(batch.queries), boundary(batch.queries)
         chosen, others = encode(encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()
@@ -62,20 +62,16 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
         losses=losses,
         export=lambda: model_of("uib", config, encoder, data, rows),
         sides=Sides((*sides.divided, boundary), sides.per_candidate),
-        met=pools.met,
+        batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
 
 
-METHOD = Method(
+METHOD = gradient_method(
     "each choice above the query's own boundary, random candidates below it",
     UniformConfig,
-    "interactions",
     fit,
-    open=open_model,
-    answers=("features",),
     paper="zhuo2022",
-    distributed=True,
-    space={**SPACE, "negatives": Range(3, 50, log=True, whole=True)},
+    space=UNIFORM_SPACE,
     paper_space=PAPER_SPACE,
 )

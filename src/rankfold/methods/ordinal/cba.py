@@ -27,8 +27,8 @@ from rankfold.methods.ordinal.training import (
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.types import Range
 
-MIN_NEGATIVES = 150  # within the default sigma, if there are so many
-MAX_SIGMA = 0.35  # of the default; about the paper's sigma
+_MIN_NEGATIVES = 150  # within the default sigma, if there are so many
+_MAX_SIGMA = 0.35  # of the default; about the paper's sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,7 @@ class CbaConfig(GradedConfig):
     dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
-        None,
-        above=0,
-        help="width of the Gaussian around fpr, as a share of the negatives; none: by their number",
+        None, above=0, help="width of the Gaussian, as a share of negatives; none: by their number"
     )
     cache: int = setting(512, at_least=1, help="vectors cached per grade, at most")
     ranks: Literal["direct", "likeness"] = setting(
@@ -49,9 +47,7 @@ class CbaConfig(GradedConfig):
     cache_weights: Literal["shares", "equal"] = setting(
         "shares", help="weigh cached grades by their share of the rows, or equally as the paper"
     )
-    classes: float = setting(
-        1.0, at_least=0, help="weight of a cross-entropy over grades, on extra outputs"
-    )
+    classes: float = setting(1.0, at_least=0, help="weight of a cross-entropy, on extra outputs")
 
 
 def rank_weighted_loss(context: FitContext) -> BatchLoss:
@@ -62,7 +58,7 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
     threshold with an empty side in the batch costs 0.
     """
     config: CbaConfig = context.config
-    cache, sigma = fill_cache(context), config.sigma or default_sigma(context)
+    cache, sigma = fill_cache(context), config.sigma or _default_sigma(context)
 
     def losses(batch: GradedBatch) -> Tensor:
         cache.push(batch.vectors, batch.rows)
@@ -79,14 +75,14 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
     return BatchLoss(losses, cache)
 
 
-def default_sigma(context: FitContext) -> float:
+def _default_sigma(context: FitContext) -> float:
     """Twice the rate, or wider, so that enough negatives of each threshold count.
 
     With a Gaussian over a handful of rows, the model would memorise these rows.
     """
     config: CbaConfig = context.config
     negatives = int((context.rows.grades == context.rows.grades.min()).sum())
-    return max(2 * config.fpr, min(MAX_SIGMA, MIN_NEGATIVES / negatives))
+    return max(2 * config.fpr, min(_MAX_SIGMA, _MIN_NEGATIVES / negatives))
 
 
 def score_weights(context: FitContext) -> Tensor:
@@ -104,7 +100,7 @@ def fill_cache(context: FitContext) -> RankCache:
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
     cache = RankCache(rows.grades, shares, config.cache, config.width)
     for numbers in first_rows(context):
-        for block in numbers.split(block_rows(RowShape.of(rows.own, None))):
+        for block in numbers.split(block_rows(RowShape.from_rows(rows.own, None))):
             cache.push(rows.vectors(context.module, block), block)
     return cache
 

@@ -5,7 +5,9 @@ In the formulas G grades are 0..G-1, y is a row's grade, p_g the probability of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +17,19 @@ from rankfold.config import setting
 from rankfold.losses.bpr import bpr_loss
 from rankfold.losses.low_fpr import above
 from rankfold.losses.softmax import softmax_loss
-from rankfold.methods.ordinal.scores import by_classes, by_thresholds, per_grade, per_threshold
-from rankfold.methods.ordinal.training import SPACE, GradedConfig, Recipe, method, stateless
+from rankfold.methods.ordinal.scores import by_classes, by_thresholds
+from rankfold.methods.ordinal.training import (
+    SPACE,
+    BatchLoss,
+    FitContext,
+    GradedConfig,
+    Recipe,
+    method,
+)
 from rankfold.types import Range
 
-MIN_MISSING = 1e-6  # smallest 1 - p_y in the focal loss
+_MIN_MISSING = 1e-6  # smallest 1 - p_y in the focal loss
+Losses = Callable[[Tensor, Tensor, Any], Tensor]  # of outputs [B, O], grades [B], settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,70 +55,84 @@ def soft_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tenso
 def focal_losses(outputs: Tensor, grades: Tensor, config: FocalConfig) -> Tensor:
     """(1 - p_y)^gamma times the cross-entropy; [lin2017]."""
     log_p = -F.cross_entropy(outputs, grades, reduction="none")
-    missing = (-torch.expm1(log_p)).clamp(min=MIN_MISSING)  # 0 to a power < 1 has no gradient
+    missing = (-torch.expm1(log_p)).clamp(min=_MIN_MISSING)  # 0 to a power < 1 has no gradient
     return -(missing**config.focus) * log_p
 
 
-def binary_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
+def _binary_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
     """A logistic loss per threshold: is the grade above it? [frank2001]."""
     positive = above(grades, outputs.shape[1] + 1).T.to(outputs.dtype)
     return F.binary_cross_entropy_with_logits(outputs, positive, reduction="none").mean(dim=1)
 
 
-def squared_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
+def _squared_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
     """The squared error of a sigmoid per threshold; [cheng2008]."""
     positive = above(grades, outputs.shape[1] + 1).T.to(outputs.dtype)
     return ((outputs.sigmoid() - positive) ** 2).mean(dim=1)
 
 
-def auc_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
+def _auc_losses(outputs: Tensor, grades: Tensor, _config: GradedConfig) -> Tensor:
     """The pairwise logistic loss of each threshold's output; one value per threshold."""
     positive = above(grades, outputs.shape[1] + 1)
     return bpr_loss(outputs.T, positive, torch.ones_like(positive))
 
 
-CLASSIFIERS = {
-    "ce": method(
-        "ce",
-        Recipe(per_grade, stateless(ce_losses), by_classes),
-        GradedConfig,
-        "cross-entropy over the grades; the expected grade is the score",
-        "",
-    ),
-    "focal": method(
-        "focal",
-        Recipe(per_grade, stateless(focal_losses), by_classes),
-        FocalConfig,
-        "focal loss: cross-entropy that gives less weight to well-classified rows",
-        "lin2017",
-        {**SPACE, "focus": Range(0.5, 5.0)},
-    ),
-    "soft-label": method(
-        "soft-label",
-        Recipe(per_grade, stateless(soft_losses), by_classes),
-        GradedConfig,
-        "cross-entropy with targets that fall off with the distance of grades",
-        "diaz2019",
-    ),
-    "nnrank": method(
-        "nnrank",
-        Recipe(per_threshold, stateless(squared_losses), by_thresholds),
-        GradedConfig,
-        "cumulative targets, squared error",
-        "cheng2008",
-    ),
-    "fh": method(
-        "fh",
-        Recipe(per_threshold, stateless(binary_losses), by_thresholds),
-        GradedConfig,
-        "a binary classifier per threshold",
-        "frank2001",
-    ),
-    "fh-auc": method(
-        "fh-auc",
-        Recipe(per_threshold, stateless(auc_losses), by_thresholds),
-        GradedConfig,
-        "a pairwise ranker per threshold: the area under the whole curve",
-        "frank2001",
-    ),
-}
+def _by_grade(losses: Losses) -> Recipe:
+    return Recipe(lambda n_grades: n_grades, _stateless(losses), by_classes)
+
+
+def _by_threshold(losses: Losses) -> Recipe:
+    return Recipe(lambda n_grades: n_grades - 1, _stateless(losses), by_thresholds)
+
+
+def _stateless(losses: Losses) -> Callable[[FitContext], BatchLoss]:
+    def make(context: FitContext) -> BatchLoss:
+        config = context.config
+        return BatchLoss(lambda batch: losses(batch.outputs, batch.grades, config))
+
+    return make
+
+
+CE = method(
+    "ce",
+    _by_grade(ce_losses),
+    GradedConfig,
+    "cross-entropy over the grades; the expected grade is the score",
+    "",
+)
+FOCAL = method(
+    "focal",
+    _by_grade(focal_losses),
+    FocalConfig,
+    "focal loss: cross-entropy that gives less weight to well-classified rows",
+    "lin2017",
+    {**SPACE, "focus": Range(0.5, 5.0)},
+)
+SOFT_LABEL = method(
+    "soft-label",
+    _by_grade(soft_losses),
+    GradedConfig,
+    "cross-entropy with targets that fall off with the distance of grades",
+    "diaz2019",
+)
+NNRANK = method(
+    "nnrank",
+    _by_threshold(_squared_losses),
+    GradedConfig,
+    "cumulative targets, squared error",
+    "cheng2008",
+)
+FH = method(
+    "fh",
+    _by_threshold(_binary_losses),
+    GradedConfig,
+    "a binary classifier per threshold",
+    "frank2001",
+)
+FH_AUC = method(
+    "fh-auc",
+    _by_threshold(_auc_losses),
+    GradedConfig,
+    "a pairwise ranker per threshold: the area under the whole curve",
+    "frank2001",
+)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rankfold.config import setting
 from rankfold.encoders.towers import small_linear
 from rankfold.losses.low_fpr import above
-from rankfold.methods.ordinal.scores import mean_score, per_threshold
+from rankfold.methods.ordinal.scores import mean_score
 from rankfold.methods.ordinal.training import (
     SPACE,
     BatchLoss,
@@ -25,18 +25,18 @@ from rankfold.methods.ordinal.training import (
 )
 from rankfold.types import Range
 
-MAX_DUAL = 1e5
+_MAX_DUAL = 1e5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstrainedConfig(GradedConfig):
+class _ConstrainedConfig(GradedConfig):
     """A bound on the false-positive rate."""
 
     fpr: float = setting(0.01, above=0, below=1, help="largest false-positive rate")
     dual_lr: float = setting(1e-3, above=0, help="learning rate of the Lagrange multipliers")
 
 
-class SharedScoreHead(nn.Module):
+class _SharedScoreHead(nn.Module):
     """One score, and a bias for each threshold."""
 
     def __init__(self, width: int, thresholds: int, rng: torch.Generator) -> None:
@@ -56,7 +56,7 @@ class Duals:
         self.values, self.lr = torch.ones(thresholds, device=device), lr
 
     def climb(self, excess: Tensor) -> None:
-        self.values = (self.values + self.lr * excess.detach()).clamp(0, MAX_DUAL)
+        self.values = (self.values + self.lr * excess.detach()).clamp(0, _MAX_DUAL)
 
     def state(self) -> dict[str, Tensor]:
         return {"values": self.values}
@@ -65,7 +65,7 @@ class Duals:
         self.values = state["values"].to(self.values).clone()
 
 
-def constrained_loss(context: FitContext) -> BatchLoss:
+def _constrained_loss(context: FitContext) -> BatchLoss:
     """Positives above a bias, while the negatives above it stay within the rate.
 
     With l(x) = log_2(1 + e^-x) >= 1[x <= 0], k a threshold, u_k its output::
@@ -74,7 +74,7 @@ def constrained_loss(context: FitContext) -> BatchLoss:
 
     A threshold with an empty side in the batch costs 0.
     """
-    config: ConstrainedConfig = context.config
+    config: _ConstrainedConfig = context.config
     duals = Duals(context.n_grades - 1, config.dual_lr, context.rows.grades.device)
 
     def losses(batch: GradedBatch) -> Tensor:
@@ -96,8 +96,8 @@ def constrained_loss(context: FitContext) -> BatchLoss:
 
 METHOD = method(
     "eban",
-    Recipe(per_threshold, constrained_loss, mean_score, SharedScoreHead),
-    ConstrainedConfig,
+    Recipe(lambda n_grades: n_grades - 1, _constrained_loss, mean_score, _SharedScoreHead),
+    _ConstrainedConfig,
     "true positives under a bound on false ones, by Lagrange multipliers",
     "eban2017",
     {**SPACE, "dual_lr": Range(1e-4, 0.1, log=True)},

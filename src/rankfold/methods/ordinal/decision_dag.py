@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankfold.methods.ordinal.scores import expected_grade, per_pair
+from rankfold.methods.ordinal.scores import expected_grade
 from rankfold.methods.ordinal.training import (
     BatchLoss,
     FitContext,
@@ -17,7 +17,6 @@ from rankfold.methods.ordinal.training import (
     Recipe,
     method,
 )
-from rankfold.training.loop import Nothing
 
 
 def pairs_of(n_grades: int) -> list[tuple[int, int]]:
@@ -25,7 +24,7 @@ def pairs_of(n_grades: int) -> list[tuple[int, int]]:
     return list(combinations(range(n_grades), 2))
 
 
-def dag_loss(context: FitContext) -> BatchLoss:
+def _dag_loss(context: FitContext) -> BatchLoss:
     """A logistic loss for each pair of grades, over the rows that have one of them."""
     pairs = torch.tensor(pairs_of(context.n_grades), device=context.rows.grades.device)
 
@@ -36,7 +35,7 @@ def dag_loss(context: FitContext) -> BatchLoss:
         )
         return torch.where(is_either.any(dim=2), costs, 0.0).sum(dim=1) / (context.n_grades - 1)
 
-    return BatchLoss(losses, Nothing())
+    return BatchLoss(losses)
 
 
 def dag_score(outputs: Tensor, n_grades: int) -> Tensor:
@@ -57,7 +56,7 @@ def dag_score(outputs: Tensor, n_grades: int) -> Tensor:
 
 METHOD = method(
     "ddag",
-    Recipe(per_pair, dag_loss, dag_score),
+    Recipe(lambda n_grades: len(pairs_of(n_grades)), _dag_loss, dag_score),
     GradedConfig,
     "a classifier per pair of grades, in a decision DAG",
     "platt1999",

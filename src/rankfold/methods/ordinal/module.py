@@ -12,9 +12,9 @@ from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
 from rankfold.training.loop import seeded
-from rankfold.types import Comm, Graded, Own
+from rankfold.types import Comm, Graded, OwnRows
 
-FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
+_FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
 
 
 class GradingModule(nn.Module):
@@ -37,11 +37,11 @@ class GradingModule(nn.Module):
         with seeded(rng.initial_seed(), torch.device("cpu")):  # for draws from torch's generator
             self.encoder = make(shape, width, dropout, rng)
         self.name, self.width = encoder, width
-        self.axes = FLIP_AXES[flips]
+        self.axes = _FLIP_AXES[flips]
         self.head = head
 
     def vectors(
-        self, rows: Graded, rng: torch.Generator | None = None, own: Own | None = None
+        self, rows: Graded, rng: torch.Generator | None = None, own: OwnRows | None = None
     ) -> Tensor:
         """[B, D]; with a generator in training, without one to score.
 
@@ -89,5 +89,5 @@ class ShardedRows:
             return module.vectors(self.own.select(rows), rng)
         own = self.share.find(rows)
         vectors = module.vectors(self.own.select(rows[own.places] - self.share.first), rng, own)
-        every: Tensor = GatherRows.apply(vectors, own.places, own.of, self.comm)  # type: ignore[no-untyped-call]
+        every: Tensor = GatherRows.apply(vectors, own.places, own.total, self.comm)  # type: ignore[no-untyped-call]
         return every

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rankfold.config import setting
 from rankfold.losses.low_fpr import above
-from rankfold.methods.ordinal.scores import mean_score, single
+from rankfold.methods.ordinal.scores import mean_score
 from rankfold.methods.ordinal.training import (
     SPACE,
     BatchLoss,
@@ -29,15 +29,13 @@ from rankfold.types import Range
 class PartialAucConfig(GradedConfig):
     """Hard negatives count more."""
 
-    temperature: float = setting(
-        1.0, above=0, help="lambda of SOPA-s: the lower, the fewer negatives count"
-    )
+    temperature: float = setting(1.0, above=0, help="SOPA-s lambda; lower: fewer negatives count")
     memory: float = setting(
-        0.9, above=0, below=1, help="gamma of SOPA-s: share of a row's new estimate"
+        0.9, above=0, below=1, help="SOPA-s gamma: share of a row's new estimate"
     )
 
 
-class MovingEstimates:
+class _MovingEstimates:
     """For each threshold and positive row, the log of a moving mean over negatives."""
 
     def __init__(self, thresholds: int, n_rows: int, device: torch.device) -> None:
@@ -73,7 +71,7 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
     """
     config: PartialAucConfig = context.config
     grades = context.rows.grades
-    estimates = MovingEstimates(context.n_grades - 1, len(grades), grades.device)
+    estimates = _MovingEstimates(context.n_grades - 1, len(grades), grades.device)
 
     def losses(batch: GradedBatch) -> Tensor:
         scores = batch.outputs[:, 0]
@@ -94,7 +92,7 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
 
 METHOD = method(
     "pauc",
-    Recipe(single, partial_auc_loss, mean_score),
+    Recipe(lambda _n_grades: 1, partial_auc_loss, mean_score),
     PartialAucConfig,
     "partial AUC over the hardest negatives (SOPA-s)",
     "zhu2022",

@@ -1,4 +1,4 @@
-"""From the outputs of a head to one score per row, and how many outputs a head has."""
+"""From the outputs of a head to one score per row."""
 
 import torch
 from torch import Tensor
@@ -23,19 +23,3 @@ def by_thresholds(outputs: Tensor, _n_grades: int) -> Tensor:
 def mean_score(outputs: Tensor, _n_grades: int) -> Tensor:
     """The mean of outputs that differ only by constants."""
     return outputs.double().mean(dim=1)
-
-
-def per_grade(n_grades: int) -> int:
-    return n_grades
-
-
-def per_threshold(n_grades: int) -> int:
-    return n_grades - 1
-
-
-def per_pair(n_grades: int) -> int:
-    return n_grades * (n_grades - 1) // 2
-
-
-def single(_n_grades: int) -> int:
-    return 1

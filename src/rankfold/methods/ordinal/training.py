@@ -25,13 +25,13 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
-from rankfold.training.loop import Memory, Nothing, Task, Training, seed_of, train
+from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
-MIN_STEPS = 16  # batches of an epoch, where rows allow it
-SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # rows, where batch_size is open
+_MIN_STEPS = 16  # batches of an epoch, where rows allow it
+_SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
-ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
+_ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
 BLOCK_BYTES = 2**28  # of the first layer's outputs for images
 
 
@@ -41,9 +41,7 @@ class GradedConfig(Training):
 
     width: int = 64
     epochs: int = 30
-    batch_size: int | None = setting(
-        None, at_least=1, help="rows per batch; none: 32 to 256, by the number of rows"
-    )
+    batch_size: int | None = setting(None, at_least=1, help="rows per batch; none: 32 to 256")
     lr: float = 0.002
     optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="optimiser of all weights")
 
@@ -52,15 +50,10 @@ class GradedConfig(Training):
     warmup: float = 1.0
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
-        "auto",
-        help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +",
+        "auto", help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +"
     )
-    dropout: float = setting(
-        0.1, at_least=0, below=1, help="share of the values between layers that a step drops"
-    )
-    flips: Literal["none", "one", "both"] = setting(
-        "none", help="axes along which images are mirrored at random"
-    )
+    dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
+    flips: Literal["none", "one", "both"] = setting("none", help="image axes mirrored at random")
 
     def __post_init__(self) -> None:
         check(self)
@@ -90,7 +83,7 @@ class BatchLoss(NamedTuple):
     """The losses of a batch, one per row or per threshold, and the state they need."""
 
     losses: Callable[[GradedBatch], Tensor]
-    memory: Memory
+    memory: Memory = EmptyMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +96,12 @@ class Recipe:
     head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
 
 
-def stateless(
-    losses: Callable[[Tensor, Tensor, Any], Tensor],
-) -> Callable[[FitContext], BatchLoss]:
-    """A batch loss without state, from ``losses(outputs [B, O], grades [B], config)``."""
-
-    def make(context: FitContext) -> BatchLoss:
-        config = context.config
-        return BatchLoss(lambda batch: losses(batch.outputs, batch.grades, config), Nothing())
-
-    return make
-
-
 def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Train the encoder and the head on graded rows."""
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
-    check_grades(rows.grades, n_grades)
-    shape = RowShape.of(own, data.columns, comm)
+    _check_grades(rows.grades, n_grades)
+    shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
@@ -161,16 +142,16 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
-    """Batches of ``batch_size``; by default a power of 2 with at least ``MIN_STEPS`` per epoch.
+    """Batches of ``batch_size``; by default a power of 2 with at least ``_MIN_STEPS`` per epoch.
 
     With few rows, large batches make too few steps. With many rows, small batches waste time.
     """
-    default = 2 ** (max(1, n_rows // MIN_STEPS).bit_length() - 1)
-    default = max(SMALLEST_BATCH, min(LARGEST_BATCH, default))
+    default = 2 ** (max(1, n_rows // _MIN_STEPS).bit_length() - 1)
+    default = max(_SMALLEST_BATCH, min(_LARGEST_BATCH, default))
     return RowBatches(n_rows, config.batch_size or default)
 
 
-def check_grades(grades: Tensor, n_grades: int) -> None:
+def _check_grades(grades: Tensor, n_grades: int) -> None:
     """Raise a UserError if all rows have the same grade."""
     if n_grades < 2 or len(grades.unique()) < 2:
         raise UserError(
@@ -190,11 +171,11 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
-    return Opened(rows=partial(score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
+    return Opened(rows=partial(_score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
 
 
 @torch.no_grad()
-def score_rows(
+def _score_rows(
     module: GradingModule, shape: RowShape, score: Callable[[Tensor], Tensor], rows: Graded
 ) -> Tensor:
     """One score per row; a higher score predicts a higher grade; [n]."""
@@ -203,7 +184,7 @@ def score_rows(
         return torch.zeros(0, dtype=torch.float64)
     device, scores = next(module.parameters()).device, []
     for some in torch.arange(len(rows)).split(block_rows(shape)):
-        padded = torch.cat([some, some[-1:].expand(-len(some) % ROW_MULTIPLE)])
+        padded = torch.cat([some, some[-1:].expand(-len(some) % _ROW_MULTIPLE)])
         outputs = module.head(module.vectors(rows.select(padded).to(device)))
         scores.append(score(outputs)[: len(some)])
     return torch.cat(scores).cpu()
@@ -234,12 +215,7 @@ SPACE: Space = {
 
 
 def method(
-    name: str,
-    recipe: Recipe,
-    config: type[Any],
-    summary: str,
-    paper: str,
-    space: Space = SPACE,
+    name: str, recipe: Recipe, config: type[Any], summary: str, paper: str, space: Space = SPACE
 ) -> Method:
     """A method from its recipe."""
 

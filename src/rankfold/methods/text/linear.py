@@ -22,7 +22,7 @@ from rankfold.kernels.topk import top_k
 from rankfold.methods.text import neighbours as nearby
 from rankfold.methods.text.neighbours import TextIndex
 from rankfold.samplers.known_positives import hits
-from rankfold.training.loop import TICK, seed_of
+from rankfold.training.loop import PAUSE_SECONDS, seed_of
 from rankfold.types import (
     Dataset,
     Interactions,
@@ -37,31 +37,25 @@ from rankfold.types import (
     TopK,
 )
 
-ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-DEFAULT_ALPHA = 0.5  # without validation
-ADAGRAD_EPSILON = 1e-10
+_ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+_DEFAULT_ALPHA = 0.5  # without validation
+_ADAGRAD_EPSILON = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(nearby.Config):
     """The settings of the shortlist, as in text-neighbours, and of the classifiers."""
 
-    shortlist: int = setting(
-        100, at_least=1, help="candidates per query that the classifiers score"
-    )
+    shortlist: int = setting(100, at_least=1, help="candidates per query that classifiers score")
     alpha: float | None = setting(
         None,
         at_least=0,
         below=1,
-        help="weight of the classifiers in the score; none: chosen on validation, else .5",
+        help="weight of the classifiers; none: chosen on validation, else .5",
     )
     negatives: int = setting(20, at_least=1, help="near misses per query and epoch to learn from")
-    random_negatives: int = setting(
-        5, at_least=0, help="random candidates per query and epoch to learn from"
-    )
-    reg: float = setting(
-        1e-4, at_least=0, help="half this times the squared weights of a batch; usually below .01"
-    )
+    random_negatives: int = setting(5, at_least=0, help="random candidates per query and epoch")
+    reg: float = setting(1e-4, at_least=0, help="penalty on squared weights; usually below .01")
     lr: float = setting(0.5, above=0, help="learning rate of AdaGrad, usually .1 to 1")
     epochs: int = setting(10, at_least=1, help="passes over the training queries, at most")
     batch_size: int = setting(256, at_least=1, help="queries per batch")
@@ -107,14 +101,14 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     while learner.epoch < config.epochs:
         loss = learner.learn_epoch()
         alpha = choice.best(learner.weights) if choice is not None else config.alpha
-        settings = replace(config, alpha=DEFAULT_ALPHA if alpha is None else alpha)
+        settings = replace(config, alpha=_DEFAULT_ALPHA if alpha is None else alpha)
         model = Model("text-linear", asdict(settings), learner.tensors())
         seconds, final = perf_counter() - began, learner.epoch == config.epochs
         yield Step(learner.epoch, loss, seconds, model, learner.state, final, learner.share)
         began = perf_counter()
 
 
-def open_model(model: Model) -> Opened:
+def _open_model(model: Model) -> Opened:
     index = nearby.from_tensors(model.tensors)
     keys, values, bias = (model.tensors[name] for name in ("weight_keys", "weights", "bias"))
     weights = SparseWeights(keys, values, bias, len(index.idf))
@@ -146,7 +140,7 @@ def search(
     for start, stop in nearby.query_blocks(len(bags), index):
         block = bags.select(torch.arange(start, stop, device=index.idf.device))
         hidden = None if exclude is None else exclude.part(start, stop)
-        first = shortlisted(index, block, config, depth, hidden)
+        first = _shortlisted(index, block, config, depth, hidden)
         chances = probabilities(weights, block, first.best, config.shortlist)
         results.append(mixed(first, chances, config.alpha, k))
     return nearby.stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
@@ -157,21 +151,17 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("texts",),
     own_search=True,
-    space={
-        **nearby.SPACE,
-        "lr": Range(0.1, 1.5, log=True),
-        "reg": Range(1e-6, 0.01, log=True),
-    },
+    space={**nearby.SPACE, "lr": Range(0.1, 1.5, log=True), "reg": Range(1e-6, 0.01, log=True)},
 )
 
 
 # ---------------------------------------------------------------------------------- scores
 
 
-def shortlisted(
+def _shortlisted(
     index: TextIndex, bags: Texts, config: Config, depth: int, exclude: Interactions | None
 ) -> Shortlist:
     """The first ``depth`` candidates of a block of queries."""
@@ -186,7 +176,7 @@ def probabilities(weights: SparseWeights, bags: Texts, first: TopK, shortlist: i
     listed = (first.scores > 0) & (first.ids >= 0)
     listed[:, shortlist:] = False
     rows, candidates = listed.nonzero()[:, 0], first.ids[listed]
-    scores = linear(weights, candidates, shared_words(weights, bags, rows, candidates))
+    scores = linear(weights, candidates, _shared_words(weights, bags, rows, candidates))
     return torch.zeros_like(first.scores).masked_scatter_(listed, scores.sigmoid())
 
 
@@ -207,7 +197,7 @@ def linear(weights: SparseWeights, candidates: Tensor, shared: SharedWords) -> T
     return weights.bias[candidates].index_add(0, shared.pairs, terms)
 
 
-def shared_words(
+def _shared_words(
     weights: SparseWeights, bags: Texts, rows: Tensor, candidates: Tensor
 ) -> SharedWords:
     """The words of bags ``rows`` [P] that have a weight of ``candidates`` [P]."""
@@ -236,18 +226,18 @@ class AlphaChoice:
         for start, stop in nearby.query_blocks(len(bags), index, run.memory_budget):
             queries = self.judge.queries[start:stop]
             block = bags.select(torch.arange(start, stop, device=run.device))
-            first = shortlisted(index, block, config, depth, self.judge.hidden(queries))
+            first = _shortlisted(index, block, config, depth, self.judge.hidden(queries))
             self.blocks.append((queries, block, first))
 
     def best(self, weights: SparseWeights) -> float:
         """The alpha with the largest mean metric; ties: the smallest."""
-        totals = torch.zeros(len(ALPHAS), dtype=torch.float64)
+        totals = torch.zeros(len(_ALPHAS), dtype=torch.float64)
         for queries, bags, first in self.blocks:
             chances = probabilities(weights, bags, first.best, self.shortlist)
-            for place, alpha in enumerate(ALPHAS):
+            for place, alpha in enumerate(_ALPHAS):
                 ids = mixed(first, chances, alpha, self.judge.depth).ids
                 totals[place] += self.judge.values(queries, ids).double().sum()
-        return ALPHAS[int(totals.argmax())]
+        return _ALPHAS[int(totals.argmax())]
 
 
 # ---------------------------------------------------------------------------------- learning
@@ -291,11 +281,11 @@ class Learner:
         for start, stop in nearby.query_blocks(left, self.index, self.run.memory_budget):
             rows = self.queries[first + start : first + stop]
             depth, own = self.near_misses.shape[1], self.hidden.select(rows)
-            near, blank = shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
+            near, blank = _shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
             useful = (near.scores > 0) & ~blank[:, None]
             self.near_misses[rows] = near.ids.where(useful, -1).int()
             self.done = first + stop
-            if perf_counter() - began > TICK and stop < left:
+            if perf_counter() - began > PAUSE_SECONDS and stop < left:
                 yield
                 began = perf_counter()
 
@@ -333,7 +323,7 @@ class Learner:
 
             loss = sum_pairs ( log(1 + exp s) - t s ) + reg / 2 sum_{w in W} w^2
         """
-        shared = shared_words(self.weights, self.bags, queries, candidates)
+        shared = _shared_words(self.weights, self.bags, queries, candidates)
         scores = linear(self.weights, candidates, shared)
         errors = scores.sigmoid() - targets  # the gradient by s
         places, inverse = shared.places.unique(return_inverse=True)
@@ -349,7 +339,7 @@ class Learner:
     def step(self, values: Tensor, squares: Tensor, places: Tensor, gradient: Tensor) -> None:
         """AdaGrad at some places: w -= lr g / sqrt(sum of all g^2 so far)."""
         squares[places] += gradient.square()
-        values[places] -= self.config.lr * gradient / (squares[places].sqrt() + ADAGRAD_EPSILON)
+        values[places] -= self.config.lr * gradient / (squares[places].sqrt() + _ADAGRAD_EPSILON)
 
     def pause(self, seconds: float) -> Step:
         """A step before the end of the first epoch, from which a run can be resumed."""

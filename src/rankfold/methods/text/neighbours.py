@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bags import (
-    common_pairs,
-    inverse_document_frequency,
-    weigh,
-    with_pairs,
-)
+from rankfold.encoders.bags import common_pairs, inverse_document_frequency, weigh, with_pairs
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
 from rankfold.types import (
@@ -39,8 +34,8 @@ from rankfold.types import (
     TopK,
 )
 
-LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
-DEFAULT_LABEL_WEIGHT = 0.5
+_LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+_DEFAULT_LABEL_WEIGHT = 0.5
 MAX_BLOCK_QUERIES = 256  # scored at a time
 BLOCK_BYTES = 2**26  # of the scores of a block
 
@@ -53,7 +48,7 @@ class Config(Settings):
         20, at_least=0, help="nearest training queries, usually 10 to 50; 0: only candidates' texts"
     )
     label_weight: float | None = setting(
-        DEFAULT_LABEL_WEIGHT,
+        _DEFAULT_LABEL_WEIGHT,
         at_least=0,
         help="weight of the candidates' texts, usually .1 to 2; none: chosen on validation",
     )
@@ -86,7 +81,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
 
 
-def open_model(model: Model) -> Opened:
+def _open_model(model: Model) -> Opened:
     index, config = from_tensors(model.tensors), Config(**model.config)
     return Opened(search_texts=partial(search, index, config))
 
@@ -127,7 +122,7 @@ METHOD = Method(
     config=Config,
     data_kind="texts",
     fit=fit,
-    open=open_model,
+    open=_open_model,
     answers=("texts",),
     own_search=True,
     space=SPACE,
@@ -215,18 +210,18 @@ def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Ru
         return config.label_weight
     judge = run.judge
     if judge is None:
-        return DEFAULT_LABEL_WEIGHT
+        return _DEFAULT_LABEL_WEIGHT
     bags = bags_of(query_texts(data, judge.queries, run.device), index)
-    totals = torch.zeros(len(LABEL_WEIGHTS), dtype=torch.float64)
+    totals = torch.zeros(len(_LABEL_WEIGHTS), dtype=torch.float64)
     for start, stop in query_blocks(len(bags), index, run.memory_budget):
         queries = judge.queries[start:stop]
         block = bags.select(torch.arange(start, stop, device=run.device))
         near, similarity = score_parts(index, block, config.neighbours)
-        for place, weight in enumerate(LABEL_WEIGHTS):
+        for place, weight in enumerate(_LABEL_WEIGHTS):
             scores = near.add(similarity, alpha=weight)
             ids = best(scores, judge.depth, judge.hidden(queries)).ids
             totals[place] += judge.values(queries, ids).double().sum()
-    return LABEL_WEIGHTS[int(totals.argmax())]
+    return _LABEL_WEIGHTS[int(totals.argmax())]
 
 
 # ---------------------------------------------------------------------------------- texts

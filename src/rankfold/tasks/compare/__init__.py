@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config, storage
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.tasks.compare.plan import make_plan
 from rankfold.tasks.compare.records import open_folder

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rankfold import config
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError, memory_errors

@@ -12,7 +12,7 @@ import torch
 
 from rankfold import config, storage
 from rankfold.data.build.graded import train_and_validation
-from rankfold.data.integrity import check_content
+from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import connect

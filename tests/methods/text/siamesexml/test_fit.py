@@ -138,7 +138,7 @@ def test_the_seed_determines_the_model(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_resuming_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every module, at the end of an epoch and inside one, to the bit."""
-    monkeypatch.setattr(loop, "TICK", -1.0)  # a step after every batch
+    monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)  # a step after every batch
     states: list[dict[str, Tensor]] = []
     final = None
     for step in METHODS[name].fit(topics(), config_of(name, **SHORT), run(1)):
@@ -707,7 +707,7 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"
-        "loop.TICK = -1.0\n"
+        "loop.PAUSE_SECONDS = -1.0\n"
         f"rf.fit({name!r}, sys.argv[1], out=sys.argv[2], checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.02), **{options!r})\n"
     )

@@ -16,9 +16,9 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.encoders.bags import thin
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.training.batches import QueryBatches, Rows
-from rankfold.types import Comm, Interactions, Own, Texts, TopK, from_pairs
+from rankfold.types import Comm, Interactions, OwnRows, Texts, TopK, from_pairs
 
-GATHERED_PAIRS = 2**22  # pairs of all processes that are gathered at a time
+_GATHERED_PAIRS = 2**22  # pairs of all processes that are gathered at a time
 
 # ---------------------------------------------------------------------------------- a batch
 
@@ -35,11 +35,11 @@ def distinct_of_all(ids: Tensor, comm: Comm) -> Tensor:
     return distinct if comm.size == 1 else comm.gather(distinct).unique()
 
 
-def gather_batch(values: Tensor, own: Own | None, comm: Comm) -> Tensor:
+def gather_batch(values: Tensor, own: OwnRows | None, comm: Comm) -> Tensor:
     """The values of a whole batch [..., B] from those of its own rows [..., b]."""
     if own is None:
         return values
-    every = values.new_zeros(*values.shape[:-1], own.of)
+    every = values.new_zeros(*values.shape[:-1], own.total)
     every[..., own.places] = values
     return comm.sum(every)
 
@@ -56,17 +56,17 @@ def thinned_documents(
     def thinned(batch: Rows, rng: torch.Generator) -> Texts:
         own = None
         if batch.own is not None and batch.numbers is not None:
-            own = own_tokens(lengths[batch.numbers], batch.own)
+            own = _own_tokens(lengths[batch.numbers], batch.own)
         return thin(corpus.documents.select(batch.queries), share, rng, own)
 
     return thinned
 
 
-def own_tokens(lengths: Tensor, own: Own) -> Own:
+def _own_tokens(lengths: Tensor, own: OwnRows) -> OwnRows:
     """Which tokens of a batch of texts with these ``lengths`` [B] belong to its own texts."""
     offsets = torch.cat([lengths.new_zeros(1), lengths]).cumsum(0)
     every = Texts(offsets, torch.arange(int(offsets[-1]), device=offsets.device))
-    return Own(every.select(own.places).tokens, len(every.tokens))
+    return OwnRows(every.select(own.places).tokens, len(every.tokens))
 
 
 def thinned_vectors(
@@ -77,7 +77,7 @@ def thinned_vectors(
     shard = corpus.document_shard
 
     def vectors(ids: Tensor, rng: torch.Generator) -> Tensor:
-        own = None if corpus.comm.size == 1 else own_tokens(lengths[ids], shard.find(ids))
+        own = None if corpus.comm.size == 1 else _own_tokens(lengths[ids], shard.find(ids))
         return shard.bring(
             ids, lambda rows: encoder(thin(corpus.documents.select(rows), share, rng, own))
         )
@@ -111,7 +111,7 @@ def by_candidate(rows: Interactions, corpus: Corpus) -> Interactions:
     queries = rows.query_of_pair().long() + documents.start
     pairs = torch.stack([rows.candidates.long(), queries], dim=1)
     kept = []
-    for mine, _ in rounds(len(pairs), comm, GATHERED_PAIRS):
+    for mine, _ in rounds(len(pairs), comm, _GATHERED_PAIRS):
         every = comm.gather(pairs[mine])
         kept.append(every[labels.find(every[:, 0]).places])
     candidates, queries = torch.cat([pairs[:0], *kept]).T

@@ -33,13 +33,7 @@ from rankfold.methods.text.siamesexml.mix import (
     open_model,
     saved_encoders,
 )
-from rankfold.methods.text.siamesexml.modules import (
-    Siamese,
-    Stage,
-    stages_of,
-    task_of,
-    training,
-)
+from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
@@ -56,12 +50,12 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         start=lambda member: start_module(corpus, config, run, member),
         task=lambda module, stage: task_of(module, stage, corpus, config, build_index),
         training=training,
-        export=lambda module: export_member(module, corpus),
+        export=lambda module: _export_member(module, corpus),
         divided=MIXED,
     )
     began = perf_counter()
-    model = build_model(name, config, done, corpus, run)
-    divided = ("candidates", *divided_keys(done, MIXED))
+    model = _build_model(name, config, done, corpus, run)
+    divided = ("candidates", *_divided_keys(done, MIXED))
     yield last_step(config, model, done, perf_counter() - began, divided)
 
 
@@ -83,7 +77,7 @@ def train_stages(
     A member trains the module that ``start`` makes for its number. ``task`` and ``training`` are
     those of a stage. The exported tables named in ``divided`` are divided among processes.
     """
-    stages, resume, done = stages_of(config), run.resume, finished_members(run)
+    stages, resume, done = stages_of(config), run.resume, _finished_members(run)
     first = (int(resume["member"]), int(resume["stage"])) if resume is not None else (0, 0)
     epochs = sum(stage.epochs for stage in stages)
     for member in range(first[0], config.members):
@@ -96,23 +90,20 @@ def train_stages(
             stage_run = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
             resume = None  # the checkpoint belongs to the first stage that is resumed
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
-            shared = divided_keys(done, divided)
+            shared = _divided_keys(done, divided)
+            several = f"member {member + 1} of {config.members}, " if config.members > 1 else ""
+            title = several + stage.name
             for step in train(task(module, stage), training(stage, config), stage_run):
                 step = step._replace(divided=[*step.divided, *shared])
-                then = next_work(stages[place + 1 :], config) if step.final else ""
-                step = shift_step(step, before, stage.epochs, config.members * epochs, where)
-                yield step._replace(stage=stage_title(stage, member, config.members) + then)
+                then = _next_work(stages[place + 1 :], config) if step.final else ""
+                step = _shift_step(step, before, stage.epochs, config.members * epochs, where)
+                yield step._replace(stage=title + then)
         done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
 
 
-def stage_title(stage: Stage, member: int, members: int) -> str:
-    """``encoder``, or with several members ``member 2 of 3, encoder``."""
-    return stage.name if members == 1 else f"member {member + 1} of {members}, {stage.name}"
-
-
-def next_work(stages: list[Stage], config: ModulesConfig) -> str:
+def _next_work(stages: list[Stage], config: ModulesConfig) -> str:
     """The work between a stage and the next one, for progress lines; it may take a while."""
     if not stages:
         return ", then vectors of all"
@@ -120,7 +111,7 @@ def next_work(stages: list[Stage], config: ModulesConfig) -> str:
     return ", then shortlists (module II)" if by_shortlists else ""
 
 
-def divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
+def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
     """The keys of the members' tables with these names."""
     return [key for key in done if key.split(".", 1)[1] in names]
 
@@ -168,7 +159,7 @@ def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
     return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
 
-def shift_step(
+def _shift_step(
     step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]
 ) -> Step:
     """A stage's step as a step of the whole fit."""
@@ -181,7 +172,7 @@ def shift_step(
     )
 
 
-def finished_members(run: Run) -> dict[str, Tensor]:
+def _finished_members(run: Run) -> dict[str, Tensor]:
     """The exports of finished members in the checkpoint of a resumed run."""
     if run.resume is None:
         return {}
@@ -194,7 +185,7 @@ def finished_members(run: Run) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
+def _export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
     """A member's encoder, and three vectors for each candidate here."""
     module.eval()
     texts = encode_all(module.encoder, corpus.labels)
@@ -208,7 +199,7 @@ def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
     return {**vectors, **encoder}
 
 
-def build_model(
+def _build_model(
     name: str, config: SiameseConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
 ) -> Model:
     """The model, with the mix that is best on validation."""
@@ -227,14 +218,14 @@ def build_model(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnsembleConfig(SiameseConfig):
+class _EnsembleConfig(SiameseConfig):
     """Three members."""
 
     members: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperConfig(SiameseConfig):
+class _PaperConfig(SiameseConfig):
     """As in the paper; "open" marks what it leaves open."""
 
     width: int = 300
@@ -293,15 +284,10 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
     )
 
 
-SIAMESE = {
-    "siamesexml": method(
-        "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
-    ),
-    "siamesexml-paper": method(
-        "siamesexml-paper",
-        PaperConfig,
-        "the same by the paper's modules and losses",
-        MODULES_SPACE,
-    ),
-    "siamesexml-3": method("siamesexml-3", EnsembleConfig, "three of them, their scores averaged"),
-}
+SIAMESEXML = method(
+    "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
+)
+SIAMESEXML_PAPER = method(
+    "siamesexml-paper", _PaperConfig, "the same by the paper's modules and losses", MODULES_SPACE
+)
+SIAMESEXML_3 = method("siamesexml-3", _EnsembleConfig, "three of them, their scores averaged")

@@ -69,12 +69,12 @@ def mine_shortlists(
     for mine, here in rounds(len(with_labels), corpus.comm, ENCODE_BLOCK):
         documents = with_labels[mine]
         vectors, own = encoder(corpus.documents.select(documents)), corpus.rows.select(documents)
-        halves = nearest_labels(indices, vectors, own, -(-size // 2), here, corpus)
+        halves = _nearest_labels(indices, vectors, own, -(-size // 2), here, corpus)
         lists.append(without_repeats(torch.cat(halves, dim=1)).int())
     return torch.cat(lists)
 
 
-def nearest_labels(
+def _nearest_labels(
     indices: list[Index], vectors: Tensor, own: Interactions, k: int, here: slice, corpus: Corpus
 ) -> list[Tensor]:
     """The k best candidates by each index for own documents, without their labels; [b, k].
@@ -102,10 +102,10 @@ def without_repeats(ids: Tensor) -> Tensor:
 def centroids(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
     """The mean vector of each candidate's documents, of length 1; without any, its text's."""
     lonely = (corpus.own_counts == 0)[:, None]
-    return torch.where(lonely, texts, unit(document_sums(encoder, corpus, texts)))
+    return torch.where(lonely, texts, unit(_document_sums(encoder, corpus, texts)))
 
 
-def document_sums(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
+def _document_sums(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
     """The sum of the vectors of each candidate's documents, for the candidates here; [n, D]."""
     sums, rows = torch.zeros_like(texts), corpus.rows
     if corpus.shards is None:
@@ -128,20 +128,16 @@ def mine_documents(
     vectors = encode_all(encoder, corpus.documents.select(with_labels))
     index = build_index(vectors) if len(vectors) else None
     own = corpus.hidden.select(with_labels).transpose()
-    return nearest_documents(index, with_labels, encode_all(encoder, corpus.labels), own, corpus)
+    return _nearest_documents(index, with_labels, encode_all(encoder, corpus.labels), own, corpus)
 
 
-def nearest_documents(
+def _nearest_documents(
     index: Index | None, places: Tensor, vectors: Tensor, hidden: Interactions, corpus: Corpus
 ) -> Tensor:
     """The best document of all processes for each own candidate, or -1; [n].
 
-    Args:
-        index: of own documents; None: there are none.
-        places: the rows of the documents in the index.
-        vectors: of own candidates, [n, D].
-        hidden: pairs that may not be found: all candidates by the documents of the index.
-        corpus: the data.
+    The index is of own documents, at the rows ``places``; None: there are none. ``hidden`` pairs
+    [N, documents of the index] may not be returned.
     """
     comm, first, nearest = corpus.comm, corpus.label_shard.start, [places[:0]]
     if comm.size == 1:

@@ -24,12 +24,12 @@ from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_a
 from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 
-MAX_QUERIES = 3000  # validation queries that the mix is chosen on
+_MAX_QUERIES = 3000  # validation queries that the mix is chosen on
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
-POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
-QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' is divided by it
-PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
+_CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
+_POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
+_QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' is divided by it
+_PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
 BLOCK_BYTES = 2**23  # of the scores of a mix, to stay in the cache
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
 
@@ -42,7 +42,7 @@ class Mix(NamedTuple):
     popularity_weight: float
 
 
-DEFAULT_MIX = Mix(0.75, 0.0, 0.06)  # without validation
+_DEFAULT_MIX = Mix(0.75, 0.0, 0.06)  # without validation
 
 
 def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) 
         ],
         dim=1,
     ).div_(members)
-    column = popularity / QUERY_POPULARITY * counts.to(vectors).log1p()
+    column = popularity / _QUERY_POPULARITY * counts.to(vectors).log1p()
     return with_column(vectors, popularity, column)
 
 
@@ -83,12 +83,12 @@ def choose_mix(
     weights alone: 24 mixes instead of 100. Given weights are kept.
     """
     given = {name: getattr(config, name) for name in Mix._fields}
-    mix = DEFAULT_MIX._replace(**{name: v for name, v in given.items() if v is not None})
+    mix = _DEFAULT_MIX._replace(**{name: v for name, v in given.items() if v is not None})
     scores: dict[Mix, float] = {}
     if run.judge is not None and None in given.values():
         shares = CLASSIFIER_SHARES if config.classifier_share is None else mix[:1]
-        weights = CENTROID_WEIGHTS if config.centroid_weight is None else mix[1:2]
-        popularities = POPULARITY_WEIGHTS if config.popularity_weight is None else mix[2:]
+        weights = _CENTROID_WEIGHTS if config.centroid_weight is None else mix[1:2]
+        popularities = _POPULARITY_WEIGHTS if config.popularity_weight is None else mix[2:]
         first = [Mix(*pair, mix.popularity_weight) for pair in product(shares, weights)]
         scores = score_mixes(first, done, config, corpus, run)
         mix = max(scores, key=scores.__getitem__)
@@ -102,35 +102,35 @@ def choose_mix(
 def score_mixes(
     choices: list[Mix], done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus, run: Run
 ) -> dict[Mix, float]:
-    """The mean metric of each mix over the first ``MAX_QUERIES`` validation queries.
+    """The mean metric of each mix over the first ``_MAX_QUERIES`` validation queries.
 
     Scores are those of ``mixture``, searched exactly; all mixes share three products. An index for
     each mix would take longer to build, and each would miss different candidates.
     """
     assert run.judge is not None
     judge, comm, n = run.judge, corpus.comm, corpus.label_shard.size
-    queries = first_of_all(judge.queries, MAX_QUERIES, comm)
+    queries = first_of_all(judge.queries, _MAX_QUERIES, comm)
     bags = corpus.documents.select(queries.to(corpus.idf.device))
     vectors = encode(encoders_of(done, config, len(corpus.idf)), bags)
-    tables = tables_of(choices, done, config.members, corpus)
+    tables = _tables_of(choices, done, config.members, corpus)
     popularity = torch.log1p(corpus.own_counts.to(vectors))
-    room = min(run.memory_budget // 4, PRODUCT_BYTES)  # three at a time, and mixes of them
-    size = min(max(1, room // (4 * -(-n // comm.size))), MAX_QUERIES)
+    room = min(run.memory_budget // 4, _PRODUCT_BYTES)  # three at a time, and mixes of them
+    size = min(max(1, room // (4 * -(-n // comm.size))), _MAX_QUERIES)
     products = vectors.new_empty(len(tables), size, len(popularity))
     values: list[list[Tensor]] = [[] for _ in choices]
     for block in query_blocks(vectors, judge.hidden(queries), size, corpus):
         scores = [
-            mean_products(block.vectors, each, out=place[: len(block.vectors)])
+            _mean_products(block.vectors, each, out=place[: len(block.vectors)])
             for each, place in zip(tables, products, strict=True)
         ]
-        results = best_of_mixes(choices, scores, popularity, judge.depth, block.hidden)
+        results = _best_of_mixes(choices, scores, popularity, judge.depth, block.hidden)
         for mix_values, ids in zip(values, best_of_all(results, judge.depth, corpus), strict=True):
             mix_values.append(judge.values(queries[block.own], ids[block.here].cpu()))
     every = [comm.gather(torch.cat(mix_values)) for mix_values in values]
     return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
 
 
-def tables_of(
+def _tables_of(
     choices: list[Mix], done: Mapping[str, Tensor], members: int, corpus: Corpus
 ) -> list[list[Tensor]]:
     """The vectors of ``MIXED`` by member; already mixed if only the popularity weight varies."""
@@ -140,7 +140,7 @@ def tables_of(
     return [[done[f"{number}.{name}"] for number in range(members)] for name in MIXED]
 
 
-def mean_products(vectors: Tensor, tables: list[Tensor], *, out: Tensor) -> Tensor:
+def _mean_products(vectors: Tensor, tables: list[Tensor], *, out: Tensor) -> Tensor:
     """Inner products with the vectors of candidates, averaged over members; [B, N]."""
     each = (vectors / len(tables)).split(tables[0].shape[1], dim=1)
     torch.mm(each[0], tables[0].T, out=out)
@@ -149,10 +149,10 @@ def mean_products(vectors: Tensor, tables: list[Tensor], *, out: Tensor) -> Tens
     return out
 
 
-def best_of_mixes(
+def _best_of_mixes(
     choices: list[Mix], scores: list[Tensor], popularity: Tensor, k: int, hidden: Interactions
 ) -> list[TopK]:
-    """The k best candidates by each mix of the scores [B, N] of ``tables_of``; [B, k] each."""
+    """The k best candidates by each mix of the scores [B, N] of ``_tables_of``; [B, k] each."""
     n_queries, n = scores[0].shape
     rows = max(1, BLOCK_BYTES // (4 * max(1, n)))
     results: list[list[TopK]] = [[] for _ in choices]
@@ -160,12 +160,12 @@ def best_of_mixes(
         block = [part[start : start + rows] for part in scores]
         unwanted = hidden.part(start, min(start + rows, n_queries))
         for mix, lists in zip(choices, results, strict=True):
-            mixed = torch.add(mixed_scores(mix, block), popularity, alpha=mix.popularity_weight)
+            mixed = torch.add(_mixed_scores(mix, block), popularity, alpha=mix.popularity_weight)
             lists.append(best(mixed, k, unwanted))
     return [TopK(*map(torch.cat, zip(*lists, strict=True))) for lists in results]
 
 
-def mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
+def _mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
     """The scores of a mix for one block, without popularity."""
     if len(scores) == 1:
         return scores[0]
@@ -176,12 +176,12 @@ def mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
 
 def open_model(model: Model) -> Opened:
     """Builds the encoders."""
-    config, idf = config_of(model), model.tensors["rarity"]
+    config, idf = _config_of(model), model.tensors["rarity"]
     encoders = encoders_of(model.tensors, config, len(idf))
-    return Opened(texts=partial(encode_texts, encoders, config, idf, model.tensors["pairs"]))
+    return Opened(texts=partial(_encode_texts, encoders, config, idf, model.tensors["pairs"]))
 
 
-def encode_texts(
+def _encode_texts(
     encoders: list[nn.Module],
     config: SiameseConfig,
     idf: Tensor,
@@ -194,13 +194,13 @@ def encode_texts(
     vectors = encode(encoders, weighted(config.encoder, bags, idf))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
     if side == "query":
-        return with_column(vectors, popularity, vectors.new_full((1,), QUERY_POPULARITY))
+        return with_column(vectors, popularity, vectors.new_full((1,), _QUERY_POPULARITY))
     assert config.centroid_weight is not None
     vectors = vectors * ((1 + config.centroid_weight) / config.members)
     return with_column(vectors, popularity, vectors.new_zeros(1))
 
 
-def config_of(model: Model) -> SiameseConfig:
+def _config_of(model: Model) -> SiameseConfig:
     """The settings of a model; an older one has ``residual`` in place of ``encoder``."""
     given = dict(model.config)
     if given.pop("residual", False):

@@ -33,23 +33,20 @@ from rankfold.methods.text.siamesexml.distributed import (
     thinned_documents,
     thinned_vectors,
 )
-from rankfold.methods.text.siamesexml.mining import (
-    MinedNegatives,
-    mine_documents,
-    mine_shortlists,
-)
+from rankfold.methods.text.siamesexml.mining import MinedNegatives, mine_documents, mine_shortlists
 from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
+from rankfold.samplers.resampling import draw_one
 from rankfold.training.batches import Batches, QueryBatches, Rows
-from rankfold.training.loop import Memory, Nothing, Task, Training
+from rankfold.training.loop import EmptyMemory, Memory, Task, Training
 from rankfold.training.replicas import UNDIVIDED, Sides
-from rankfold.types import Index, Interactions, Own, Texts
+from rankfold.types import Index, Interactions, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
-GRADIENT_SCALE = 2.0**10  # of the refinements' gradients: about the largest batch
-NEVER_AGAIN = 2**62  # steps
+_GRADIENT_SCALE = 2.0**10  # of the refinements' gradients: about the largest batch
+_NEVER_AGAIN = 2**62  # steps
 
 StageName = Literal["encoder", "classifiers", "joint"]
 
@@ -77,7 +74,7 @@ class Siamese(nn.Module):
 
     def refined(self, vectors: Tensor, rows: Tensor) -> Tensor:
         """normalise(E(z) + eta): the classifiers of candidates."""
-        return unit(vectors + to_float32(self.refinements(rows)))
+        return unit(vectors + _to_float32(self.refinements(rows)))
 
     @property
     def sides(self) -> Sides:
@@ -108,8 +105,8 @@ class Siamese(nn.Module):
             self.train()
 
 
-def to_float32(halves: Tensor) -> Tensor:
-    """float16 values as float32; their gradients are multiplied by ``GRADIENT_SCALE``.
+def _to_float32(halves: Tensor) -> Tensor:
+    """float16 values as float32; their gradients are multiplied by ``_GRADIENT_SCALE``.
 
     Gradients of a mean over a batch would underflow in float16. The optimiser of tables uses their
     directions, and their lengths relative to earlier ones: the factor cancels.
@@ -126,7 +123,7 @@ class _ToFloat32(torch.autograd.Function):
     @staticmethod
     def backward(_ctx: Any, *grads: Tensor) -> Tensor:
         most = torch.finfo(torch.float16).max  # vectors without text are at 0, where slopes explode
-        return (grads[0] * GRADIENT_SCALE).clamp_(-most, most).half()
+        return (grads[0] * _GRADIENT_SCALE).clamp_(-most, most).half()
 
 
 def stages_of(config: ModulesConfig) -> list[Stage]:
@@ -168,20 +165,20 @@ def task_of(
     """The training task of a stage."""
     module.train_in(stage)
     if config.negatives == "pool":
-        return pool_task(module, stage, corpus, config)
+        return _pool_task(module, stage, corpus, config)
     if stage.name == "encoder":
-        return hard_document_task(module, corpus, config, build_index)
-    return shortlist_task(module, stage, corpus, config, build_index)
+        return _hard_document_task(module, corpus, config, build_index)
+    return _shortlist_task(module, stage, corpus, config, build_index)
 
 
 # ---------------------------------------------------------------------------------- one pool
 
 
-def pool_task(module: Siamese, stage: Stage, corpus: Corpus, config: SiameseConfig) -> Task:
+def _pool_task(module: Siamese, stage: Stage, corpus: Corpus, config: SiameseConfig) -> Task:
     """Documents against a shared pool: all labels of the batch, and random candidates."""
     batches = QueryBatches(corpus.rows, batch_size(stage, config), corpus.comm)
     thinned = thinned_documents(corpus, batches, config.thinning)
-    encode_both = both_sides(module, stage, corpus)
+    encode_both = _both_sides(module, stage, corpus)
     wanted = corpus.rows if corpus.excluded is None else corpus.rows.without(corpus.excluded)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
@@ -196,7 +193,7 @@ def pool_task(module: Siamese, stage: Stage, corpus: Corpus, config: SiameseConf
     return make_task(module, batches, losses, sides=module.sides)
 
 
-def both_sides(
+def _both_sides(
     module: Siamese, stage: Stage, corpus: Corpus
 ) -> Callable[[Texts, Tensor], tuple[Tensor, Tensor]]:
     """A function from documents, and candidate ids over all processes, to vectors of both.
@@ -221,7 +218,7 @@ def both_sides(
 # ---------------------------------------------------------------------------------- module I
 
 
-def hard_document_task(
+def _hard_document_task(
     module: Siamese, corpus: Corpus, config: SiameseConfig, build_index: Callable[[Tensor], Index]
 ) -> Task:
     """Candidates, each with one of its documents, against the hardest documents of the batch.
@@ -266,25 +263,10 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
     return marks.scatter_(1, best.indices, best.values.isfinite())
 
 
-def draw_one(
-    pairs: Interactions, rows: Tensor, rng: torch.Generator, own: Own | None = None
-) -> Tensor:
-    """One of the candidates of each of ``rows`` [B], drawn uniformly; no row is empty; [B].
-
-    If the rows are part of a batch, the draws are for the whole batch.
-    """
-    starts = pairs.offsets[rows]
-    counts = pairs.offsets[rows + 1] - starts
-    size = len(rows) if own is None else own.of
-    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
-    drawn = drawn if own is None else drawn[own.places]
-    return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
-
-
 # ---------------------------------------------------------------------------------- III and IV
 
 
-def shortlist_task(
+def _shortlist_task(
     module: Siamese,
     stage: Stage,
     corpus: Corpus,
@@ -294,7 +276,7 @@ def shortlist_task(
     """Documents against their positives, their shortlist and random candidates."""
     batches = QueryBatches(corpus.rows, batch_size(stage, config), corpus.comm)
     thinned = thinned_documents(corpus, batches, config.thinning)
-    encode_both = both_sides(module, stage, corpus)
+    encode_both = _both_sides(module, stage, corpus)
 
     def scores(batch: Rows, candidates: Tensor, rng: torch.Generator) -> Tensor:
         documents, labels = encode_both(thinned(batch, rng), candidates)
@@ -323,13 +305,13 @@ def task_on_shortlists(
     loss: Callable[[Tensor, Tensor, Tensor], Tensor],
     sides: Sides = UNDIVIDED,
 ) -> Task:
-    """``shortlist_task`` for any scores and any loss of scores, positives, valid; [B, C] each.
+    """``_shortlist_task`` for any scores and any loss of scores, positives, valid; [B, C] each.
 
     ``mine`` finds the shortlists of all documents with candidates, -1 where there are fewer; it is
     called once. ``scores_of`` the documents of a batch and candidates [K] is [B, K].
     """
     with_labels = corpus.rows.counts() > 0
-    lists = MinedNegatives(mine, NEVER_AGAIN, corpus.idf.device, with_labels)
+    lists = MinedNegatives(mine, _NEVER_AGAIN, corpus.idf.device, with_labels)
     place = torch.cumsum(with_labels, 0) - 1  # of a document among those with labels
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
@@ -342,17 +324,17 @@ def task_on_shortlists(
         known = distinct_of_all(ids.clamp(min=0), corpus.comm)
         columns = torch.searchsorted(known, ids.clamp(min=0))
         scores = scores_of(batch, known, rng).float().gather(1, columns)
-        chosen = hits(corpus.rows, batch.queries, known)[rows_of(ids), columns]
+        chosen = hits(corpus.rows, batch.queries, known)[_rows_of(ids), columns]
         positive = chosen & (torch.arange(ids.shape[1], device=ids.device) < own.shape[1])
         valid = (ids >= 0) & (positive | ~chosen)  # a positive that is also drawn counts once
         if corpus.excluded is not None:
-            valid &= ~hits(corpus.excluded, batch.queries, known)[rows_of(ids), columns]
+            valid &= ~hits(corpus.excluded, batch.queries, known)[_rows_of(ids), columns]
         return loss(scores, positive, valid)
 
     return make_task(module, batches, losses, lists, sides=sides, divided=("found",))
 
 
-def rows_of(ids: Tensor) -> Tensor:
+def _rows_of(ids: Tensor) -> Tensor:
     """The number of each row, as an index beside columns; [B, 1]."""
     return torch.arange(len(ids), device=ids.device)[:, None]
 
@@ -381,4 +363,4 @@ def make_task(
     """A task that exports nothing: a model is built after the last stage."""
     built_in = isinstance(getattr(module, "encoder", None), BagEncoder)
     options["draws_elsewhere"] = not built_in
-    return Task(module, batches, losses, lambda: None, memory or Nothing(), **options)
+    return Task(module, batches, losses, lambda: None, memory or EmptyMemory(), **options)

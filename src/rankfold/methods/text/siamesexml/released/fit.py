@@ -74,10 +74,10 @@ def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
         start=lambda member: start_module(corpus, config, run, member),
         task=lambda module, stage: task_of(module, stage, corpus, walk, config, build_index),
         training=released_training,
-        export=lambda module: export_member(module, corpus, walk),
+        export=lambda module: _export_member(module, corpus, walk),
     )
     began = perf_counter()
-    model = build_model(config, done, corpus, run)
+    model = _build_model(config, done, corpus, run)
     yield last_step(config, model, done, perf_counter() - began)
 
 
@@ -88,7 +88,7 @@ def start_module(corpus: Corpus, config: ReleasedConfig, run: Run, member: int) 
 
 
 @torch.no_grad()
-def export_member(module: ReleasedModule, corpus: Corpus, walk: Interactions) -> dict[str, Tensor]:
+def _export_member(module: ReleasedModule, corpus: Corpus, walk: Interactions) -> dict[str, Tensor]:
     """The tensors of a trained member."""
     near, known = space_of(module.features, corpus, walk)
     return {
@@ -101,7 +101,7 @@ def export_member(module: ReleasedModule, corpus: Corpus, walk: Interactions) ->
     }
 
 
-def build_model(
+def _build_model(
     config: ReleasedConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
 ) -> Model:
     """The model, with the beta that is best on validation."""
@@ -109,7 +109,7 @@ def build_model(
     scores: list[float] = []
     beta = DEFAULT_BETA if config.beta is None else config.beta
     if config.beta is None and run.judge is not None:
-        scores = score_betas(members_of(done, config), chosen, config, corpus, run)
+        scores = _score_betas(members_of(done, config), chosen, config, corpus, run)
         beta = BETAS[max(range(len(BETAS)), key=scores.__getitem__)]
     tensors = {
         **done,
@@ -123,7 +123,7 @@ def build_model(
     return Model("siamesexml-released", asdict(replace(config, beta=beta)), tensors, notes)
 
 
-def score_betas(
+def _score_betas(
     members: list[Member], chosen: Interactions, config: ReleasedConfig, corpus: Corpus, run: Run
 ) -> list[float]:
     """The mean metric over the validation queries, for each beta."""

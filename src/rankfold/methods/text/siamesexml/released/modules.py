@@ -17,7 +17,6 @@ from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.methods.text.siamesexml.modules import (
     Stage,
     batch_size,
-    draw_one,
     encoder_loss,
     hardest_of,
     make_task,
@@ -30,16 +29,16 @@ from rankfold.methods.text.siamesexml.released.shortlists import (
     space_of,
 )
 from rankfold.samplers.known_positives import hits
-from rankfold.samplers.resampling import draw
+from rankfold.samplers.resampling import draw, draw_one
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training
 from rankfold.types import Index, Interactions, Texts
 
-FREQUENCY_POWER = 0.45  # candidates are drawn by this power of their frequency
-LABEL_LOSS = 0.7  # weight of candidates alone in the loss of module I; the rest: with a document
-CLASSIFIER_LIKELIHOOD = {"c": 0.75, "d": 3.0}  # of module III
-MIN_NEGATIVE_LOSS = 0.05  # a smaller loss of a negative counts as 0
-DROPOUT = 0.5  # of the residual
+_FREQUENCY_POWER = 0.45  # candidates are drawn by this power of their frequency
+_LABEL_LOSS = 0.7  # weight of candidates alone in the loss of module I; the rest: with a document
+_CLASSIFIER_LIKELIHOOD = {"c": 0.75, "d": 3.0}  # of module III
+_MIN_NEGATIVE_LOSS = 0.05  # a smaller loss of a negative counts as 0
+_DROPOUT = 0.5  # of the residual
 
 
 class ReleasedModule(nn.Module):
@@ -66,8 +65,8 @@ class ReleasedModule(nn.Module):
         """normalise(f + dropout(relu(radius SN(W) f + b))), in training; [n, D]."""
         with torch.no_grad():  # one step of the power method
             self.direction.copy_(unit(self.mixing @ (self.mixing.T @ self.direction)))
-        kept = torch.rand(features.shape, generator=rng, device=rng.device) >= DROPOUT
-        return residual(features, self.scaled_mixing(), self.bias, kept / (1 - DROPOUT))
+        kept = torch.rand(features.shape, generator=rng, device=rng.device) >= _DROPOUT
+        return residual(features, self.scaled_mixing(), self.bias, kept / (1 - _DROPOUT))
 
     def scaled_mixing(self) -> Tensor:
         """Radius SN(W): W divided by its largest singular value, |W^T u| with u its direction."""
@@ -136,14 +135,14 @@ def encoder_task(module: ReleasedModule, corpus: Corpus, config: ReleasedConfig)
             valid = ~hits(corpus.excluded, own, batch.queries).T
         first = (unit(labels) @ unit(documents).T).float()
         second = (unit(documents) @ unit(labels + others).T).float()
-        return LABEL_LOSS * hardest_loss(first, positive, valid, config.hardest) + (
-            1 - LABEL_LOSS
-        ) * hardest_loss(second, positive.T, valid.T, config.hardest)
+        return _LABEL_LOSS * _hardest_loss(first, positive, valid, config.hardest) + (
+            1 - _LABEL_LOSS
+        ) * _hardest_loss(second, positive.T, valid.T, config.hardest)
 
     return make_task(module, FrequencyBatches(of_labels, config.batch_size), losses)
 
 
-def hardest_loss(scores: Tensor, positive: Tensor, valid: Tensor, count: int) -> Tensor:
+def _hardest_loss(scores: Tensor, positive: Tensor, valid: Tensor, count: int) -> Tensor:
     """The likelihood loss of the positives and the ``count`` negatives with the largest scores."""
     rivals = scores.detach().masked_fill(positive | ~valid, -torch.inf)
     return encoder_loss(scores, positive, (positive & valid) | hardest_of(rivals, count))
@@ -154,7 +153,7 @@ class FrequencyBatches:
 
     def __init__(self, rows: Interactions, batch_size: int) -> None:
         self.rows, self.batch_size = rows, batch_size
-        self.weights = rows.counts().double().pow(FREQUENCY_POWER)  # 0 for empty rows
+        self.weights = rows.counts().double().pow(_FREQUENCY_POWER)  # 0 for empty rows
         self.count = int((self.weights > 0).sum())
 
     def __len__(self) -> int:
@@ -176,6 +175,6 @@ def classifier_loss(scores: Tensor, positive: Tensor, valid: Tensor) -> Tensor:
 
     These have a cosine v with -log(1 - c e^{d(v-1)}) / d < .05.
     """
-    c, d = CLASSIFIER_LIKELIHOOD["c"], CLASSIFIER_LIKELIHOOD["d"]
-    close = scores >= 1 + log((1 - exp(-d * MIN_NEGATIVE_LOSS)) / c) / d
+    c, d = _CLASSIFIER_LIKELIHOOD["c"], _CLASSIFIER_LIKELIHOOD["d"]
+    close = scores >= 1 + log((1 - exp(-d * _MIN_NEGATIVE_LOSS)) / c) / d
     return likelihood_loss(scores, positive, valid & (positive | close), c=c, d=d) / d

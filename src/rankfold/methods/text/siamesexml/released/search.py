@@ -12,7 +12,7 @@ from torch.nn.functional import gelu
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh, with_pairs
 from rankfold.kernels.topk import top_k
-from rankfold.methods.text.neighbours import best
+from rankfold.methods.text.neighbours import best, stacked
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.released.modules import residual
 from rankfold.methods.text.siamesexml.released.shortlists import (
@@ -22,7 +22,7 @@ from rankfold.methods.text.siamesexml.released.shortlists import (
 )
 from rankfold.types import Interactions, Model, Opened, Texts, TopK
 
-SHARPNESS = 5.0  # of a classifier's score
+_SHARPNESS = 5.0  # of a classifier's score
 
 
 class Member(NamedTuple):
@@ -77,7 +77,7 @@ def shortlist(
     for member, vectors in zip(members, features, strict=True):
         documents = residual(vectors, member.mixing, member.bias)
         cosines = torch.einsum("bd,bsd->bs", documents, member.classifiers[ids.clamp(min=0)])
-        scores += (SHARPNESS * (cosines - 1)).exp() / len(members)
+        scores += (_SHARPNESS * (cosines - 1)).exp() / len(members)
     return ScoredShortlist(ids, nearest.scores.gather(1, order), scores)
 
 
@@ -93,32 +93,18 @@ def open_model(model: Model) -> Opened:
     config, tensors = ReleasedConfig(**model.config), model.tensors
     members, n = members_of(tensors, config), tensors["0.near"].shape[0]
     chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
+    idf, pairs, beta = tensors["rarity"], tensors["pairs"], config.beta
+    assert beta is not None
 
     def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
-        idf, pairs = tensors["rarity"], tensors["pairs"]
+        """The k candidates with the largest scores."""
         bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
-        return search(members, bags, chosen, config, k, exclude)
+        results = []
+        for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
+            block = bags.select(torch.arange(start, stop, device=idf.device))
+            hidden = None if exclude is None else exclude.part(start, stop)
+            listed = shortlist(members, block, chosen, config, k, hidden)
+            results.append(mixed(listed, beta, k))
+        return stacked(results, min(k, n), idf.device)
 
     return Opened(search_texts=search_texts)
-
-
-def search(
-    members: list[Member],
-    bags: Texts,
-    chosen: Interactions,
-    config: ReleasedConfig,
-    k: int,
-    exclude: Interactions | None,
-) -> TopK:
-    """The k candidates with the largest scores, for weighted bags."""
-    assert config.beta is not None
-    n, device = chosen.n_candidates, bags.offsets.device
-    none = torch.empty(0, min(k, n), device=device)
-    results = [TopK(none.long(), none)]
-    for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
-        block = bags.select(torch.arange(start, stop, device=device))
-        hidden = None if exclude is None else exclude.part(start, stop)
-        listed = shortlist(members, block, chosen, config, k, hidden)
-        results.append(mixed(listed, config.beta, k))
-    ids, scores = zip(*results, strict=True)
-    return TopK(torch.cat(ids), torch.cat(scores))

@@ -18,11 +18,11 @@ from rankfold.kernels.topk import merge_top_k, top_k
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, Encoder, encode_all
 from rankfold.methods.text.siamesexml.mining import centroids
-from rankfold.methods.text.siamesexml.modules import draw_one
+from rankfold.samplers.resampling import draw_one
 from rankfold.types import Index, Interactions, TopK, from_pairs
 
-WALK_STEPS, RESTART, WALK_CANDIDATES = 400, 0.8, 10  # of a random walk; candidates kept of it
-NEIGHBOUR_WEIGHT = 0.025
+WALK_STEPS, _RESTART, WALK_CANDIDATES = 400, 0.8, 10  # of a random walk; candidates kept of it
+_NEIGHBOUR_WEIGHT = 0.025
 WALK_BLOCK = 2**13  # walks at a time
 DOCUMENT_BLOCK = 2**16  # training documents compared at a time
 MAX_BLOCK_QUERIES = 256
@@ -46,7 +46,7 @@ def random_walks(rows: Interactions, steps: int, kept: int, rng: torch.Generator
     for first in busy.nonzero().flatten().split(WALK_BLOCK):
         places, met = first, []
         for _ in range(steps):
-            back = torch.rand(len(first), generator=rng, device=rng.device) < RESTART
+            back = torch.rand(len(first), generator=rng, device=rng.device) < _RESTART
             places = torch.where(back, first, places)
             places = draw_one(rows, draw_one(of_labels, places, rng), rng)
             met.append(places)
@@ -106,13 +106,13 @@ def near_scores(vectors: Tensor, space: NearSpace, chosen: Interactions, neighbo
     A candidate's neighbours are those of the ``neighbours`` nearest training documents that have
     it. Row i of ``chosen`` belongs to ``space.documents[i]``; ``vectors`` [B, D] have length 1.
     """
-    scores = (1 - NEIGHBOUR_WEIGHT) * (vectors @ space.candidates.T)
+    scores = (1 - _NEIGHBOUR_WEIGHT) * (vectors @ space.candidates.T)
     nearest = nearest_rows(vectors, space.documents, neighbours)
     rows, n = chosen.select(nearest.ids.flatten()), scores.shape[1]
     block = torch.arange(len(vectors), device=vectors.device)[:, None].expand_as(nearest.ids)
     places = torch.repeat_interleave(block.flatten() * n, rows.counts()) + rows.candidates
     shares = torch.repeat_interleave(nearest.scores.flatten(), rows.counts())
-    return scores.view(-1).index_add_(0, places, shares, alpha=NEIGHBOUR_WEIGHT).view(-1, n)
+    return scores.view(-1).index_add_(0, places, shares, alpha=_NEIGHBOUR_WEIGHT).view(-1, n)
 
 
 def nearest_rows(vectors: Tensor, table: Tensor, count: int) -> TopK:
@@ -140,10 +140,7 @@ def query_blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
 
 @torch.no_grad()
 def mine_shortlists(
-    space: NearSpace,
-    corpus: Corpus,
-    config: ReleasedConfig,
-    build_index: Callable[[Tensor], Index],
+    space: NearSpace, corpus: Corpus, config: ReleasedConfig, build_index: Callable[[Tensor], Index]
 ) -> Tensor:
     """The best by ``near_scores`` for training documents that have candidates, without these.
 
@@ -157,11 +154,11 @@ def mine_shortlists(
         vectors, own = space.documents[start:stop], chosen.part(start, stop)
         listed = near.search(vectors, size, own)
         nearest = known.search(vectors, config.neighbours)
-        lists.append(best_of_both(vectors, listed, nearest, space.candidates, chosen, own).int())
+        lists.append(_best_of_both(vectors, listed, nearest, space.candidates, chosen, own).int())
     return torch.cat(lists)
 
 
-def best_of_both(
+def _best_of_both(
     vectors: Tensor,
     listed: TopK,
     nearest: TopK,
@@ -171,13 +168,8 @@ def best_of_both(
 ) -> Tensor:
     """The best by ``near_scores`` among both, without a document's own candidates; [B, size].
 
-    Args:
-        vectors: of documents, [B, D].
-        listed: the nearest candidates, [B, size].
-        nearest: the nearest documents, rows of ``chosen``.
-        candidates: vectors of all candidates, [N, D].
-        chosen: candidates of the training documents.
-        own: candidates of the B documents.
+    For documents with these ``vectors`` [B, D], ``listed`` [B, size] are the nearest candidates,
+    and ``nearest`` the nearest documents, rows of ``chosen``.
     """
     n, rows = len(candidates), torch.arange(len(vectors), device=vectors.device)[:, None]
     theirs = chosen.select(nearest.ids.clamp(min=0).flatten())
@@ -193,8 +185,8 @@ def best_of_both(
     for some in others.split(PAIR_BLOCK):
         a, b = vectors[keys[some] // n], candidates[keys[some] % n]
         products[some] = torch.einsum("pd,pd->p", a, b)
-    scores = (1 - NEIGHBOUR_WEIGHT) * products
-    scores.index_add_(0, places[len(first) :], shares.to(scores), alpha=NEIGHBOUR_WEIGHT)
+    scores = (1 - _NEIGHBOUR_WEIGHT) * products
+    scores.index_add_(0, places[len(first) :], shares.to(scores), alpha=_NEIGHBOUR_WEIGHT)
     taken = torch.isin(keys, own.query_of_pair().long() * n + own.candidates)
     keys, scores = keys[~taken], scores[~taken]
     order = scores.argsort(descending=True, stable=True)
