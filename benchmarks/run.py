@@ -63,7 +63,7 @@ def main() -> None:
     every = {**PROGRAMS, **IN_ENVIRONMENT, **ON_GPU}
     names = sys.argv[1:] or [*every]
     if unknown := [name for name in names if name not in every]:
-        sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(every)}")
+        sys.exit(f"unknown benchmark {', '.join(unknown)}; expected one of {', '.join(every)}")
     failed = [name for name in names if not succeeds(name, *every[name])]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -162,10 +162,10 @@ def test_few_keys_and_many_keys_give_the_same_rows(
     held = pl.Series(sorted(known), dtype=pl.Int64)
     keys = held if integers else held.cast(pl.String).sort()
     vocabulary = Vocabulary(len(keys), lambda: keys)
-    asked = [*wanted, *known]
-    many = vocabulary.find([*asked, *["x"] * MAX_SINGLE_LOOKUPS])[: len(asked)]
-    assert vocabulary.find(asked).tolist() == many.tolist()
-    assert vocabulary.find(asked).dtype == many.dtype
+    lookups = [*wanted, *known]
+    many = vocabulary.find([*lookups, *["x"] * MAX_SINGLE_LOOKUPS])[: len(lookups)]
+    assert vocabulary.find(lookups).tolist() == many.tolist()
+    assert vocabulary.find(lookups).dtype == many.dtype
 
 
 @pytest.mark.parametrize(

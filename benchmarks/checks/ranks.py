@@ -68,7 +68,7 @@ def main() -> None:
         for result in (one[name] for one in both):
             close = PICKING.get(name.split()[0], CLOSE)
             good.append(is_close(result, expected, close))
-        print("ok  " if all(good[-2:]) else "BAD ", name, expected, *(one[name] for one in both))
+        print("ok  " if all(good[-2:]) else "FAILED ", name, expected, *(one[name] for one in both))
     print(f"{sum(good)} of {len(good)} checks passed")
     sys.exit(not all(good))
 
@@ -131,7 +131,7 @@ def nccl() -> list[bool]:
             except RuntimeError as error:
                 good.append(False)
                 note = str(error).splitlines()[0]
-            print("ok  " if good[-1] else "BAD ", f"nccl {name} {dtype} {note}", flush=True)
+            print("ok  " if good[-1] else "FAILED ", f"nccl {name} {dtype} {note}", flush=True)
     dist.destroy_process_group()
     return good
 

@@ -76,7 +76,7 @@ def main() -> None:
     fits = {name: start(name) for name in args.peers}
     for width, name in product(args.widths, args.data_sets):
         if not (args.data / name).is_dir():
-            print(f"skipped: there is no {args.data / name}", flush=True)
+            print(f"skipped: {args.data / name} does not exist", flush=True)
             continue
         data = prepared(name, args.data)
         for peer in args.peers:

@@ -330,7 +330,7 @@ def begun(path: Path, data_name: str) -> Row:
         return {"rows": rows, "trials": [], "tests": {}}
     loaded: Row = json.loads(path.read_text())
     if loaded.get("rows") != rows:
-        raise SystemExit(f"{path} has other rows than the export: remove it to start again")
+        raise SystemExit(f"the rows of {path} differ from the export: remove it to start again")
     return loaded
 
 

@@ -265,7 +265,7 @@ def test_demo_shows_lists_compares_and_reports(
     fit, prepare = fitting.fit, preparing.prepare
 
     def small(**options: Any) -> Any:
-        return prepare(**options, kcore=6)
+        return prepare(**options, kcore=4)
 
     def narrow(method: str, *given: Any, **options: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)

@@ -74,10 +74,10 @@ def test_ctrl_c_works_at_any_time(home: Path, words: Any, seconds: float) -> Non
     assert process.stdout.readline() == "ready\n"
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert said.splitlines()[-1].startswith(("interrupted", "stopped: "))
-    assert "Traceback" not in said
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert output.splitlines()[-1].startswith(("interrupted", "stopped: "))
+    assert "Traceback" not in output
     assert not (home / "new").exists()
 
 

@@ -335,10 +335,10 @@ class StandIn(nn.Module):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_backbones_of_timm(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
-    asked = []
+    calls = []
 
     def create_model(name: str, *, pretrained: bool, num_classes: int) -> nn.Module:
-        asked.append((name, pretrained, num_classes))
+        calls.append((name, pretrained, num_classes))
         return StandIn()
 
     fake = types.ModuleType("timm")
@@ -346,7 +346,7 @@ def test_backbones_of_timm(monkeypatch: pytest.MonkeyPatch, channels: int) -> No
     monkeypatch.setitem(sys.modules, "timm", fake)
     data = prepared(pictures(channels=channels))
     first, second = (rf.fit("cba", data, encoder="timm:rexnet_200", epochs=2) for _ in range(2))
-    assert asked[0] == ("rexnet_200", False, 0)
+    assert calls[0] == ("rexnet_200", False, 0)
     rows = data.graded("test")
     assert torch.equal(first.score(rows), second.score(rows))
     alone = first.score(rows.select(torch.tensor([3])))

@@ -29,7 +29,7 @@ import torch
 from rankfold import storage
 from rankfold.data import folder, prepare
 from rankfold.data.build.dataset import fingerprint
-from rankfold.models import ranker
+from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Model, Vocabulary, from_pairs
 
@@ -168,7 +168,7 @@ class Scenario:
 SCENARIOS = {
     "prepare into a new folder": Scenario("data", None, make_data, folder.load, same_data),
     "prepare over a folder": Scenario("data", 0, make_data, folder.load, same_data),
-    "save over a folder": Scenario("model", 0, make_ranker, ranker.load, same_ranker),
+    "save over a folder": Scenario("model", 0, make_ranker, load_ranker, same_ranker),
 }
 
 

@@ -101,22 +101,21 @@ def ranked_figures(model: Any, data: Any) -> dict[str, Any]:
     """Metrics on test, and the size of scores by query, by history, by text and by candidate."""
     metrics = rf.evaluate(model, data, metrics=["ndcg@10", "recall@20"]).metrics
     texts = rf.METHODS[model.model.method].data_kind == "texts"
-    asked: dict[str, list[dict[str, Any]]] = {
+    inputs: dict[str, list[dict[str, Any]]] = {
         "queries": [{"queries": data.queries.keys.to_list()[:50]}],
         "history": [] if texts else [{"history": history} for history in HISTORIES],
         "texts": [{"text": TEXTS}] if texts else [],
         "candidates": [{"candidates": data.candidates.keys.to_list()[100:105]}],
     }
     result: dict[str, Any] = dict(metrics)
-    for name, questions in asked.items():
+    for name, questions in inputs.items():
         answers = [answer for question in questions if (answer := ask(model, question))]
         if answers:
             scores = np.concatenate([answer.scores.ravel() for answer in answers])
             result[f"{name} scores"] = float(np.abs(scores[np.isfinite(scores)]).mean())
             if name != "candidates":  # of similar candidates many are equally similar
-                result[f"{name} keys"] = [keys[:5] for answer in answers for keys in answer.keys][
-                    :5
-                ]
+                lists = [keys[:5] for answer in answers for keys in answer.keys]
+                result[f"{name} keys"] = lists[:5]
     return result
 
 

@@ -218,17 +218,17 @@ def test_approximate_kinds_do_not_fall_back_to_exact_search(
     made: dict[str, SavableIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the tests above would only test exact search."""
-    vectors, asked = clustered(7, 3), []
+    vectors, calls = clustered(7, 3), []
     best = (vectors @ clustered(1, 6000).T).topk(20, dim=1).indices.sort(dim=1).values
     exclude = Interactions(torch.arange(4) * 20, best.flatten().int(), None, 6000)
-    monkeypatch.setattr(Exact, "search", lambda *a, **_: asked.append(a))
+    monkeypatch.setattr(Exact, "search", lambda *a, **_: calls.append(a))
     monkeypatch.setattr(filter, "MAX_SCORED_ALLOWED", 0)
     made["hnsw"].search(vectors, 5)  # it finds too few for the filtered searches below
     for kind in ("inverted", "compressed"):
         made[kind].search(vectors, 5)
         made[kind].search(vectors, 5, exclude)
         made[kind].search(vectors, 5, None, torch.arange(0, 6000, 2))
-    assert asked == []
+    assert calls == []
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "compressed"])

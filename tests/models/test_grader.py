@@ -180,16 +180,16 @@ def test_without_operating_rows_there_are_no_cuts(grader: Grader) -> None:
 
 def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = data_of().graded("test")
-    asked = {}
+    arguments = {}
 
     def read(source: object, columns: object, **how: object) -> NewRows:
-        asked.update(source=source, columns=columns, **how)
+        arguments.update(source=source, columns=columns, **how)
         return NewRows(rows, pl.Series([f"row {i}" for i in range(len(rows))]))
 
     monkeypatch.setattr("rankfold.models.grader.read_rows", read)
     model = replace(grader.model, notes={**grader.model.notes, "image_shape": [4, 5, 3]})
     result = replace(grader, model=model).predict("new.csv", fpr=0.1, key_column="id")
-    assert asked == {
+    assert arguments == {
         "source": "new.csv",
         "columns": COLUMNS,
         "key_column": "id",

@@ -14,7 +14,7 @@ import rankfold as rf
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index import INDEXES, faiss_files
-from rankfold.index.kind import Kind
+from rankfold.index.kind import Kind, Saved
 from rankfold.index.measure import recalls
 from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker
@@ -107,7 +107,8 @@ def test_opened_is_what_was_built(path: Path, kind: str) -> None:
     storage.write(path, "model", {}, built.files("index"))
     opener = INDEXES[kind].open
     assert opener is not None
-    opened = opener(storage.read(path, "model"), "index", built.about(), candidates, 2**30)
+    saved = Saved(storage.read(path, "model"), "index", built.about())
+    opened = opener(saved, candidates, 2**30)
     for k in (1, 10, 200):
         ours, theirs = opened.search(vectors, k), built.search(vectors, k)
         assert torch.equal(ours.ids, theirs.ids)

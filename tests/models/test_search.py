@@ -124,10 +124,10 @@ def test_similarity_is_the_cosine_and_computed_once(searcher: Searcher) -> None:
     result = searcher.like(
         torch.tensor([3, 0]), 2, chosen([[1], []], 5), torch.tensor([0, 1, 2, 3])
     )
-    for row, (asked, left) in enumerate(((3, [0, 2]), (0, [1, 2, 3]))):
-        right = sorted(left, key=lambda c, asked=asked: -float(cosines[asked, c]))[:2]
+    for row, (query, left) in enumerate(((3, [0, 2]), (0, [1, 2, 3]))):
+        right = sorted(left, key=lambda c, query=query: -float(cosines[query, c]))[:2]
         assert result.ids[row].tolist() == right
-        torch.testing.assert_close(result.scores[row], cosines[asked, right])
+        torch.testing.assert_close(result.scores[row], cosines[query, right])
     assert searcher.similar is searcher.similar
 
 

@@ -107,11 +107,11 @@ def test_texts_without_a_known_word_get_the_most_popular(
 ) -> None:
     model = rf.fit(method, data).model
     searcher = Searcher(model, data.seen("test"), memory_budget)
-    asked = tokens(data, "xyzzy", "green tea", "", "old maps")
+    queries = tokens(data, "xyzzy", "green tea", "", "old maps")
     exclude = data.seen("test").select(torch.tensor([0, 1, 0, 1]))
     for hidden in (None, exclude):
-        result = searcher.of_texts(asked, 5, hidden)
-        alone = searcher.of_texts(asked.select(torch.tensor([1])), 5, None)
+        result = searcher.of_texts(queries, 5, hidden)
+        alone = searcher.of_texts(queries.select(torch.tensor([1])), 5, None)
         first = [key for key in popular(data) if hidden is None or key not in seen_by(data, 0)]
         for row in (0, 2):
             ids = result.ids[row]
@@ -194,9 +194,9 @@ def test_save_and_load_round_trip(data: Dataset, method: str, tmp_path: Path) ->
     ranker = rf.fit(method, data, out=tmp_path / "model")
     again = rf.load(tmp_path / "model")
     assert (again.tokenizer, again.n_tokens) == (data.tokenizer, data.n_tokens)
-    asked = ["Green TEA!", "noodles 麺 äther", "", "xyzzy"]
-    result = again.search(text=asked)
-    assert result.keys == ranker.search(text=asked).keys
+    texts = ["Green TEA!", "noodles 麺 äther", "", "xyzzy"]
+    result = again.search(text=texts)
+    assert result.keys == ranker.search(text=texts).keys
     assert [keys[0] for keys in result.keys[:1]] == ["tag 2"]
     assert result.texts is not None
     assert result.texts[0][0] == "green tea"

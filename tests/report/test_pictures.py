@@ -29,9 +29,9 @@ def polylines(root: ElementTree.Element) -> dict[str, ElementTree.Element]:
 def test_points_are_where_the_axes_say() -> None:
     line = Line("a < b", [(0, 0.0), (5, 1.0), (10, 0.25)])
     root = drawn(Chart("Title", "steps", "p", [line], [Level("half", 0.5)]))
-    result = polylines(root)["a < b"]
+    line = polylines(root)["a < b"]
     (x0, y0), (x1, y1), (x2, y2) = (
-        map(float, point.split(",")) for point in result.get("points", "").split()
+        map(float, point.split(",")) for point in line.get("points", "").split()
     )
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
     assert (y0 - y2) / (y0 - y1) == pytest.approx(0.25, abs=0.01)  # y counts downwards
@@ -43,8 +43,8 @@ def test_points_are_where_the_axes_say() -> None:
 
 def test_lines_differ_without_colours() -> None:
     lines = [Line(str(i), [(0, i), (1, i + 1)]) for i in range(6)]
-    result = polylines(drawn(Chart("t", "x", "y", lines)))
-    assert len({line.get("stroke-dasharray") for line in result.values()}) == 6
+    drawn_lines = polylines(drawn(Chart("t", "x", "y", lines)))
+    assert len({line.get("stroke-dasharray") for line in drawn_lines.values()}) == 6
 
 
 def test_the_last_tick_is_drawn() -> None:
@@ -54,8 +54,8 @@ def test_the_last_tick_is_drawn() -> None:
 
 def test_given_axis_ends_are_kept() -> None:
     root = drawn(Chart("t", "x", "p", [Line("a", [(0, 0.01), (1, 0.02)])], ends=(0.0, 1.0)))
-    result = polylines(root)["a"]
-    y0, y1 = (float(point.split(",")[1]) for point in result.get("points", "").split())
+    line = polylines(root)["a"]
+    y0, y1 = (float(point.split(",")[1]) for point in line.get("points", "").split())
     assert 1.5 < y0 - y1 < 4  # a hundredth of the height
     assert "1" in [text.text for text in root.iter(f"{SVG}text")]
 
@@ -99,9 +99,9 @@ def test_every_line_and_the_chosen_point_are_drawn() -> None:
     ]
     kept = entry(-0.375, 0.35, 8, 0.0, 0.1, score=0.6)
     root = ElementTree.fromstring(path_svg([*path, kept], kept, "ndcg@10"))
-    result = polylines(root)
-    assert "exponents -0.5, 0 (plain), threshold 0.5" in result
-    lines = [line.get("points", "").split() for line in result.values()]
+    by_name = polylines(root)
+    assert "exponents -0.5, 0 (plain), threshold 0.5" in by_name
+    lines = [line.get("points", "").split() for line in by_name.values()]
     assert [len(line) for line in lines] == [2] * 4
     xs = [[float(point.split(",")[0]) for point in line] for line in lines]
     assert all(x[0] < x[1] for x in xs)

@@ -36,7 +36,7 @@ def test_log_q_is_how_often_a_candidate_is_a_rival() -> None:
     rng = torch.Generator().manual_seed(1)
     n, queries, rounds = 30, 8, 4000
     shares = torch.linspace(0.01, 0.4, n)
-    counts, asked, draws = torch.zeros(n), torch.zeros(n), torch.zeros(n)
+    counts, opportunities, draws = torch.zeros(n), torch.zeros(n), torch.zeros(n)
     for _ in range(rounds):
         chosen = torch.rand(queries, n, generator=rng) < shares
         pairs = chosen.nonzero()
@@ -46,11 +46,11 @@ def test_log_q_is_how_often_a_candidate_is_a_rival() -> None:
         rival[pool.ids] = 1
         free = ~chosen[0]
         counts += rival * free
-        asked += free
+        opportunities += free
         expected = torch.zeros(n)
         expected[pool.ids] = pool.log_q.exp()  # known only for those in the pool
         draws += expected * free
-    frequency, stated = counts / asked, draws / counts.clamp(min=1)
+    frequency, stated = counts / opportunities, draws / counts.clamp(min=1)
     assert float((frequency - stated).abs().max()) < 0.03
     wrong = shares  # the share alone would not pass
     assert float((frequency - wrong).abs().max()) > 0.3

@@ -116,17 +116,17 @@ def by_definition(
 
     By likeness, and direct ones.
     """
-    likely, direct, asked = [], [], vectors.double()
+    likely, direct, doubled = [], [], vectors.double()
     for k in range(len(cache.shares) - 1):
         parts, shares = [entries_of(cache, g) for g in range(k + 1)], cache.shares.double()
         entries, lengths = torch.cat(parts).double(), [len(part) for part in parts]
         weights = torch.cat([(shares[g] / max(n, 1)).repeat(n) for g, n in enumerate(lengths)])
         weights = weights / weights.sum().clamp(min=1e-30)
         scores = entries @ head.double()
-        cosines = torch.nn.functional.cosine_similarity(asked[:, None], entries[None], dim=2)
+        cosines = torch.nn.functional.cosine_similarity(doubled[:, None], entries[None], dim=2)
         own = (scores[:, None] < scores).double() @ weights
         likely.append((40 * cosines).softmax(dim=1) @ own)
-        direct.append(((asked @ head.double())[:, None] < scores).double() @ weights)
+        direct.append(((doubled @ head.double())[:, None] < scores).double() @ weights)
     return torch.stack(likely), torch.stack(direct)
 
 
@@ -182,13 +182,13 @@ def test_larger_caches_have_the_ranks_of_the_formulas(*, full: bool) -> None:
     cache, head = queues_of(shares, 512, 64, counts), whole_head(64, 2)
     vectors, rows = batch(cache, 5000, 0)
     cache.push(stepped(vectors, 1 / 64).relu(), rows)
-    asked = stepped(vectors_of(256 if full else 32, 64, 1), 1 / 64).relu()
-    for likeness, expected in zip((True, False), by_definition(cache, asked, head), strict=True):
-        result = cache.ranks(asked, head, by_likeness=likeness)
+    inputs = stepped(vectors_of(256 if full else 32, 64, 1), 1 / 64).relu()
+    for likeness, expected in zip((True, False), by_definition(cache, inputs, head), strict=True):
+        result = cache.ranks(inputs, head, by_likeness=likeness)
         torch.testing.assert_close(result, expected.float(), atol=1e-5, rtol=0)
 
 
-def test_ranks_are_not_halved_by_autocast() -> None:
+def test_ranks_keep_full_precision_under_autocast() -> None:
     """Half precision has too few digits for 40 times a cosine, and makes ties of scores."""
     cache, head = queues_of(torch.ones(3) / 3, 64, 16), vectors_of(1, 16, 2)[0]
     cache.push(*batch(cache, 300, 0))

@@ -41,20 +41,20 @@ def test_a_forged_manifest_is_read_if_it_is_well_formed(folder: Path) -> None:
 @pytest.mark.parametrize("value", [None, 1, [], ["x"], True], ids=repr)
 def test_a_manifest_without_its_fields_is_refused(field: str, value: Any, folder: Path) -> None:
     forge(folder, setting(field, value=value))
-    says = f"{folder} is damaged: manifest.json: '{field}' is missing or not of type"
-    assert refusal(folder, "model").startswith(says)
+    message = f"{folder} is damaged: manifest.json: '{field}' is missing or not of type"
+    assert refusal(folder, "model").startswith(message)
     with pytest.raises(UserError, match=f"'{field}' is missing"):
         write(folder, 2)
     forge(folder, lambda manifest: {n: v for n, v in manifest.items() if n != field})
-    assert refusal(folder, "model").startswith(says)
+    assert refusal(folder, "model").startswith(message)
 
 
 @pytest.mark.parametrize("field", ["file", "size", "head", "sha256"])
 @pytest.mark.parametrize("value", [None, [], {}, 1.5], ids=repr)
 def test_an_entry_without_its_fields_is_refused(field: str, value: Any, folder: Path) -> None:
     forge(folder, setting("files", "keys", field, value=value))
-    says = f"manifest.json, files, keys: '{field}' is missing or not of type"
-    assert says in refusal(folder, "model")
+    message = f"manifest.json, files, keys: '{field}' is missing or not of type"
+    assert message in refusal(folder, "model")
 
 
 OUTSIDE = ["../x", "../model/{}", "./{}", "/etc/passwd", "{path}/{}", "..", ".", "", "x/../{}"]
@@ -68,8 +68,8 @@ def test_an_entry_that_leaves_the_folder_is_refused(spelling: str, folder: Path)
     file = spelling.replace("{path}", str(folder)).replace("{}", good.name)
     forge(folder, setting("files", "keys", "file", value=file))
     for full in (False, True):
-        says = refusal(folder, "model", full=full)
-        assert says.endswith(f"manifest.json names {file!r}, which is not a file of the folder")
+        message = refusal(folder, "model", full=full)
+        assert message.endswith(f"manifest.json names {file!r}, which is not a file of the folder")
 
 
 JSON = st.recursive(

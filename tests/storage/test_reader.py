@@ -61,9 +61,9 @@ def test_one_changed_byte_anywhere_is_refused(folder: Path, data: st.DataObject)
     path.write_bytes(changed)
     try:
         for full in (False, True):  # small files consist of their head
-            says = refusal(folder, "model", full=full)
-            assert path.name in says
-            assert str(folder) in says
+            message = refusal(folder, "model", full=full)
+            assert path.name in message
+            assert str(folder) in message
     finally:
         path.write_bytes(written)
     assert version_at(folder) == 1
@@ -77,10 +77,10 @@ def test_size_and_head_are_always_checked_and_the_rest_if_full(place: int, tmp_p
     changed = bytearray(path.read_bytes())
     changed[place] ^= 1
     path.write_bytes(changed)
-    says = f"{path.name} does not match its checksum"
-    assert says in refusal(tmp_path / "d", "data", full=True)
+    message = f"{path.name} does not match its checksum"
+    assert message in refusal(tmp_path / "d", "data", full=True)
     if 0 <= place < HEAD:
-        assert says in refusal(tmp_path / "d", "data")
+        assert message in refusal(tmp_path / "d", "data")
     else:
         assert storage.read(tmp_path / "d", "data").tensors("large")["t"].any()
 
@@ -108,16 +108,17 @@ class TestFile:
     def test_missing(self, *, name: str, full: bool, folder: Path) -> None:
         path = file_of(folder, name)
         path.unlink()
-        says = refusal(folder, "model", full=full)
-        assert says == f"{folder} is damaged: {path.name} is missing"
+        message = refusal(folder, "model", full=full)
+        assert message == f"{folder} is damaged: {path.name} is missing"
 
     def test_truncated(self, *, name: str, full: bool, folder: Path) -> None:
         path = file_of(folder, name)
         size = path.stat().st_size
         os.truncate(path, size - 1)
-        says = refusal(folder, "model", full=full)
+        message = refusal(folder, "model", full=full)
         assert (
-            says == f"{folder} is damaged: {path.name} must have {size:,} bytes, got {size - 1:,}"
+            message
+            == f"{folder} is damaged: {path.name} must have {size:,} bytes, got {size - 1:,}"
         )
 
     def test_longer(self, *, name: str, full: bool, folder: Path) -> None:
@@ -141,8 +142,8 @@ class TestFile:
 
 def test_a_folder_without_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").unlink()
-    says = refusal(folder, "model")
-    assert says == f"{folder} is not a rankfold folder: it has no manifest.json"
+    message = refusal(folder, "model")
+    assert message == f"{folder} is not a rankfold folder: it has no manifest.json"
 
 
 def test_paths_to_something_else_are_refused(folder: Path) -> None:
@@ -155,8 +156,8 @@ def test_paths_to_something_else_are_refused(folder: Path) -> None:
 
 def test_another_kind_is_refused_before_its_files_are_read(folder: Path) -> None:
     file_of(folder, "numbers").unlink()
-    says = refusal(folder, "data", full=True)
-    assert says == f"{folder} is a model folder, not a data folder"
+    message = refusal(folder, "data", full=True)
+    assert message == f"{folder} is a model folder, not a data folder"
 
 
 def test_a_folder_of_any_kind_is_opened(tmp_path: Path) -> None:
@@ -193,8 +194,8 @@ NO_MANIFESTS = {
 def test_an_invalid_manifest_is_refused(text: bytes, folder: Path) -> None:
     (folder / "manifest.json").write_bytes(text)
     for kind in ("model", None):
-        says = refusal(folder, kind)
-        assert says == f"{folder} is damaged: manifest.json is not a rankfold manifest"
+        message = refusal(folder, kind)
+        assert message == f"{folder} is damaged: manifest.json is not a rankfold manifest"
 
 
 def test_a_deeply_nested_manifest_is_refused(folder: Path) -> None:
@@ -209,8 +210,8 @@ def write_after_manifest(path: Path, versions: list[int], patch: pytest.MonkeyPa
     """Let a writer write ``versions`` right after a reader has read the manifest."""
     real = reader.read_manifest
 
-    def read_and_write(asked: Path) -> dict[str, Any]:
-        manifest = real(asked)
+    def read_and_write(folder: Path) -> dict[str, Any]:
+        manifest = real(folder)
         patch.undo()
         for version in versions:
             write(path, version)
@@ -235,8 +236,8 @@ def test_a_reader_follows_a_faster_writer(folder: Path, monkeypatch: pytest.Monk
     real = reader.read_manifest
     reads = []
 
-    def read_and_write(asked: Path) -> dict[str, Any]:
-        manifest = real(asked)
+    def read_and_write(place: Path) -> dict[str, Any]:
+        manifest = real(place)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reader, "read_manifest", real)
             reads.append(manifest["version"])
@@ -316,18 +317,18 @@ for version in range(1, int(sys.argv[2]) + 1):
 def test_a_reader_beside_a_writer_always_sees_one_version(tmp_path: Path) -> None:
     path = tmp_path / "model"
     write(path, 0)
-    result, outrun = [0], 0
+    versions, outrun = [0], 0
     with subprocess.Popen([sys.executable, "-c", WRITER, path, "300"]) as writer:
         while writer.poll() is None:
             opened = storage.read(path, "model", full=True)
             try:
-                result.append(version_in(opened))
+                versions.append(version_in(opened))
             except UserError as error:  # two more writes since ``read``
                 assert "was replaced since it was opened" in str(error)  # noqa: PT017
                 outrun += 1
     assert writer.returncode == 0
     assert version_at(path) == 300
-    assert result == sorted(result)
-    assert len(set(result)) > 20
-    assert outrun < len(result)
+    assert versions == sorted(versions)
+    assert len(set(versions)) > 20
+    assert outrun < len(versions)
     assert len(names(path)) == 5

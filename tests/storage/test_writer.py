@@ -154,19 +154,19 @@ def test_one_of_two_writers_is_refused(*, exists: bool, tmp_path: Path) -> None:
     path = tmp_path / "model"
     if exists:
         write(path, 1)
-    says: list[str] = []
+    messages: list[str] = []
 
     def write_too() -> None:
         try:
             write(path, 3)
         except UserError as error:
-            says.append(str(error))
+            messages.append(str(error))
 
     first = lambda: storage.write(path, "model", {"version": 2}, Watched(2, write_too))  # noqa: E731
     if exists:
         first()
         assert version_at(path) == 2
-        assert says == [f"another process is writing {path}"] * 3
+        assert messages == [f"another process is writing {path}"] * 3
     else:
         with pytest.raises(UserError, match=f"cannot write {path}"):
             first()
@@ -366,7 +366,7 @@ def test_permissions_are_respected(bound: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "message"),
     [
         (lambda path: (path.mkdir(), (path / "notes").touch()), "was not written by rankfold"),
         (lambda path: path.write_text("mine"), "was not written by rankfold"),
@@ -383,12 +383,12 @@ def test_permissions_are_respected(bound: Path) -> None:
     ids=["folder", "file", "kind", "other manifest", "format", "damaged", "strange", "dead link"],
 )
 def test_other_folders_and_files_are_not_replaced(
-    spoil: Callable[[Path], Any], says: str, tmp_path: Path
+    spoil: Callable[[Path], Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "out"
     spoil(path)
     before = snapshot(tmp_path)
-    with pytest.raises(UserError, match=says) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         write(path)
     assert str(path) in str(caught.value)
     assert "--out" in caught.value.hint

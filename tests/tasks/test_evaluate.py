@@ -99,19 +99,19 @@ def test_filtered_pairs_count_on_neither_side(seed: int, tmp_path: Path) -> None
     scores = np.where(filtered[1], -np.inf, queries[m:] @ candidates.T)
     first = np.argsort(-scores, axis=1)[:, :k]
     hits = np.take_along_axis(truth, first, axis=1)
-    asked = truth.any(axis=1)
+    evaluated = truth.any(axis=1)
     weights = 1 / np.log2(np.arange(2, k + 2))
     best = np.array([weights[: min(k, n_)].sum() for n_ in truth.sum(axis=1)])
 
     result = rf.evaluate(ranker, data, metrics=["precision@3", "recall@3", "ndcg@3"])
-    assert not asked[0]
+    assert not evaluated[0]
     assert labels[1, 0].any()
-    assert result.queries == asked.sum()
+    assert result.queries == evaluated.sum()
     assert result.metrics == pytest.approx(
         {
-            "precision@3": hits[asked].mean(),
-            "recall@3": (hits.sum(axis=1)[asked] / truth.sum(axis=1)[asked]).mean(),
-            "ndcg@3": ((hits @ weights)[asked] / best[asked]).mean(),
+            "precision@3": hits[evaluated].mean(),
+            "recall@3": (hits.sum(axis=1)[evaluated] / truth.sum(axis=1)[evaluated]).mean(),
+            "ndcg@3": ((hits @ weights)[evaluated] / best[evaluated]).mean(),
         }
     )
     assert torch.equal(

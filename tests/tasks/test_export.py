@@ -77,15 +77,15 @@ def test_every_kind_of_index_is_read_by_faiss(kind: str, tmp_path: Path) -> None
     candidates = torch.randn(1200, 6, generator=rng)
     index = build(kind, candidates, target=0.9).index
     about = export_faiss(index, candidates, tmp_path / "index.faiss")
-    result = faiss.read_index(str(tmp_path / "index.faiss"))
+    exported = faiss.read_index(str(tmp_path / "index.faiss"))
     assert about["kind"] == name
     if "lists" in about:
-        assert result.nprobe == about["nprobe"] < about["lists"]  # the file is self-contained
+        assert exported.nprobe == about["nprobe"] < about["lists"]  # the file is self-contained
     if kind == "hnsw":
-        assert result.hnsw.efSearch == about["efSearch"]
-    asked = np.zeros((20, result.d), dtype=np.float32)
-    asked[:, :6] = candidates[:20].numpy()
-    ids = torch.from_numpy(result.search(asked, 10)[1])
+        assert exported.hnsw.efSearch == about["efSearch"]
+    queries = np.zeros((20, exported.d), dtype=np.float32)
+    queries[:, :6] = candidates[:20].numpy()
+    ids = torch.from_numpy(exported.search(queries, 10)[1])
     exact = (candidates[:20] @ candidates.T).topk(10).indices
     hits = (ids.unsqueeze(2) == exact.unsqueeze(1)).any(dim=2)
     assert float(hits.float().mean()) >= recall
@@ -103,11 +103,11 @@ def test_memory_mapped_tensors_are_exported_completely(kind: str, tmp_path: Path
     Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
     add_index(tmp_path / "model", kind, recall=0.9)
     export(load_ranker(tmp_path / "model"), tmp_path / "out")
-    result = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
-    assert result.ntotal == 1200
+    index = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
+    assert index.ntotal == 1200
     if kind == "compressed":
-        result.nprobe = result.nlist
-    assert (result.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
+        index.nprobe = index.nlist
+    assert (index.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()
 
 
 def test_unsupported_exports_are_refused_and_leave_no_files(tmp_path: Path) -> None:

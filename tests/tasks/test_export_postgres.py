@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 def blocks(language: str) -> list[str]:
     """The guide's code in a language, of the right width."""
-    result = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    return [code.replace("vector(64)", "vector(8)") for code in result]
+    blocks = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return [code.replace("vector(64)", "vector(8)") for code in blocks]
 
 
 def programs() -> Path:
@@ -67,19 +67,19 @@ class Server:
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("pg")  # the name of a socket must be short
-    result = Server(home, programs())
-    if result.user is not None:
+    server = Server(home, programs())
+    if server.user is not None:
         for folder in (home, *home.parents[:2]):
             folder.chmod(0o755)
-        shutil.chown(home, result.user)
-    result.run("initdb", "-D", "data", "--auth=trust")
+        shutil.chown(home, server.user)
+    server.run("initdb", "-D", "data", "--auth=trust")
     settings = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
     # its output is a file: its child processes would hold a pipe open
-    result.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
+    server.run("pg_ctl", "-D", "data", "-w", "-l", str(home / "log"), "-o", settings, "start")
     try:
-        yield result
+        yield server
     finally:
-        result.run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+        server.run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
 
 
 def test_the_sql_of_the_guide_gives_the_models_ranking(server: Server) -> None:

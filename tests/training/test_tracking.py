@@ -49,9 +49,9 @@ def test_a_fit_becomes_a_run_that_mlflow_reads(tmp_path: Path) -> None:
     assert {"fit/loss", "fit/seconds", "fit/ndcg-10", "refit/loss"} <= set(names)
     assert all(READABLE.match(name) for name in names)
     entries = [entry for entry in model.model.notes["history"] if entry["phase"] == "fit"]
-    result = lines(run / "metrics" / "fit" / "ndcg-10")
-    assert [(float(v), int(s)) for _, v, s in result] == [(e["score"], e["step"]) for e in entries]
-    assert all(int(when) >= about["start_time"] for when, _, _ in result)
+    logged = lines(run / "metrics" / "fit" / "ndcg-10")
+    assert [(float(v), int(s)) for _, v, s in logged] == [(e["score"], e["step"]) for e in entries]
+    assert all(int(when) >= about["start_time"] for when, _, _ in logged)
     params = {path.name: path.read_text() for path in (run / "params").iterdir()}
     assert params["width"] == "4"
     assert params["reg"] == str(model.model.config["reg"])
@@ -147,6 +147,6 @@ def test_tensorboard_reads_the_log(tmp_path: Path) -> None:
             history.note(step(number), number / 4)
             report(history, step(number, width=4))
     (run,) = tmp_path.iterdir()
-    result = events.EventAccumulator(str(run))
-    result.Reload()
-    assert [(e.step, e.value) for e in result.Scalars("fit/ndcg@10")] == [(1, 0.25), (2, 0.5)]
+    log = events.EventAccumulator(str(run))
+    log.Reload()
+    assert [(e.step, e.value) for e in log.Scalars("fit/ndcg@10")] == [(1, 0.25), (2, 0.5)]

@@ -204,8 +204,8 @@ def test_rows_are_numbered_as_in_predict(tmp_path: Path) -> None:
     data = prepare(paths, format="texts", split=(1, 0, 0))
     assert pairs_of(data) == {2: {"x"}, 3: {"y"}, 4: {"x"}, 7: {"y"}, 8: {"x"}, 10: {"y"}}
     reading = Reading(tmp_path)
-    asked = read_queries(paths, QueryColumns("none"), reading)
-    words = {key: text for block in asked.blocks(99) for key, text in zip(*block, strict=True)}
+    queries = read_queries(paths, QueryColumns("none"), reading)
+    words = {key: text for block in queries.blocks(99) for key, text in zip(*block, strict=True)}
     assert {key: words[key] for key in (3, 4, 7, 8, 10)} == {
         3: "a dog",
         4: "an emu",

@@ -16,10 +16,10 @@ class Track:
 
     def __init__(self, **values: Tensor) -> None:
         self.all = {name: one.split(SIZES) for name, one in values.items()}
-        self.asked: list[tuple[int, list[str]]] = []
+        self.measured: list[tuple[int, list[str]]] = []
 
     def measure(self, points: list[str], stage: int) -> dict[str, Tensor]:
-        self.asked.append((stage, sorted(points)))
+        self.measured.append((stage, sorted(points)))
         return {point: self.all[point][stage] for point in points}
 
 
@@ -38,8 +38,8 @@ def test_clearly_worse_point_is_measured_once() -> None:
     track = Track(one=near[0], other=near[1], worse=common + 0.1)
     values: dict[str, list[Tensor]] = {}
     assert race(["one", "other", "worse"], values, track.measure, len(SIZES)) in ("one", "other")
-    assert track.asked[0] == (0, ["one", "other", "worse"])
-    assert track.asked[1:] == [(stage, ["one", "other"]) for stage in range(1, len(SIZES))]
+    assert track.measured[0] == (0, ["one", "other", "worse"])
+    assert track.measured[1:] == [(stage, ["one", "other"]) for stage in range(1, len(SIZES))]
     assert {name: len(result) for name, result in values.items()} == {
         "one": len(SIZES), "other": len(SIZES), "worse": 1,
     }  # fmt: skip
@@ -62,14 +62,14 @@ def test_irrelevant_difference_is_not_measured_further(spread: float, n_measured
     common = levelled(noise(0, 1.0), 1.0)
     track = Track(one=common, other=common + levelled(noise(1, spread), -1e-4))
     assert race(["one", "other"], {}, track.measure, len(SIZES)) == "one"
-    assert len(track.asked) == n_measured
+    assert len(track.measured) == n_measured
 
 
 def test_known_values_are_not_measured_again() -> None:
     track = Track(one=levelled(noise(1, 1.0), 0.5), other=levelled(noise(2, 1.0), 0.5))
     values = {"one": list(track.all["one"][:2])}
     race(["one", "other"], values, track.measure, 3)
-    assert track.asked == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
+    assert track.measured == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
 
 
 def test_single_point_and_ties() -> None:
@@ -77,7 +77,7 @@ def test_single_point_and_ties() -> None:
     track = Track(one=same, other=same)
     assert race(["other", "one"], {}, track.measure, len(SIZES)) == "other"
     assert race(["one"], {}, track.measure, len(SIZES)) == "one"
-    assert [stage for stage, _ in track.asked] == [0, 0]
+    assert [stage for stage, _ in track.measured] == [0, 0]
 
 
 class Judge:

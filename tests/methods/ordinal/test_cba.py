@@ -210,11 +210,11 @@ def test_ranks_come_from_the_batch_and_the_cache_by_the_current_head(
     """At every step the batch is in the cache before it is ranked, and the oldest rows are gone."""
     rows = balanced_rows(3, 40)
     context = context_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
-    asked: list[tuple[torch.Tensor, torch.Tensor]] = []
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
     ranks_of = cba.RankCache.ranks
 
     def ranks(self: cba.RankCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
-        asked.append((self.vectors.clone(), head.clone()))
+        calls.append((self.vectors.clone(), head.clone()))
         return ranks_of(self, vectors, head, **how)
 
     monkeypatch.setattr(cba.RankCache, "ranks", ranks)
@@ -223,14 +223,14 @@ def test_ranks_come_from_the_batch_and_the_cache_by_the_current_head(
         some = torch.arange(start, start + 12)
         vectors = context.module.vectors(rows.select(some))
         losses(GradedBatch(some, rows.grades[some], vectors, context.module.head(vectors)))
-        cached, head = asked[-1]
+        cached, head = calls[-1]
         by_grade = vectors.detach().view(4, 3, -1).transpose(0, 1)
         cached = cached[:12].view(3, 4, -1)
         assert torch.equal(cached.sort(dim=1).values, by_grade.sort(dim=1).values)
         assert torch.equal(head, context.module.head.weight[0])
         with torch.no_grad():
             context.module.head.weight.add_(1)
-    assert len(asked) == 3
+    assert len(calls) == 3
 
 
 def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:

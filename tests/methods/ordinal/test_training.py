@@ -41,8 +41,8 @@ def test_a_model_has_its_batch_size_and_the_requested_one(tmp_path: Path) -> Non
     usual = rf.fit("ce", data, epochs=1, width=4).model
     assert (usual.config["batch_size"], usual.notes["asked"]["batch_size"]) == (64, None)
     out = tmp_path / "model"
-    asked = rf.fit("ce", data, epochs=1, width=4, batch_size=64, out=out).model
-    assert (asked.config["batch_size"], asked.notes["asked"]["batch_size"]) == (64, 64)
+    requested = rf.fit("ce", data, epochs=1, width=4, batch_size=64, out=out).model
+    assert (requested.config["batch_size"], requested.notes["asked"]["batch_size"]) == (64, 64)
     with pytest.raises(UserError, match="was finished with batch_size = 64"):
         rf.fit("ce", data, epochs=1, width=4, out=out, resume=True)
-    assert all((asked.tensors[name] == usual.tensors[name]).all() for name in usual.tensors)
+    assert all((requested.tensors[name] == usual.tensors[name]).all() for name in usual.tensors)

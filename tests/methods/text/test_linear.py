@@ -121,12 +121,12 @@ def test_near_misses_are_the_highest_unchosen_neighbours() -> None:
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
     """With alpha near 1 the classifiers decide; before training they are no better than chance."""
-    data, asked, topics = topics_data(0)
+    data, queries, topics = topics_data(0)
     model = fitted(data, alpha=0.99)
-    result = search(model, asked, 1, None)
+    result = search(model, queries, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) > 0.97
     blind = replace(model, tensors={**model.tensors, "weights": -model.tensors["weights"]})
-    result = search(blind, asked, 1, None)
+    result = search(blind, queries, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) < 0.2
 
 
@@ -228,8 +228,8 @@ def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> N
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
-    asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    result = search(fitted(data), asked, 3, None)
+    queries = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
+    result = search(fitted(data), queries, 3, None)
     assert result.ids.tolist() == [[2, 1, 0]] * 2
     assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 

@@ -138,10 +138,10 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_order_of_words_counts_only_with_bigrams() -> None:
     data = data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
-    asked = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
-    with_pairs = search(fitted(data), asked, 2, None)
+    queries = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
+    with_pairs = search(fitted(data), queries, 2, None)
     assert with_pairs.ids.tolist() == [[1, 0]]
-    without = search(fitted(data, bigrams=False), asked, 2, None)
+    without = search(fitted(data, bigrams=False), queries, 2, None)
     assert without.ids.tolist() == [[0, 1]]  # equal scores by ascending id
     assert without.scores[0, 0] == without.scores[0, 1]
 
@@ -157,8 +157,8 @@ def test_bags_keep_their_weights() -> None:
     weights = torch.tensor([2.0, 5.0])
     bags = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), weights)
     data = replace(data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
-    asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
-    result = search(fitted(data), asked, 2, None)
+    queries = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
+    result = search(fitted(data), queries, 2, None)
     assert result.ids.tolist() == [[1, 0]]
     torch.testing.assert_close(result.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
 
@@ -184,8 +184,8 @@ def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
     data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
-    asked = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    result = search(fitted(data), asked, 3, None)
+    queries = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
+    result = search(fitted(data), queries, 3, None)
     assert result.ids.tolist() == [[2, 1, 0]] * 2
     assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
@@ -193,17 +193,17 @@ def test_a_text_without_known_words_gets_the_most_popular() -> None:
 def test_unknown_words_do_not_change_scores() -> None:
     data = data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
     model = fitted(data)
-    asked = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
-    scores = search(model, asked, 2, None).scores
+    queries = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
+    scores = search(model, queries, 2, None).scores
     torch.testing.assert_close(scores[0], scores[1])
 
 
 def test_queries_without_pairs_are_ignored() -> None:
     texts, pairs = [[0, 1], [1, 2]], [(0, 0), (1, 1)]
-    asked = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
-    without = search(fitted(data_of(texts, [[]] * 2, pairs)), asked, 2, None)
+    queries = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
+    without = search(fitted(data_of(texts, [[]] * 2, pairs)), queries, 2, None)
     more = data_of([*texts, [0, 1]], [[]] * 2, pairs)
-    result = search(fitted(more), asked, 2, None)
+    result = search(fitted(more), queries, 2, None)
     assert_same_ranking(result, without)
 
 
@@ -265,6 +265,6 @@ def test_without_validation_the_label_weight_is_the_default() -> None:
 
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
-    data, asked, topics = topics_data(0)
-    result = search(fitted(data), asked, 1, None)
+    data, queries, topics = topics_data(0)
+    result = search(fitted(data), queries, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) > 0.9

@@ -388,9 +388,9 @@ def test_no_model_of_an_earlier_fit_is_held(
         return made
 
     def loading(path: Path) -> Any:
-        result = load(path)
-        alive.extend(weakref.ref(tensor) for tensor in result.model.tensors.values())
-        return result
+        ranker = load(path)
+        alive.extend(weakref.ref(tensor) for tensor in ranker.model.tensors.values())
+        return ranker
 
     monkeypatch.setattr(runner, "fit", watching)
     monkeypatch.setattr(runner, "load", loading)
@@ -564,8 +564,8 @@ def test_a_model_left_by_another_entry_is_not_used(
     with pytest.raises(KeyboardInterrupt):
         rf.compare(data, "a=puresvd", settings={"a": {"width": 2}}, out=tmp_path / "c")
     monkeypatch.setattr(runner, "_test_ranker", test)
-    result = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
-    (row,) = result["methods"]
+    results = rf.compare(data, "a=ials", settings={"a": {"width": 3}}, out=tmp_path / "c")
+    (row,) = results["methods"]
     assert row["error"] is None
     assert row["settings"]["width"] == 3
     assert "sweeps" in row["settings"]

@@ -116,11 +116,11 @@ def test_two_seeds_use_the_pooled_variance() -> None:
 
 def test_two_seeds_of_one_method_seldom_differ() -> None:
     rng = np.random.default_rng(1)
-    result = 0
+    significant = 0
     for _ in range(2000):
         methods = rng.normal(0, 1, (6, 2)).tolist()
-        result += (seed_test(methods[0], methods[1], spread(methods)) or 0) < 0.05
-    assert result / 2000 < 0.05
+        significant += (seed_test(methods[0], methods[1], spread(methods)) or 0) < 0.05
+    assert significant / 2000 < 0.05
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_draws_of_graded_rows_are_the_metrics_of_the_sampled_rows() -> None:
 
 
 def test_p_of_draws_is_about_uniform_for_equal_methods() -> None:
-    result = []
+    values = []
     for seed in range(60):
         rng = torch.Generator().manual_seed(seed)
         grades = torch.randint(0, 2, (120,), generator=rng)
         both = [[grades + 2 * torch.randn(120, generator=rng)] for _ in range(2)]
         draws = graded_draws(both, grades, 2, [parse_graded("auc")], samples=200)
-        result.append(p_of_draws(draws[0, 0] - draws[1, 0]))
-    p = np.sort(result)
+        values.append(p_of_draws(draws[0, 0] - draws[1, 0]))
+    p = np.sort(values)
     assert np.abs(p - (np.arange(60) + 0.5) / 60).max() < 1.63 / np.sqrt(60)
 
 

@@ -25,8 +25,8 @@ def test_exact_ranks_equal_a_loop() -> None:
     rng = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 12, (60,), generator=rng).double()  # with ties
     negative = torch.rand(60, generator=rng) < 0.6
-    result = exact_ranks(scores, negative)
-    assert result.tolist() == pytest.approx(shares_by_loop(scores, negative))
+    ranks = exact_ranks(scores, negative)
+    assert ranks.tolist() == pytest.approx(shares_by_loop(scores, negative))
     assert exact_ranks(scores, torch.zeros(60, dtype=torch.bool)).tolist() == [0.0] * 60
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from alembic.util import pyfiles
 from linear_grades import random_rows
 from planted import dense, split_groups
 from written import random_data
@@ -70,8 +72,12 @@ def fit_level(data: Dataset, settings: Level, _run: Run) -> Iterator[Step]:
 
 @pytest.fixture(scope="module", autouse=True)
 def level() -> Iterator[None]:
-    """A method with known best settings, and searches that learn from the third trial on."""
+    """A method with known best settings, and searches that learn from the third trial on.
+
+    The modules of database versions, which every new study executes again, are executed once.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyfiles, "load_module_py", cache(pyfiles.load_module_py))
         method = Method("known", Level, "interactions", fit_level, lambda _model: Opened())
         patch.setitem(METHODS, "level", method)
         patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)

@@ -498,8 +498,8 @@ def test_scores_of_mixes_are_those_of_a_search(
     )
     for each in mixes:
         index = Exact(mix.mixture(done, each, 2, counts))
-        asked = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
-        ids = index.search(asked, 3, judged.hidden(judged.queries)).ids
+        extended = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
+        ids = index.search(extended, 3, judged.hidden(judged.queries)).ids
         assert result[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
     assert len(set(result.values())) == 3
 
