@@ -299,3 +299,11 @@ def test_selected_texts_are_those_rows() -> None:
     assert some.weights is not None
     assert some.weights.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
     assert Texts(texts.offsets, texts.tokens).to(torch.device("cpu")).weights is None
+
+
+def test_a_dataset_is_shown_in_one_line() -> None:
+    train = from_pairs(torch.tensor([0, 1]), torch.tensor([0, 2]), None, (2, 3))
+    data = Dataset(
+        "interactions", train, None, None, Vocabulary.numbered(2), Vocabulary.numbered(3)
+    )
+    assert repr(data) == "<Dataset interactions: 2 queries x 3 candidates>"

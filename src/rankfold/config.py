@@ -246,7 +246,7 @@ _NAMES = {
     type(None): "none",
 }
 _HINTS = {
-    int: "whole numbers must be below 2**63",
+    int: "write a whole number below 2**63, such as 64",
     float: "write 0.1 or 1e-3",
     bool: "write true or false",
     str: "a part of your own is given by the name it is registered under",

@@ -96,7 +96,7 @@ def test_evaluate_shows_a_column_per_threshold(rankfold: Command, graded: Path) 
         assert f"{low:.4f} to {high:.4f}" in lines[name]
         for value in results["thresholds"].get(name, []):
             assert f"{value:.4f}" in lines[name]
-    assert "by the cuts of the model, found on validation" in done.err
+    assert "rates at the cuts of the model, chosen on validation" in done.err
     assert "will be higher" not in done.err
 
 

@@ -40,7 +40,7 @@ def test_progress_and_results_are_printed(rankfold: Command, model: Path) -> Non
     assert done.out == ""
     assert "building the auto index of similar candidates" in done.err
     assert "index: exact, by inner product; built in" in done.err  # few candidates
-    assert "likeness: exact, by cosine" in done.err
+    assert "index of similar candidates: exact, by cosine" in done.err
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,11 @@ def test_rankings_are_sorted_and_exclude_seen_candidates(ranker: rf.Ranker) -> N
     assert all((np.diff(row) <= 0).all() for row in finite)
 
 
+def test_a_ranker_is_shown_in_one_line(ranker: rf.Ranker) -> None:
+    sizes = f"{len(ranker.queries)} queries x {len(ranker.candidates)} candidates"
+    assert repr(ranker) == f"<Ranker {ranker.model.method}: {sizes}>"
+
+
 def test_scores_are_inner_products(ranker: rf.Ranker) -> None:
     result = ranker.search(["bob"], k=4, include_seen=True)
     tensors = ranker.model.tensors

@@ -177,6 +177,15 @@ def test_methods_for_pairs_fit_on_texts_and_show_them(data: Dataset, tmp_path: P
     with pytest.raises(UserError, match="rg2-plain does not rank by text") as caught:
         ranker.search(text=["tea"])
     assert "words" in caught.value.hint
+    assert caught.value.hint.startswith("give a known query or a history")
+
+
+def test_a_history_is_a_hint_only_where_it_is_an_input() -> None:
+    pairs = np.array([[0, 0], [0, 1], [1, 1], [1, 2]])
+    ranker = rf.fit("bpr", pairs, epochs=1, width=2)
+    with pytest.raises(UserError, match="bpr does not rank by text") as caught:
+        ranker.search(text=["tea"])
+    assert "history" not in caught.value.hint
 
 
 def test_a_refit_can_be_saved_and_loaded(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def _print_operating(result: GradedEvaluation, out: Console) -> None:
         for entry in result.operating
         for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
     ]
-    columns = ["asked", "got", *(f"> {name}" for name in result.grades[:-1])]
-    title = f"by the cuts of the model, found on {result.operating_on}"
+    columns = ["fpr limit", "measured", *(f"> {name}" for name in result.grades[:-1])]
+    title = f"rates at the cuts of the model, chosen on {result.operating_on}"
     print_table(title, columns, rows, out, left=2)
     if result.operating_on == "train":
         from rankfold.models.grader import CUTS_OF_TRAIN

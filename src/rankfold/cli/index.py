@@ -8,6 +8,9 @@ import typer
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.options import Json, Model, Quiet, Seed
 
+# What a person reads for the two indexes of a manifest.
+INDEX_NAMES = {"index": "index", "likeness": "index of similar candidates"}
+
 
 def command(
     model: Model,
@@ -40,7 +43,7 @@ def command(
         return
     out = console(quiet=quiet)
     for name, about in built.items():
-        out.print(f"{model}: {name}: {describe_index(about)}")
+        out.print(f"{model}: {INDEX_NAMES[name]}: {describe_index(about)}")
 
 
 def describe_index(about: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json
-from rankfold.cli.index import describe_index
+from rankfold.cli.index import INDEX_NAMES, describe_index
 from rankfold.cli.options import Folder, Json
 from rankfold.errors import UserError, pluralize
 
@@ -206,7 +206,7 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
                 for file, entry in manifest["files"].items()
                 if file.split("_")[0] == name
             )
-            out.print(f"  {name}: {describe_index(manifest[name])}; {_bytes(size)}")
+            out.print(f"  {INDEX_NAMES[name]}: {describe_index(manifest[name])}; {_bytes(size)}")
     notes = manifest["notes"]
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])

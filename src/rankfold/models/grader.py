@@ -42,6 +42,9 @@ class Grader:
     grades: Vocabulary  # numbered from the lowest; names as texts
     columns: Columns | None = None  # None: a row is an image
 
+    def __repr__(self) -> str:
+        return f"<Grader {self.model.method}: {' < '.join(self.names)}>"
+
     @cached_property
     def names(self) -> list[str]:
         """The names of the grades, lowest first."""

@@ -55,6 +55,10 @@ class Ranker:
         )
         object.__setattr__(self, "searcher", searcher)
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.queries)} queries x {len(self.candidates)} candidates"
+        return f"<Ranker {self.model.method}: {sizes}>"
+
     def search(
         self,
         queries: Key | Sequence[Key] | None = None,

@@ -292,8 +292,11 @@ def ranks_by_text(model: Model) -> bool:
 def no_texts(model: Model) -> UserError:
     able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
     other = f", or fit one of {', '.join(able)}" if able else ""
+    method = METHODS.get(model.method)
+    history = " or a history" if method is not None and "histories" in method.answers else ""
     return UserError(
-        f"{model.method} does not rank by text", hint=f"give a known query or a history{other}"
+        f"{model.method} does not rank by text",
+        hint=f"give a known query{history}{other}",
     )
 
 

@@ -275,6 +275,13 @@ class Dataset:
     fingerprint: str = ""  # hash of the content
     first: int = 0  # the row of the first query held here, among all queries
 
+    def __repr__(self) -> str:
+        n, m = len(self.queries), len(self.candidates)
+        sizes = (
+            f"{n} rows, {m} grades" if self.kind == "graded" else f"{n} queries x {m} candidates"
+        )
+        return f"<Dataset {self.kind}: {sizes}>"
+
     @property
     def n_queries(self) -> int:
         """The number of all queries, held here or not."""

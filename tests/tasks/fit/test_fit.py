@@ -188,7 +188,7 @@ def test_bad_requests_are_refused(
 
 
 def test_graded_data_is_refused() -> None:
-    with pytest.raises(UserError, match="takes interactions, but the data is graded"):
+    with pytest.raises(UserError, match="takes interactions, but the data is graded rows"):
         rf.fit("popularity", rf.prepare(source="retinamnist"))
 
 

@@ -507,7 +507,7 @@ def test_data_without_validation_is_refused(data: Dataset, tmp_path: Path) -> No
     with pytest.raises(rf.UserError, match="needs a validation split") as caught:
         tune("ials", replace(data, validation=None), out=tmp_path / "t")
     assert "--validation-share" in str(caught.value.hint)
-    with pytest.raises(rf.UserError, match="takes graded, but the data is interactions"):
+    with pytest.raises(rf.UserError, match="takes graded rows, but the data is interactions"):
         tune("ce", data, out=tmp_path / "t")
 
 

@@ -129,9 +129,10 @@ def _check_ranks_agree(plan: FitPlan) -> None:
 
 def _check_data(plan: FitPlan) -> None:
     name, kind, takes = plan.name, plan.data.kind, plan.method.data_kind
+    words = {"graded": "graded rows"}
     if "graded" in (kind, takes) and kind != takes:
         raise UserError(
-            f"{name} takes {takes}, but the data is {kind}",
+            f"{name} takes {words.get(takes, takes)}, but the data is {words.get(kind, kind)}",
             hint="`rankfold methods` lists the kind of data each method takes",
         )
     if takes == "texts" and plan.data.query_texts is None:
