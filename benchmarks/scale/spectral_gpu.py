@@ -23,8 +23,8 @@ from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.als import sweep
+from rankfold.solvers.least_squares import by_conjugate_gradients
 from rankfold.solvers.spectral import Target, decompose
-from rankfold.solvers.systems import by_conjugate_gradients
 from rankfold.types import Interactions
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -20,7 +20,7 @@ from rankfold.objectives.quadratic import value
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx
 from rankfold.solvers import pairs
 from rankfold.solvers.als import candidate_step, query_step
-from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
+from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
 
 EXACT = [by_cholesky, by_conjugate_gradients(40)]
 each_solver = pytest.mark.parametrize("solve", EXACT, ids=["cholesky", "cg"])

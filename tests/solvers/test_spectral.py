@@ -10,8 +10,8 @@ from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.quadratic import Objective, value
 from rankfold.objectives.rg import rg2, rg2_weighted, rgx
 from rankfold.solvers.als import candidate_step, query_step
+from rankfold.solvers.least_squares import by_cholesky
 from rankfold.solvers.spectral import Decomposition, Target, decompose, orthonormal
-from rankfold.solvers.systems import by_cholesky
 from rankfold.types import Interactions
 
 LARGE = 2**30

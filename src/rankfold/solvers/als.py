@@ -18,17 +18,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
-from rankfold.solvers.pairs import (
-    PairBlock,
-    Pairs,
-    Side,
-    candidate_side,
-    local_side,
-    query_side,
-    runs,
-)
-from rankfold.solvers.shards import Shards
-from rankfold.solvers.systems import (
+from rankfold.solvers.least_squares import (
     TINY,
     Solve,
     System,
@@ -40,6 +30,16 @@ from rankfold.solvers.systems import (
     squares_of,
     unweighted,
 )
+from rankfold.solvers.pairs import (
+    PairBlock,
+    Pairs,
+    Side,
+    candidate_side,
+    local_side,
+    query_side,
+    runs,
+)
+from rankfold.solvers.shards import Shards
 from rankfold.solvers.threads import in_threads
 from rankfold.types import Comm, Interactions
 

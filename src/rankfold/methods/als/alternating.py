@@ -30,9 +30,9 @@ from rankfold.objectives.quadratic import Half, Objective, candidate_half, query
 from rankfold.objectives.released import released_candidate_half, released_query_half
 from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import half_step, sweep
+from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
-from rankfold.solvers.systems import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
 _FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
