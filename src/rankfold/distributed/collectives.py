@@ -202,3 +202,17 @@ def row_offset(count: int, comm: Comm) -> tuple[int, int]:
 def sum_over_ranks(number: float | Tensor, comm: Comm) -> float:
     """The sum of a number over all processes."""
     return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
+
+
+def rounds(count: int, comm: Comm, most: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of each process's ``count`` rows; in each round at most ``most`` over all processes.
+
+    Yields the own rows of a round, and where they are among the rows of all processes. All
+    processes have the same number of rounds.
+    """
+    step = max(1, most // comm.size)
+    counts = comm.gather(torch.tensor([count])).tolist()
+    for start in range(0, max(counts), step):
+        sizes = [min(max(0, one - start), step) for one in counts]
+        before, size = sum(sizes[: comm.rank]), sizes[comm.rank]
+        yield slice(start, start + size), slice(before, before + size)

@@ -19,6 +19,14 @@ def unit(vectors: Tensor) -> Tensor:
     return normalize(vectors, dim=-1, eps=_MIN_NORM)
 
 
+def add_residual(
+    features: Tensor, mixing: Tensor, bias: Tensor, kept: Tensor | None = None
+) -> Tensor:
+    """normalise(f + kept relu(W f + b)); [n, D]."""
+    more = (features @ mixing.T + bias).relu()
+    return unit(features + (more if kept is None else kept * more))
+
+
 class BagEncoder(nn.Module):
     """A vector of length 1 for each weighted bag; [siamesexml], section 3.
 

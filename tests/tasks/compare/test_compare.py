@@ -453,7 +453,7 @@ def test_a_failed_method_is_reported_as_a_row(
     ("methods", "how", "message"),
     [
         ("ease,bqr", {}, "there is no method 'bqr'"),
-        ("ease,ce", {}, "ce takes graded, but the data is interactions"),
+        ("ease,ce", {}, "ce takes graded rows, but the data is interactions"),
         ("ease,siamesexml", {}, "ranks by the texts"),
         ("ease,ease", {}, "ease is listed twice"),
         ("", {}, "no method was named"),

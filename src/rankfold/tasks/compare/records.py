@@ -12,8 +12,9 @@ DIR/runs/NAME/error.txt   the traceback of a failure, until the next attempt
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,20 @@ from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.training.checkpoint import describe_difference, path_of
 
 _BEGUN = "begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The results of an entry, or its error."""
+
+    entry: Entry
+    error: Mapping[str, str] | None
+    tuned: Mapping[str, Any] | None = None  # None: not tuned
+    seeds: Sequence[storage.Folder] = ()  # as written by ``save``
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [folder.manifest["record"] for folder in self.seeds]
 
 
 @contextmanager

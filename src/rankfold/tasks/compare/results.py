@@ -20,7 +20,7 @@ from rankfold.errors import UserError
 from rankfold.metrics import more_is_better, parse_graded
 from rankfold.models.grader import names_of
 from rankfold.tasks.compare.plan import ComparePlan, command_of
-from rankfold.tasks.compare.runner import Outcome
+from rankfold.tasks.compare.records import Outcome
 from rankfold.tasks.compare.statistics import (
     Floats,
     flip_test,

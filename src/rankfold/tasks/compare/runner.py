@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +33,7 @@ from rankfold.types import Model, Progress, Step
 _CALIBRATION_BINS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The results of an entry, or its error."""
-
-    entry: Entry
-    error: Mapping[str, str] | None
-    tuned: Mapping[str, Any] | None = None  # None: not tuned
-    seeds: Sequence[storage.Folder] = ()  # as written by ``records.save``
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        return [folder.manifest["record"] for folder in self.seeds]
-
-
-def run_entry(plan: ComparePlan, entry: Entry) -> Outcome:
+def run_entry(plan: ComparePlan, entry: Entry) -> records.Outcome:
     """Run the unfinished parts of an entry; an error becomes its result."""
     progress = plan.options.progress
     try:
@@ -57,8 +42,8 @@ def run_entry(plan: ComparePlan, entry: Entry) -> Outcome:
         settings = entry.settings if tuned is None else tuned["settings"]
         seeds = [_test_seed(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]
     except Exception as error:
-        return Outcome(entry, _describe_error(plan, entry, error))
-    return Outcome(entry, None, tuned, seeds)
+        return records.Outcome(entry, _describe_error(plan, entry, error))
+    return records.Outcome(entry, None, tuned, seeds)
 
 
 def _describe_error(plan: ComparePlan, entry: Entry, error: Exception) -> dict[str, str]:

@@ -13,8 +13,7 @@ from rankfold.models.grader import FITTED, Grader
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.gather import gather_model
 from rankfold.tasks.fit.plan import FitPlan
-from rankfold.tasks.fit.steps import make_run
-from rankfold.tasks.fit.validation import score_rows
+from rankfold.tasks.fit.run import make_run, score_rows
 from rankfold.training import checkpoint
 from rankfold.training.history import History
 from rankfold.types import Dataset, Model, SplitName, Vocabulary

@@ -9,15 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.distributed.connection import device_of
-from rankfold.index.inverted import build_index
 from rankfold.interrupts import deferred_interrupt
 from rankfold.tasks.fit.plan import FitPlan
-from rankfold.tasks.fit.validation import make_judge, make_validator
+from rankfold.tasks.fit.run import make_run
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
-from rankfold.types import Comm, Dataset, Run
+from rankfold.types import Comm, Dataset
 
 
 def run_steps(
@@ -63,31 +61,6 @@ def run_steps(
 
 def refit_follows(plan: FitPlan, history: History) -> bool:
     return plan.options.refit and plan.data.validation is not None and history.phase == "fit"
-
-
-def make_run(plan: FitPlan, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
-    options = plan.options
-    rng = torch.Generator().manual_seed(options.seed)
-    if state is not None:
-        rng.set_state(state["rng"])
-    judge = make_judge(plan, data)
-    return Run(
-        rng=rng,
-        device=device_of(_device_kind(options.device), plan.comm),
-        comm=plan.comm,
-        resume=state,
-        validate=make_validator(plan, data, judge),
-        judge=judge,
-        build_index=lambda vectors: build_index(vectors, options.memory_budget),
-        memory_budget=options.memory_budget,
-        candidate_memory=options.candidate_memory,
-    )
-
-
-def _device_kind(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _any_rank(comm: Comm, *votes: bool) -> tuple[bool, ...]:

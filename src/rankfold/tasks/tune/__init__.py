@@ -24,7 +24,7 @@ from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import records
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan
 from rankfold.tasks.tune.study import import_optuna, make_folder, open_study, trials_of
-from rankfold.tasks.tune.trial import run_trial
+from rankfold.tasks.tune.trial import load_best, run_trial
 
 _MAX_SAME_FAILURES = 10  # the search stops if its first trials all fail with one message
 
@@ -73,7 +73,7 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
             raise UserError(trials[0].message or "no trial was finished", hint=hint)
         records.write(plan, trials)
         assert best.score is not None
-        model = records.load_best(plan, best)
+        model = load_best(plan, best)
     return TuneResult(plan.settings(best), best.score, plan.fit.metric, trials, model)
 
 

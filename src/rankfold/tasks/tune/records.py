@@ -9,9 +9,7 @@ from dataclasses import fields, replace
 
 from rankfold import storage
 from rankfold.models.grader import Grader
-from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of
 
 TRIALS, _BEST, MODEL = "trials.csv", "best.toml", "model"
@@ -21,16 +19,6 @@ def save_model(plan: TunePlan, model: Ranker | Grader, number: int) -> None:
     """Save the model of a trial as the model of the plan."""
     marked = replace(model.model, notes={**model.model.notes, "trial": number})
     replace(model, model=marked).save(plan.folder / MODEL)
-
-
-def load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:
-    """The model of the best trial; fitted again if a kill or a removal left another or none."""
-    path = plan.folder / MODEL
-    model = load(path) if (path / storage.MANIFEST).exists() else None
-    if model is None or model.model.notes.get("trial") != best.number:
-        save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
-        model = load(path)
-    return model
 
 
 def write(plan: TunePlan, trials: list[Trial]) -> None:

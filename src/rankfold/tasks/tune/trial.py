@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
+from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
 from rankfold.tasks.fit import fit
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, seed_of
-from rankfold.tasks.tune.records import save_model
+from rankfold.tasks.tune.records import MODEL, save_model
 from rankfold.training.history import History
 from rankfold.types import Choices, Range, Step
 
@@ -117,3 +119,13 @@ class _TrialReport:
             from optuna import TrialPruned
 
             raise TrialPruned
+
+
+def load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:
+    """The model of the best trial; fitted again if a kill or a removal left another or none."""
+    path = plan.folder / MODEL
+    model = load(path) if (path / storage.MANIFEST).exists() else None
+    if model is None or model.model.notes.get("trial") != best.number:
+        save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
+        model = load(path)
+    return model

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.collectives import rounds, row_offset
 from rankfold.encoders.bags import thin
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.training.batches import QueryBatches, Rows
@@ -86,20 +86,6 @@ def thinned_vectors(
 
 
 # ---------------------------------------------------------------------------------- all rows
-
-
-def rounds(count: int, comm: Comm, most: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of each process's ``count`` rows; in each round at most ``most`` over all processes.
-
-    Yields the own rows of a round, and where they are among the rows of all processes. All
-    processes have the same number of rounds.
-    """
-    step = max(1, most // comm.size)
-    counts = comm.gather(torch.tensor([count])).tolist()
-    for start in range(0, max(counts), step):
-        sizes = [min(max(0, one - start), step) for one in counts]
-        before, size = sum(sizes[: comm.rank]), sizes[comm.rank]
-        yield slice(start, start + size), slice(before, before + size)
 
 
 def by_candidate(rows: Interactions, corpus: Corpus) -> Interactions:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankfold.distributed.collectives import rounds
 from rankfold.encoders.bag_encoder import unit
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, Encoder, encode_all
-from rankfold.methods.text.siamesexml.distributed import rounds
 from rankfold.types import Index, Interactions, TopK
 
 

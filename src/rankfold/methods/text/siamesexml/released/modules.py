@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus
@@ -66,18 +66,12 @@ class ReleasedModule(nn.Module):
         with torch.no_grad():  # one step of the power method
             self.direction.copy_(unit(self.mixing @ (self.mixing.T @ self.direction)))
         kept = torch.rand(features.shape, generator=rng, device=rng.device) >= _DROPOUT
-        return residual(features, self.scaled_mixing(), self.bias, kept / (1 - _DROPOUT))
+        return add_residual(features, self.scaled_mixing(), self.bias, kept / (1 - _DROPOUT))
 
     def scaled_mixing(self) -> Tensor:
         """Radius SN(W): W divided by its largest singular value, |W^T u| with u its direction."""
         scaled: Tensor = self.radius * self.mixing / (self.mixing.T @ self.direction).norm()
         return scaled
-
-
-def residual(features: Tensor, mixing: Tensor, bias: Tensor, kept: Tensor | None = None) -> Tensor:
-    """normalise(f + kept relu(W f + b)); [n, D]."""
-    more = (features @ mixing.T + bias).relu()
-    return unit(features + (more if kept is None else kept * more))
 
 
 def released_training(stage: Stage, config: ReleasedConfig) -> Training:

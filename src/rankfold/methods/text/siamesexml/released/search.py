@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh, with_pairs
 from rankfold.kernels.topk import top_k
 from rankfold.methods.text.neighbours import best, stacked
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
-from rankfold.methods.text.siamesexml.released.modules import residual
 from rankfold.methods.text.siamesexml.released.shortlists import (
     NearSpace,
     near_scores,
@@ -75,7 +74,7 @@ def shortlist(
     ids, order = nearest.ids.sort(dim=1)
     scores = torch.zeros_like(nearest.scores)
     for member, vectors in zip(members, features, strict=True):
-        documents = residual(vectors, member.mixing, member.bias)
+        documents = add_residual(vectors, member.mixing, member.bias)
         cosines = torch.einsum("bd,bsd->bs", documents, member.classifiers[ids.clamp(min=0)])
         scores += (_SHARPNESS * (cosines - 1)).exp() / len(members)
     return ScoredShortlist(ids, nearest.scores.gather(1, order), scores)

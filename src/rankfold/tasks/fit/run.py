@@ -1,8 +1,8 @@
-"""The validation score of a model while it is fitted."""
+"""The run of a fit: its generator, device and index, and the validation score of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.connection import device_of
+from rankfold.index.inverted import build_index
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
-from rankfold.types import Dataset, Graded, Interactions, Model
+from rankfold.types import Dataset, Graded, Interactions, Model, Run
 
 _Validate = Callable[[Model], float]
 
@@ -92,3 +94,28 @@ def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
     score = plan.method.open(model).rows
     assert score is not None
     return score(rows)
+
+
+def make_run(plan: FitPlan, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
+    options = plan.options
+    rng = torch.Generator().manual_seed(options.seed)
+    if state is not None:
+        rng.set_state(state["rng"])
+    judge = make_judge(plan, data)
+    return Run(
+        rng=rng,
+        device=device_of(_device_kind(options.device), plan.comm),
+        comm=plan.comm,
+        resume=state,
+        validate=make_validator(plan, data, judge),
+        judge=judge,
+        build_index=lambda vectors: build_index(vectors, options.memory_budget),
+        memory_budget=options.memory_budget,
+        candidate_memory=options.candidate_memory,
+    )
+
+
+def _device_kind(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
