@@ -15,7 +15,7 @@ from torch.nn.functional import gelu
 from written import TruthJudge, random_data, run_of
 from written import search as search_texts
 
-from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh
 from rankfold.index.exact import Exact
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
@@ -270,7 +270,7 @@ def test_the_loss_of_module_three_matches_the_formula() -> None:
 def test_the_residual_starts_as_the_identity() -> None:
     module, _ = module_of(random_data(0))
     features = torch.randn(2000, 8, generator=rng_of())
-    plain = modules.residual(features, module.scaled_mixing(), module.bias)
+    plain = add_residual(features, module.scaled_mixing(), module.bias)
     torch.testing.assert_close(plain, unit(features + features.relu()))
     with torch.no_grad():
         thinned = module.documents(features, rng_of(1))
