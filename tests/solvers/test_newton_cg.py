@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rankfold.errors import UserError
 from rankfold.solvers.newton_cg import (
     Iterate,
-    Limits,
+    NewtonLimits,
     Params,
     RankingLoss,
     Vectors,
@@ -32,7 +32,7 @@ from rankfold.solvers.newton_cg import (
 from rankfold.types import Interactions, from_pairs
 
 REG = 3e-3
-EXACT = Limits(steps=200, residual=1e-12, progress=0.0)
+EXACT = NewtonLimits(steps=200, residual=1e-12, progress=0.0)
 CURVATURES = [gauss_newton_product, hessian_product]
 
 
@@ -312,7 +312,7 @@ def test_start_at_the_saddle_yields_nothing(curvature: Any) -> None:
     assert list(newton_cg(as_they_are, zero, rows, REG, curvature=curvature)) == []
     problem = problem_of(as_they_are, zero, rows)
     state = start(problem, flatten(zero))
-    after = newton_step(problem, state, curvature, Limits())
+    after = newton_step(problem, state, curvature, NewtonLimits())
     assert torch.equal(after["params"], state["params"])
 
 
@@ -325,7 +325,7 @@ def test_negative_curvature_is_followed_downwards(damping: float | None) -> None
     first = float(state["loss"])
     for _ in range(40):
         before = float(state["loss"])
-        state = newton_step(problem, state, hessian_product, Limits())
+        state = newton_step(problem, state, hessian_product, NewtonLimits())
         assert float(state["loss"]) <= before
         if float(state["gradient"].norm()) < 1e-7:
             break
@@ -345,7 +345,9 @@ def test_misleading_last_direction_is_not_used() -> None:
     uphill = vectors[:, 0] * torch.sign(state["gradient"] @ vectors[:, 0])
     for guess in (uphill, 100 * uphill, 100 * state["gradient"]):
         for curvature in CURVATURES:
-            after = newton_step(problem, {**state, "direction": guess}, curvature, Limits(steps=1))
+            after = newton_step(
+                problem, {**state, "direction": guess}, curvature, NewtonLimits(steps=1)
+            )
             assert after["loss"] < state["loss"]
             assert state["gradient"] @ after["direction"] < 0
 

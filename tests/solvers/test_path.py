@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.solvers.path import MAX_QUERIES, Point, path_scores, queries_at_once
+from rankfold.solvers.path import MAX_QUERIES, PathPoint, path_scores, queries_at_once
 from rankfold.types import Interactions, from_pairs
 
 M, N, K = 5, 9, 6
@@ -39,10 +39,10 @@ def seen_by(m: int) -> Interactions:
 
 
 def scores_at(
-    parts: Parts, points: list[Point], memory_budget: int = 2**30
-) -> dict[Point, list[Tensor]]:
+    parts: Parts, points: list[PathPoint], memory_budget: int = 2**30
+) -> dict[PathPoint, list[Tensor]]:
     """The scores at each point, a tensor for each block of queries."""
-    scored: dict[Point, list[Tensor]] = {point: [] for point in points}
+    scored: dict[PathPoint, list[Tensor]] = {point: [] for point in points}
     seen = seen_by(len(parts[0]))
     most = queries_at_once(N, memory_budget)
     for point, scores in path_scores(*parts, points, scales(), seen, most):
@@ -50,7 +50,7 @@ def scores_at(
     return scored
 
 
-def directly(point: Point, products: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+def directly(point: PathPoint, products: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     kept = slice(0, point.rank)
     tau = point.threshold * values[point.rank - 1]
     shrunk = products[:, kept] * (values[kept] - tau) / values[kept]
@@ -65,7 +65,7 @@ def directly(point: Point, products: Tensor, values: Tensor, vectors: Tensor) ->
 def test_scores_are_the_direct_product(
     parts: Parts, ranks: list[int], thresholds: list[float], discounts: list[float]
 ) -> None:
-    points = [Point(7, *settings) for settings in product(ranks, thresholds, discounts)]
+    points = [PathPoint(7, *settings) for settings in product(ranks, thresholds, discounts)]
     for point, blocks in scores_at(parts, points).items():
         (scores,) = blocks
         torch.testing.assert_close(scores[:, :N], directly(point, *parts))
@@ -75,7 +75,7 @@ def test_scores_are_the_direct_product(
 @pytest.mark.parametrize("n_points", [1, 9])
 def test_blocks_of_queries_shrink_with_the_memory_budget(n_points: int) -> None:
     parts = parts_of(2 * MAX_QUERIES + 3)
-    points = [Point(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
+    points = [PathPoint(0, r, t, 0.3) for r, t in product((2, 4, 6), (0.0, 0.5, 0.9))][:n_points]
     plenty, short = scores_at(parts, points), scores_at(parts, points, memory_budget=70_000)
     for point in points:
         assert [len(block) for block in plenty[point]] == [MAX_QUERIES, MAX_QUERIES, 3]
@@ -89,7 +89,7 @@ def test_threshold_of_one_removes_the_last_component(parts: Parts) -> None:
     products, values, vectors = parts
     changed = vectors.clone()
     changed[:, 3] += 1
-    point = Point(0, 4, 1.0, 0.0)
+    point = PathPoint(0, 4, 1.0, 0.0)
     (scores,) = scores_at(parts, [point])[point]
     (others,) = scores_at((products, values, changed), [point])[point]
     torch.testing.assert_close(scores, others)

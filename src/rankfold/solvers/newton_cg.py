@@ -58,7 +58,7 @@ Curvature = Callable[[RankingLoss, Tensor], Product]
 """The product of the curvature at some parameters, without the regulariser, with a vector."""
 
 
-class Limits(NamedTuple):
+class NewtonLimits(NamedTuple):
     """When conjugate gradients stop."""
 
     steps: int = 100
@@ -84,7 +84,7 @@ def newton_cg(
     steps: int = 100,
     tolerance: float = 0.0,
     curvature: Curvature | None = None,
-    limits: Limits | None = None,
+    limits: NewtonLimits | None = None,
     state: State | None = None,
 ) -> Iterator[Iterate]:
     """Descend until the norm of the gradient is ``tolerance`` or rounding hides progress.
@@ -108,7 +108,7 @@ def newton_cg(
 
     problem = RankingLoss(flat, rows, rows.transpose(), reg)
     state = start(problem, flatten(params)) if state is None else state
-    curvature, limits = curvature or gauss_newton_product, limits or Limits()
+    curvature, limits = curvature or gauss_newton_product, limits or NewtonLimits()
     for _ in range(steps):
         if float(state["gradient"].norm()) <= tolerance:
             return
@@ -155,7 +155,9 @@ def start(problem: RankingLoss, params: Tensor, damping: float | None = None) ->
 
 
 @torch.no_grad()
-def newton_step(problem: RankingLoss, state: State, curvature: Curvature, limits: Limits) -> State:
+def newton_step(
+    problem: RankingLoss, state: State, curvature: Curvature, limits: NewtonLimits
+) -> State:
     """A damped Newton step, halved until the loss falls. Stays if no length makes it fall.
 
     The direction d solves (B + (reg + damping) I) d = -gradient, B the curvature. The next damping
@@ -184,7 +186,7 @@ def newton_step(problem: RankingLoss, state: State, curvature: Curvature, limits
 
 
 def _direction(
-    problem: RankingLoss, state: State, curved: Product, limits: Limits
+    problem: RankingLoss, state: State, curved: Product, limits: NewtonLimits
 ) -> tuple[Tensor, Tensor]:
     """A descent direction and its residual."""
     gradient, shift = state["gradient"], problem.reg + float(state["damping"])
@@ -199,7 +201,7 @@ def _direction(
 
 
 def _solve(
-    product: Product, gradient: Tensor, guess: Tensor, limits: Limits
+    product: Product, gradient: Tensor, guess: Tensor, limits: NewtonLimits
 ) -> tuple[Tensor, Tensor]:
     """Conjugate gradients for B x = -gradient from ``guess``, or from 0 where that is better.
 

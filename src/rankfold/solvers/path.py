@@ -20,7 +20,7 @@ from rankfold.types import Interactions
 MAX_QUERIES = 256  # scored at a time; fewer where memory is short
 
 
-class Point(NamedTuple):
+class PathPoint(NamedTuple):
     """A solution on a path."""
 
     place: int  # of its decomposition, if there are several
@@ -33,11 +33,11 @@ def path_scores(
     products: Tensor,
     values: Tensor,
     vectors: Tensor,
-    points: Sequence[Point],
+    points: Sequence[PathPoint],
     scales: Mapping[float, Tensor],
     seen: Interactions,
     most: int,
-) -> Iterator[tuple[Point, Tensor]]:
+) -> Iterator[tuple[PathPoint, Tensor]]:
     """The scores at each point, for a block of queries at a time; [B, aligned(N)].
 
     The tensor is reused. Seen candidates have -inf, and so have the columns beyond the last one.

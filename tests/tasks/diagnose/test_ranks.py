@@ -10,7 +10,7 @@ from rankfold.losses.low_fpr import exact_ranks
 from rankfold.methods.ordinal.cba import CbaConfig, score_weights
 from rankfold.tasks.diagnose import diagnose
 from rankfold.tasks.diagnose.ranks import TrackedRows
-from rankfold.tasks.diagnose.training import Training, encode, score_all, train_observed
+from rankfold.tasks.diagnose.training import DiagnosedTraining, encode, score_all, train_observed
 from rankfold.types import Run
 
 STILL = {"lr": 1e-12, "weight_decay": 0.0, "dropout": 0.0, "width": 8}
@@ -65,7 +65,7 @@ def test_the_error_beyond_sampling_is_that_of_old_vectors() -> None:
 @pytest.mark.parametrize("cache", [24, 150])
 def test_measurements_match_loops(cache: int) -> None:
     run = Run(torch.Generator().manual_seed(3), torch.device("cpu"), SingleProcess())
-    training = Training(
+    training = DiagnosedTraining(
         data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run
     )
     tracked: list[TrackedRows] = []
@@ -140,7 +140,7 @@ def test_observing_does_not_change_the_training() -> None:
     assert "cba" in METHODS
     model = rf.fit("cba", data_of(), epochs=2, width=4, seed=1, device="cpu", patience=9)
     run = Run(torch.Generator().manual_seed(1), torch.device("cpu"), SingleProcess())
-    training = Training(data_of(), CbaConfig(epochs=2, width=4), run)
+    training = DiagnosedTraining(data_of(), CbaConfig(epochs=2, width=4), run)
     steps = train_observed(training, lambda _p, _q, _f: lambda _seen: None)
     losses = [step.loss for step in steps if step.whole]
     assert losses == [entry["loss"] for entry in model.model.notes["history"]]

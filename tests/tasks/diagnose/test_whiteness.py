@@ -9,7 +9,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import diagnose
-from rankfold.tasks.diagnose.training import Training, train_observed
+from rankfold.tasks.diagnose.training import DiagnosedTraining, train_observed
 from rankfold.tasks.diagnose.whiteness import box_pierce, mean_rank
 from rankfold.types import Run
 
@@ -51,7 +51,7 @@ def test_a_constant_series_has_p_1() -> None:
 
 def test_mean_rank_equals_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess())
-    training, trained = Training(data_of(), CbaConfig(epochs=1, width=4), run), []
+    training, trained = DiagnosedTraining(data_of(), CbaConfig(epochs=1, width=4), run), []
     list(
         train_observed(
             training, lambda parts, _queues, _first: trained.append(parts) or (lambda _seen: None)

@@ -23,7 +23,7 @@ _MIN_GAIN = 0.01  # relative to the best score: the smallest improvement of inte
 P = TypeVar("P")
 
 
-class Stage(NamedTuple):
+class RacingStage(NamedTuple):
     """Queries to rank, and those of them that this process judges."""
 
     queries: Tensor  # of this process, rows of the data
@@ -31,7 +31,7 @@ class Stage(NamedTuple):
     own: slice  # the places of this process's queries among these
 
 
-def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[Stage]:
+def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[RacingStage]:
     """About n of the queries, evenly spread, then more of the rest."""
     rest = judge.queries
     for times in STAGES:
@@ -42,7 +42,7 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
         seen, first = judge.hidden(queries), 0
         if shards is not None:  # every process ranks the queries of all processes
             seen, (first, _) = shards.seen(seen), row_offset(len(queries), comm)
-        yield Stage(queries, seen, slice(first, first + len(queries)))
+        yield RacingStage(queries, seen, slice(first, first + len(queries)))
 
 
 def race(

@@ -19,7 +19,7 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.topk import top_k
-from rankfold.methods.closed_form.racing import Stage, mean, race, stages
+from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
     PER_CANDIDATE,
@@ -34,7 +34,7 @@ from rankfold.methods.closed_form.spectral import (
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
-from rankfold.solvers.path import Point, path_scores, queries_at_once
+from rankfold.solvers.path import PathPoint, path_scores, queries_at_once
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose, expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
@@ -158,13 +158,13 @@ class PathSearch:
         self.counts = run.comm.sum(rows.candidate_counts()).clamp(min=1).double()
         self.exponents = _exponents(self.config)
         self.shards = divide(rows, min(config.width, rows.n_candidates), run)
-        self.stages: list[Stage] = []
+        self.stages: list[RacingStage] = []
         free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
         self.solved: dict[int, _Solved] = {}  # the solutions of the best pairs
-        self.values: dict[Point, list[Tensor]] = {}  # of the metric, a tensor for each stage
+        self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
         """The next pair of exponents: the middle one, then the neighbours of the best."""
@@ -207,7 +207,7 @@ class PathSearch:
         target = Target(objective, self.run.memory_budget, self.shards)
         return list(target.multiply_queries(spectrum.vectors, queries).split(sizes))
 
-    def points(self, place: int) -> list[Point]:
+    def points(self, place: int) -> list[PathPoint]:
         """The path of a decomposition, at a middle discount."""
         largest = max(1, len(self.solved[place].spectrum.values))
         rank, threshold = self.config.rank, self.config.threshold
@@ -215,21 +215,23 @@ class PathSearch:
         sizes = sorted(set(ranks)) if rank is None else [min(rank, largest)]
         thresholds = _THRESHOLDS if threshold is None else [threshold]
         discount = self.discounts()[len(self.discounts()) // 2]
-        return [Point(place, size, at, discount) for size in sizes for at in thresholds]
+        return [PathPoint(place, size, at, discount) for size in sizes for at in thresholds]
 
     def discounts(self) -> list[float]:
         return list(_DISCOUNTS) if self.config.discount is None else [self.config.discount]
 
-    def measure(self, points: list[Point], stage: int) -> dict[Point, Tensor]:
+    def measure(self, points: list[PathPoint], stage: int) -> dict[PathPoint, Tensor]:
         """The metric at some points, for the queries of a stage on all processes."""
-        ids: dict[Point, list[Tensor]] = {point: [] for point in points}
+        ids: dict[PathPoint, list[Tensor]] = {point: [] for point in points}
         for place in sorted({point.place for point in points}):
             on_path = [point for point in points if point.place == place]
             for point, scores in self.scores(place, on_path, stage):
                 ids[point].append(self.best_ids(scores))
         return {point: self.judged(parts, stage) for point, parts in ids.items()}
 
-    def scores(self, place: int, points: list[Point], stage: int) -> Iterator[tuple[Point, Tensor]]:
+    def scores(
+        self, place: int, points: list[PathPoint], stage: int
+    ) -> Iterator[tuple[PathPoint, Tensor]]:
         """The scores at some points of a path, for this process's candidates."""
         objective, spectrum, all_products = self.solved[place]
         assert spectrum.vectors is not None
@@ -282,7 +284,7 @@ class PathSearch:
         variants = [best._replace(discount=discount) for discount in self.discounts()]
         return self.model(race(variants, self.values, self.measure, len(self.stages)))
 
-    def model(self, point: Point) -> Model:
+    def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.solved[point.place].spectrum, self.solution(point)
         e, beta = self.exponents[point.place]
         chosen = replace(
@@ -304,14 +306,14 @@ class PathSearch:
         tensors = {"queries": queries, **to_tensors(solution)}
         return Model("rg2", asdict(chosen), tensors, notes)
 
-    def solution(self, point: Point) -> Factors:
+    def solution(self, point: PathPoint) -> Factors:
         objective, spectrum, _ = self.solved[point.place]
         assert spectrum.vectors is not None
         values, vectors = spectrum.values[: point.rank], spectrum.vectors[:, : point.rank]
         tau = point.threshold * float(values[-1:].sum())
         return factors(objective, values, vectors, tau, self.counts**point.discount, self.shards)
 
-    def note(self, point: Point) -> dict[str, Any]:
+    def note(self, point: PathPoint) -> dict[str, Any]:
         """A point and its score on all queries it was measured on."""
         e, beta = self.exponents[point.place]
         settings = point._asdict()

@@ -16,7 +16,7 @@ from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of,
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers.newton_cg import (
     Iterate,
-    Limits,
+    NewtonLimits,
     Params,
     State,
     gauss_newton_product,
@@ -95,7 +95,7 @@ def _descent(
         config.reg / (rows.n_queries + rows.n_candidates),
         steps=steps,
         curvature=hessian_product if config.encoder == "tables" else gauss_newton_product,
-        limits=Limits(steps=config.products),
+        limits=NewtonLimits(steps=config.products),
         state=state,
     )
 

@@ -17,7 +17,7 @@ from rankfold.errors import UserError, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
 from rankfold.tasks.diagnose.result import DiagnosisResult
-from rankfold.tasks.diagnose.training import Training
+from rankfold.tasks.diagnose.training import DiagnosedTraining
 from rankfold.types import Progress, Run
 
 _METHOD = "cba"  # the only method that can be diagnosed
@@ -113,7 +113,7 @@ def _names(config: type[Any]) -> list[str]:
 
 def _training(
     name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], seed: int
-) -> Training:
+) -> DiagnosedTraining:
     """Check everything that can be checked before the work begins."""
     known = make_dataclass("Options", [*_names(diagnosis.config), *_names(CbaConfig)])
     config.check_names(known, options)
@@ -132,7 +132,7 @@ def _training(
     check_content(read)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
-    return Training(read, settings, run)
+    return DiagnosedTraining(read, settings, run)
 
 
 def _with_request(name: str, result: DiagnosisResult, request: dict[str, Any]) -> DiagnosisResult:

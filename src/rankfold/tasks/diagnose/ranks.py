@@ -19,7 +19,13 @@ from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
-from rankfold.tasks.diagnose.training import Observe, Training, encode, score_all, train_observed
+from rankfold.tasks.diagnose.training import (
+    DiagnosedTraining,
+    Observe,
+    encode,
+    score_all,
+    train_observed,
+)
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``
@@ -34,7 +40,9 @@ class RanksConfig(Settings):
     rows: int = setting(1000, at_least=1, help="training rows to track, drawn by the seed")
 
 
-def measure(config: RanksConfig, training: Training, progress: Progress) -> DiagnosisResult:
+def measure(
+    config: RanksConfig, training: DiagnosedTraining, progress: Progress
+) -> DiagnosisResult:
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     tracked: list[TrackedRows] = []
 

@@ -25,7 +25,7 @@ Observe = Callable[[GradedBatch], None]
 """Called with each batch before its step, with the parameters that encoded it."""
 
 
-class Training(NamedTuple):
+class DiagnosedTraining(NamedTuple):
     """The data, settings and run of a training."""
 
     data: Dataset
@@ -44,7 +44,7 @@ class Training(NamedTuple):
 
 
 def train_observed(
-    fit: Training, begin: Callable[[FitContext, RankCache, Tensor], Observe]
+    fit: DiagnosedTraining, begin: Callable[[FitContext, RankCache, Tensor], Observe]
 ) -> Iterator[Step]:
     """Train; ``begin`` is called once with the model, its cache and the rows that fill it."""
 

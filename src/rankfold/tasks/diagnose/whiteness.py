@@ -17,7 +17,7 @@ from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Level, Line, rounded
-from rankfold.tasks.diagnose.training import Observe, Training, encode, train_observed
+from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
 from rankfold.types import Progress
 
 _SIGNIFICANCE = 0.05
@@ -43,7 +43,9 @@ class WhitenessConfig(Settings):
             )
 
 
-def measure(config: WhitenessConfig, training: Training, progress: Progress) -> DiagnosisResult:
+def measure(
+    config: WhitenessConfig, training: DiagnosedTraining, progress: Progress
+) -> DiagnosisResult:
     """Train, and test the increments d(t) = R(t + stride) - R(t) of the mean rank R."""
     steps = len(batches_of(training.n_rows, training.config)) * training.config.epochs
     if steps // config.stride < config.window:
