@@ -53,7 +53,8 @@ def _neighbours(path: Path) -> str:
         return f"there is no folder {path.parent}"
     names = sorted(p.name for p in path.parent.iterdir() if not p.name.startswith("."))
     shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-    return f"{path.parent} has {shown}" if names else f"{path.parent} is empty"
+    folder = "the current folder" if path.parent == Path() else str(path.parent)
+    return f"{folder} has {shown}" if names else f"{folder} is empty"
 
 
 def base_suffix(path: Path) -> str:
