@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rankfold.errors import UserError
 
@@ -95,6 +95,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check(self)
+
+    def for_data(self, _rows: Any, _comm: Any) -> Self:
+        """The settings for these training pairs: those left open follow from the data."""
+        return self
 
 
 def check(settings: object) -> None:

@@ -42,6 +42,10 @@ def command(
         str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
     ] = _DEFAULT.metrics,
     metric: Annotated[str | None, option(CompareOptions, "metric")] = _DEFAULT.metric,
+    width: Annotated[int | None, option(CompareOptions, "width", metavar="N")] = _DEFAULT.width,
+    patience: Annotated[
+        int | None, option(CompareOptions, "patience", metavar="N")
+    ] = _DEFAULT.patience,
     refit: Annotated[bool, option(CompareOptions, "refit")] = _DEFAULT.refit,
     sweep: Annotated[
         str | None,
@@ -106,7 +110,7 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
     """One row per method, best first; a star marks the best and ties with it."""
     metrics, methods = results["metrics"], results["methods"]
     done = [method for method in methods if method["error"] is None]
-    done.sort(key=lambda method: -method["metrics"][metrics[0]]["mean"])
+    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][metrics[0]]["mean"]))
     rows = [
         [
             method["name"],
@@ -117,7 +121,8 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
     ]
     if rows:
         seeds = pluralize(len(results["seeds"]), "seed")
-        title = f"{results['data']['name']}, {results['split']}, means over {seeds}"
+        width = f", width {results['width']}" if results["width"] else ""
+        title = f"{results['data']['name']}, {results['split']}{width}, means over {seeds}"
         print_table(title, ["method", *metrics, "fit, s"], rows, say)
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
         say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")

@@ -12,6 +12,11 @@ from rankfold.config import Settings, setting
 
 _DEVICES = ("auto", "cpu", "cuda")
 SEED = "seed of the random numbers"
+PATIENCE = (
+    "stop after this many steps without a better score, where an epoch of fewer than 100 updates "
+    "counts as its share of 100; default: 3; for graded rows there is no early stop, and the last "
+    "step is kept if validation has fewer than 125 rows"
+)
 
 
 def silent(*_: object) -> None:
@@ -34,14 +39,11 @@ class FitOptions(Settings):
         help="validation metric; default: ndcg@10, for graded rows pauc@fpr=0.1, for a method "
         "with a setting fpr pauc up to twice that rate",
     )
-    patience: int | None = setting(
-        None,
-        at_least=1,
-        help="stop after this many steps without a better score; default: 3; for graded rows there "
-        "is no early stop, and the last step is kept if validation has fewer than 125 rows",
-    )
+    patience: int | None = setting(None, at_least=1, help=PATIENCE)
     validation_queries: int = setting(
-        10_000, at_least=1, help="score at most this many validation queries, drawn by the seed"
+        10_000,
+        at_least=1,
+        help="score at most this many validation queries, the same for every seed",
     )
     checkpoint_seconds: float = setting(30.0, at_least=0, help="time between two checkpoints")
     seconds: float | None = setting(
@@ -69,6 +71,7 @@ class TuneOptions(Settings):
     )
     budget: float | str | None = setting(None, help="time for all trials together: 120s, 2m or 1h")
     metric: str | None = setting(None, help="validation metric; default: that of fit")
+    patience: int | None = setting(None, at_least=1, help=PATIENCE)
     seed: int = setting(0, at_least=0, help="seed of the search and of every fit")
     space: str | Mapping[str, Any] = setting(
         "usual", help="space to search: usual, or paper for the grid of the method's paper"
@@ -94,6 +97,13 @@ class CompareOptions(Settings):
         None, help="test metrics; default: those of evaluate"
     )
     metric: str | None = setting(None, help="validation metric that selects; default: that of fit")
+    width: int | None = setting(
+        None,
+        at_least=1,
+        help="width of every method that has one; default: the smallest default of the compared "
+        "methods. A method with another default gets a second row with its own",
+    )
+    patience: int | None = setting(None, at_least=1, help=f"of every method: {PATIENCE}")
     refit: bool = setting(True, help="fit the selected settings again on train and validation")
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # one setting and its values
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name or method

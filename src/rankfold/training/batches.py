@@ -14,6 +14,8 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.types import Batch, Comm, Interactions, OwnRows
 
+MIN_BATCHES = 16  # of an epoch, with the default batch size
+
 
 class Batches(Protocol):
     """The batches of an epoch. The order is drawn once per epoch; no Python runs per row."""
@@ -69,6 +71,15 @@ def share_of(count: int, comm: Comm) -> Share:
     """The share of a process with so many examples, numbered process by process."""
     first, total = row_offset(count, comm)
     return Share(first, first + count, total)
+
+
+def default_batch(n: int, smallest: int, largest: int) -> int:
+    """A power of 2 within bounds, with at least ``MIN_BATCHES`` of n examples where they allow it.
+
+    With few examples, large batches make too few updates. With many, small batches waste time.
+    """
+    size: int = 2 ** (max(1, n // MIN_BATCHES).bit_length() - 1)
+    return max(smallest, min(largest, size))
 
 
 class PairBatches:

@@ -39,7 +39,7 @@ class Training(Settings):
     epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
     lr: float = setting(0.01, above=0, help="learning rate")
     optimiser: str = setting("auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam if large")
-    weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
+    weight_decay: float | None = setting(1e-5, at_least=0, help="weight decay of the optimiser")
     schedule: str = setting("constant", choices=SCHEDULES, help="how the learning rate changes")
     warmup: float = setting(0.0, at_least=0, help="epochs over which the rate rises linearly")
     clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
@@ -105,8 +105,9 @@ class Loop:
                 else "set precision=float32, the default: this machine has no CUDA device",
             )
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
-        decay = config.weight_decay
-        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
+        assert config.weight_decay is not None
+        self.decay = config.weight_decay
+        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, self.decay)
         self.epoch, self.place = 0, 0  # epochs done, batches done of the next epoch
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # number of processes that want a pause after this batch
@@ -135,7 +136,7 @@ class Loop:
         loss, seconds = self.total / max(self.weight, 1.0), self.seconds
         self.total = self.weight = self.seconds = 0.0
         final = self.epoch == self.config.epochs
-        progress: dict[str, Any] = {"share": self.share, "divided": self.divided}
+        progress: dict[str, Any] = {"share": self.share, "divided": self.divided, "updates": count}
         yield Step(self.epoch, loss, seconds, model, self.state, final, **progress)
 
     def learn(self, batch: Any, *, is_long: bool = False) -> None:
@@ -157,7 +158,7 @@ class Loop:
         sum_gradients(module, sides, self.task.batch_candidates(), comm)
         if config.clip is not None:
             optimisers.clip(module, config.clip, sides, comm)
-        optimisers.decay_rows(self.task.module, config.weight_decay)
+        optimisers.decay_rows(self.task.module, self.decay)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)

@@ -58,6 +58,7 @@ class Step(NamedTuple):
     divided: Collection[str] = ()
     """The tables in ``state`` that are divided: each process has its ``share``."""
     stage: str | None = None  # its stage, where a method has several
+    updates: int | None = None  # of the parameters, in this epoch; None: not by gradient steps
 
 
 Input = Literal["histories", "texts", "features", "rows"]

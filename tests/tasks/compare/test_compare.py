@@ -27,8 +27,9 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.tasks.compare import runner
 from rankfold.tasks.compare.memory import measure_peak
-from rankfold.tasks.compare.plan import parse_settings, parse_sweep
+from rankfold.tasks.compare.plan import command_of, make_plan, parse_settings, parse_sweep
 from rankfold.tasks.compare.results import quarters
+from rankfold.tasks.options import CompareOptions
 from rankfold.types import Dataset, Method, Opened, Run, Step
 
 EXAMPLES = Path(__file__).parents[2] / "report"
@@ -79,6 +80,36 @@ def test_a_planted_difference_is_found_and_tested_once_per_seed(data: Path, tmp_
     assert "coverage@10" not in results["tests"]
 
 
+def test_all_methods_have_the_same_width_and_other_defaults_a_second_row(
+    data: Path, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"settings": {"given": {"width": 8}}, "patience": 2}
+    methods = "rg2,puresvd,given=puresvd,popularity"
+    plan = make_plan(rf.load_data(data), "d", methods, CompareOptions(out=tmp_path, **how))
+    assert [(e.name, e.settings.get("width"), e.equal_terms) for e in plan.entries] == [
+        ("rg2", 8, True),
+        ("rg2 width=256", 256, False),
+        ("puresvd", 8, True),
+        ("puresvd width=64", 64, False),
+        ("given", 8, True),
+        ("popularity", None, True),
+    ]
+    assert "--patience 2" in command_of(plan)
+    results = rf.compare(data, "rg2,ease", out=tmp_path / "out", width=2, metrics="ndcg@10")
+    assert results["width"] == 2
+    widths = {method["name"]: method["settings"].get("width") for method in results["methods"]}
+    assert widths == {"rg2": 2, "rg2 width=256": 256, "ease": None}
+    assert results["tests"]["ndcg@10"]["best"] in ("rg2", "ease")
+
+
+def test_a_swept_width_is_kept(data: Path, tmp_path: Path) -> None:
+    options = CompareOptions(out=tmp_path, sweep={"width": ["4", "8"]})
+    plan = make_plan(rf.load_data(data), "d", "puresvd,rg2", options)
+    assert all(entry.equal_terms for entry in plan.entries)
+    names = [f"{method} width={width}" for method in ("puresvd", "rg2") for width in (4, 8)]
+    assert [entry.name for entry in plan.entries] == names
+
+
 def test_the_same_method_with_other_seeds_is_tied(data: Path, tmp_path: Path) -> None:
     how = {"seeds": 2, "metrics": "ndcg@10"}
     results = rf.compare(data, ["bpr", "again=bpr@100"], out=tmp_path / "out", **how)
@@ -114,7 +145,7 @@ def test_cost_and_groups_of_a_method(data: Path, tmp_path: Path) -> None:
     results = rf.compare(
         data, "softmax,rg2", out=tmp_path / "out", settings={"softmax": {"epochs": 4}}
     )
-    softmax, rg2 = results["methods"]
+    softmax, rg2, _ = results["methods"]
     assert 1 < len(softmax["steps"]) <= 4
     assert [step["seconds"] for step in softmax["steps"]] == sorted(
         step["seconds"] for step in softmax["steps"]

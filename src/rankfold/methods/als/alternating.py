@@ -108,6 +108,7 @@ def alternate(
 ) -> Iterator[Step]:
     """Run ``config.sweeps`` sweeps, a step after each. The query step comes last."""
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
     problem = make(rows, config, run.comm)
     o, given = problem.objective, run.resume
     shards = _candidate_shards(o.rows, config, run, None if given is None else given["candidates"])

@@ -41,8 +41,8 @@ _SAMPLED: dict[str, Any] = {
 class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted`` and ``rgx``."""
 
-    reg: float = setting(0.03, at_least=0, help="regularisation (lambda)")
-    alpha: float = setting(0.02, at_least=0, help="extra weight of a pair")
+    reg: float = setting(0.1, at_least=0, help="regularisation (lambda)")
+    alpha: float = setting(0.06, at_least=0, help="extra weight of a pair")
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = setting(
         "frequency", help="how the regularisation grows with the pairs of a row"
     )

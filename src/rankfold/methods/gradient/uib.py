@@ -39,6 +39,8 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
     loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x), phi = softplus
     """
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
+    assert config.batch_size is not None
     module = nn.Module()
     module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)

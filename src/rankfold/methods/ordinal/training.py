@@ -24,11 +24,10 @@ from rankfold.encoders.rows import CHANNELS, check_name, find_encoder, is_built_
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
-from rankfold.training.batches import RowBatches
+from rankfold.training.batches import RowBatches, default_batch
 from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
-_MIN_STEPS = 16  # batches of an epoch, where rows allow it
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
 _ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
@@ -142,12 +141,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
-    """Batches of ``batch_size``; by default a power of 2 with at least ``_MIN_STEPS`` per epoch.
-
-    With few rows, large batches make too few steps. With many rows, small batches waste time.
-    """
-    default = 2 ** (max(1, n_rows // _MIN_STEPS).bit_length() - 1)
-    default = max(_SMALLEST_BATCH, min(_LARGEST_BATCH, default))
+    default = default_batch(n_rows, _SMALLEST_BATCH, _LARGEST_BATCH)
     return RowBatches(n_rows, config.batch_size or default)
 
 

@@ -51,7 +51,7 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
     rows = torch.nonzero(truth.counts() > 0).flatten()
     before, n = row_offset(len(rows), plan.comm)
     if n > limit:
-        rng = torch.Generator().manual_seed(plan.options.seed)
+        rng = torch.Generator().manual_seed(0)  # the seed of a fit does not change its judge
         sample = torch.randperm(n, generator=rng)[:limit].sort().values - before
         rows = rows[sample[(sample >= 0) & (sample < len(rows))]]
     return ValidationJudge(rows, truth, data.seen("validation"), parse(plan.metric))
