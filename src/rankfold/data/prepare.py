@@ -231,7 +231,7 @@ def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
     """Which of the pairs, which are distinct, are among the others."""
     n = others.n_candidates
     ours = pairs.queries * n + pairs.candidates  # ascending
-    theirs = (others.query_of_pair().long() * n + others.candidates).numpy()
+    theirs = others.codes().numpy()
     places = np.searchsorted(ours, theirs).clip(max=len(ours) - 1)
     among = np.zeros(len(ours), dtype=bool)
     among[places[ours[places] == theirs]] = True

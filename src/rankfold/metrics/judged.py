@@ -73,9 +73,8 @@ def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     search finds them all.
     """
     n = truth.n_candidates
-    pairs = truth.query_of_pair().long() * n + truth.candidates
     # One more pair, above all others and of grade 0, for searches that run past the end.
-    pairs = torch.cat([pairs, pairs.new_full((1,), len(ids) * n)])
+    pairs = torch.cat([truth.codes(), truth.offsets.new_full((1,), len(ids) * n)])
     pair_grades = torch.cat([pair_grades, pair_grades.new_zeros(1)])
     rows = torch.arange(len(ids), device=ids.device)
     wanted = (rows[:, None] * n + ids).contiguous()

@@ -162,9 +162,8 @@ def train_and_validation(data: Dataset, comm: Comm) -> Graded:
     start, stop = comm.share(n + len(validation))
     first = train.part(min(start, n), min(stop, n))
     last = validation.part(max(start - n, 0), max(stop - n, 0))
-    if len(first) == 0:
-        return last
-    return first.join(last) if len(last) else first
+    held = [rows for rows in (first, last) if len(rows)] or [last]
+    return held[0].join(*held[1:])
 
 
 def hashes(rows: Graded) -> Tensor:

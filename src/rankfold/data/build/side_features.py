@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from rankfold.data.build import features, tokens
-from rankfold.data.build.align import arrange_texts
+from rankfold.data.build.align import arrange
 from rankfold.data.build.pairs import Pairs, renumber
 from rankfold.data.read.keyed_tables import KeyedTable, TextTable
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
@@ -145,7 +145,7 @@ def _places(table: TextTable, keys: Vocabulary) -> pl.Series:
 def _bags(bags: Texts, table: TextTable, keys: Vocabulary) -> Texts:
     """The bag of each row, empty if the table has none."""
     rows = _places(table, keys).fill_null(-1).to_numpy(writable=True)
-    return arrange_texts(bags, torch.from_numpy(rows))
+    return arrange(bags, torch.from_numpy(rows))
 
 
 def _training_words(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:
