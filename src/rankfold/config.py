@@ -70,19 +70,9 @@ class Declared:
         return " and ".join(words)
 
 
-def setting(
-    default: Any,
-    *,
-    help: str,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    choices: Collection[str] | None = None,
-) -> Any:
-    """A field of ``Settings``. Bounds apply to numbers. None is always accepted."""
-    declared = Declared(help, at_least, above, at_most, below, choices)
-    return field(default=default, metadata={_DECLARED: declared})
+def setting(default: Any, *, help: str, **rules: Any) -> Any:
+    """A field of ``Settings``. The rules are fields of ``Declared``. None is always accepted."""
+    return field(default=default, metadata={_DECLARED: Declared(help, **rules)})
 
 
 class Settings:

@@ -79,8 +79,6 @@ def prepare(
 def _build(inputs: tuple[Input, ...], options: Preparation, reading: Reading) -> Dataset:
     rows = read_inputs(inputs, options, reading)
     tables = read_tables(options, reading, rows)
-    if isinstance(rows, Dataset):
-        return rows
     if isinstance(rows, GradedRows):
         split = graded.SplitOptions(options.split, options.validation_share, options.seed)
         return graded.assemble(rows, split, reading)

@@ -116,9 +116,7 @@ class TorchProcesses:
     def scatter_sum(self, tensor: Tensor) -> Tensor:
         ends = [len(tensor) * rank // self.size for rank in range(self.size + 1)]
         longest = max(stop - start for start, stop in pairwise(ends))
-        parts = []
-        for start, stop in pairwise(ends):
-            parts.append(_padded(tensor[start:stop], longest))
+        parts = [_padded(tensor[start:stop], longest) for start, stop in pairwise(ends)]
         own = torch.empty_like(parts[0])
         self.sent += own.nbytes * (self.size - 1)
         with self.failures():

@@ -7,8 +7,11 @@ Rows with ordered grades have other metrics: see ``graded.py``.
 """
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.metrics.average_precision import average_precision
@@ -22,7 +25,6 @@ from rankfold.metrics.graded import (
 )
 from rankfold.metrics.hit import hit
 from rankfold.metrics.judged import Judged, judge
-from rankfold.metrics.metric import CatalogMetric, Metric, PerQuery
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
 from rankfold.metrics.precision import precision
@@ -63,6 +65,30 @@ __all__ = [
     "popularity_rank",
     "within",
 ]
+
+PerQuery: TypeAlias = Callable[[Judged, int], Tensor]
+"""``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
+
+
+class Metric(NamedTuple):
+    """A mean over queries of ``value``, divided by the mean of ``best`` if there is one."""
+
+    value: PerQuery
+    ordered: bool  # whether the order of the first k results matters
+    best: PerQuery | None = None  # the largest value that a list of k results can have
+    more_is_better: bool = True  # False: methods are not ranked by it
+    reads: Literal["truth", "popularity", "propensity"] = "truth"
+    """``"popularity"`` reads ``popularity_rank`` instead of the truth, ``"propensity"`` reads
+    ``inverse_propensity`` as well as the truth; see ``judge``."""
+
+
+class CatalogMetric(NamedTuple):
+    """One value for all queries, from how often each candidate was returned."""
+
+    value: Callable[[Tensor], Tensor]  # ``(returned [N]) -> []`` float32
+    ordered: bool = False
+    more_is_better: bool = True
+
 
 METRICS: dict[str, Metric] = {
     "ndcg": Metric(ndcg, ordered=True),

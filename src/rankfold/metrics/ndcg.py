@@ -16,7 +16,7 @@ def ndcg(judged: Judged, k: int) -> Tensor:
 
     Returns [B], and 0 for a query without a positive.
     """
-    return _share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
+    return share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
 
 
 def ndcg_graded(judged: Judged, k: int) -> Tensor:
@@ -29,7 +29,7 @@ def ndcg_graded(judged: Judged, k: int) -> Tensor:
 
     Returns [B], and 0 for a query without a positive.
     """
-    return _share_of_ideal(judged.grades, judged.ideal, judged, k)
+    return share_of_ideal(judged.grades, judged.ideal, judged, k)
 
 
 def dcg(gains: Tensor, k: int) -> Tensor:
@@ -46,7 +46,8 @@ def check_ideal(judged: Judged, k: int) -> None:
         raise ValueError(f"k must be at most {width}, the length of the ideal list, got {k}")
 
 
-def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+def share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+    """The ``dcg`` of the gains over that of the ideal ones, 0 if that is 0; [B]."""
     check_ideal(judged, k)
     best = dcg(ideal, k)
     return torch.where(best > 0, dcg(gains, k) / best, 0.0)

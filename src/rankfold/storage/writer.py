@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,9 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.content import Content, ForeignFile, ReusedFile
 from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
-from rankfold.storage.manifest import HEAD, MANIFEST, NAME, damaged, digest, make_manifest
+from rankfold.storage.manifest import (
+    HEAD,
+    MANIFEST,
+    NAME,
+    Content,
+    ForeignFile,
+    ReusedFile,
+    damaged,
+    digest,
+    make_manifest,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,6 +84,24 @@ def write_text(path: Path, text: str) -> None:
             f"cannot write {path}: {error.strerror}",
             hint="choose another place, or free some space",
         ) from None
+
+
+def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """The text of a document, with a final newline.
+
+    JSON has no NaN and no infinity. Python's own writer writes them anyway, and strict readers such
+    as ``jq`` and browsers then refuse the whole document.
+    """
+    plain = _finite(document)
+    return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, dict[str, Any]]:

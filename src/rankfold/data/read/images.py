@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.read.reading import Reading
-from rankfold.errors import UserError
+from rankfold.errors import UserError, check_library
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -87,7 +87,7 @@ class AlbumImages(NamedTuple):
 
 def read(album: Album, shape: ImageShape, reading: Reading) -> AlbumImages:
     """All images of an album; an unusable file is recorded as a bad row."""
-    check_library()
+    check_library("PIL", "image files need the library Pillow", "images")
     home = album.home
     paths = [(file, file.relative_to(home)) for file in album.files]
     files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
@@ -124,16 +124,6 @@ def check_size(images: Tensor, name: str) -> None:
             f"the images of {name} have {height} x {width} pixels",
             hint="height and width must be at least 1",
         )
-
-
-def check_library() -> None:
-    """A UserError if Pillow is missing."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "image files need the library Pillow", hint="pip install 'rankfold[images]'"
-        ) from None
 
 
 def _load(file: Path, shape: ImageShape) -> tuple[NDArray[np.uint8], bool] | str:

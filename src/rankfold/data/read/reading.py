@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
+from rankfold.data.read.files import lines
 from rankfold.errors import pluralize
 from rankfold.types import Progress, silent
 
+T = TypeVar("T")
 PLACES_SHOWN = 3
 LINE = "\0line"  # the column with a row's line or number; no input column has this name
 SPOOL_ROWS = 500_000
@@ -65,6 +67,25 @@ class Reading:
     def new_file(self) -> Path:
         """A path for a new temporary file."""
         return self.scratch / f"{len(list(self.scratch.iterdir()))}.parquet"
+
+
+def parse_lines(path: Path, parse: Callable[[str], Iterable[T]], reading: Reading) -> Iterator[T]:
+    """The rows that ``parse`` finds in each line of a text; a line that it refuses is a bad row."""
+    for number, line in lines(path):
+        if not line:
+            continue
+        try:
+            rows = parse(line)
+        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError):
+            reading.bad.add("an unreadable line", f"{path.name}:{number}")
+        else:
+            yield from rows
+
+
+def scan_csv(path: Path, schema: Mapping[str, Any], **options: Any) -> pl.LazyFrame:
+    """A file without a header or quotes. A cell of another type is left empty: a bad row later."""
+    plain = {"has_header": False, "quote_char": None, "ignore_errors": True, "glob": False}
+    return pl.scan_csv(path, schema=dict(schema), **plain, **options)
 
 
 def spool(

@@ -38,6 +38,16 @@ def read(path: Path, names: Sequence[str]) -> pl.DataFrame:
         return table.collect()
 
 
+def read_links(paths: Sequence[Path], *files: str, names: Sequence[str]) -> list[pl.DataFrame]:
+    """The rows of one file, and pairs ``from, to`` of their numbers from another."""
+    about, links = find(paths, *files)
+    rows = read(about, names)
+    check_rows(rows, about.name)
+    table = read(links, ("from", "to"))
+    ends = {end: numbers(table[end], len(rows), links.name) for end in table.columns}
+    return [rows, pl.DataFrame(ends).explode("from").explode("to").drop_nulls()]
+
+
 def numbers(column: pl.Series, n: int, where: str) -> pl.Series:
     """Lists of numbers below n, which are separated by spaces."""
     lists = column.fill_null("").str.extract_all(r"\S+")
