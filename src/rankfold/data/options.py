@@ -18,10 +18,9 @@ Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
 FORMATS = ("table", "adjacency", "texts", "xc", "features")
 _PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
-_PAIRS_ONLY = (
-    "candidate_column time_column header text_column label_separator content tokens vocabulary "
-    "min_grade exclude_self kcore duplicates shards"
-).split()
+_TEXTS_ONLY = ("text_column", "label_separator", "content", "tokens", "vocabulary")
+_FILTERS = ("min_grade", "exclude_self", "kcore", "duplicates")
+_PAIRS_ONLY = ("candidate_column", "time_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
 GRADED_ONLY = ("grades", "drop_columns", "image_size")
 _SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
 

@@ -9,6 +9,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold.data.read.values import concat
 from rankfold.types import Interactions, Vocabulary, from_pairs
 from rankfold.types.data import Lists
 
@@ -32,10 +33,7 @@ def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
     new = keys.filter(pl.Series((ours.find(keys) < 0).numpy()))
     if len(new) == 0:
         return ours
-    parts = [ours.keys, new]
-    if len({part.dtype for part in parts}) > 1:
-        parts = [part.cast(pl.String) for part in parts]
-    return Vocabulary.of(pl.concat(parts).sort())
+    return Vocabulary.of(concat([ours.keys, new]).sort())
 
 
 def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:

@@ -50,9 +50,10 @@ def order_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gr
     words = as_words(rows.grades, _own_order(rows) if wanted is None else wanted)
     order = _order(rows, words, wanted)
     numbers = to_numbers(words, order)
-    missing = words.is_null().to_numpy()
-    rows.record_bad(missing, "a missing grade", bad)
-    rows.record_bad(~missing & (numbers < 0), "a grade that is not among those given", bad)
+    missing, places = words.is_null(), rows.table[LINE]
+    bad.add_rows("a missing grade", places.filter(missing))
+    unknown = ~missing & pl.Series(numbers < 0)
+    bad.add_rows("a grade that is not among those given", places.filter(unknown))
     return GradedRows(rows.take(numbers >= 0), numbers[numbers >= 0], tuple(order))
 
 

@@ -84,7 +84,7 @@ def _with_keys(rows: RawRows, bad: BadRows) -> tuple[RawRows, pl.Series]:
     """The rows with a key, and their keys; the others are recorded."""
     assert rows.keys is not None
     missing = rows.keys.is_null()
-    rows.record_bad(missing.to_numpy(), "a missing key", bad)
+    bad.add_rows("a missing key", rows.table[LINE].filter(missing))
     kept = rows.take(~missing.to_numpy())
     check_not_empty(kept, bad)
     return kept, rows.keys.filter(~missing)

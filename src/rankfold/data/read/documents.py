@@ -31,7 +31,7 @@ from rankfold.data.read.keyed_tables import (
 )
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.tables import collect, read_columns, row_lines
-from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of
+from rankfold.data.read.values import TEXT_TYPES, canonical, concat_frames, keys_of, row_numbers
 from rankfold.errors import UserError
 
 _LABEL_SEPARATORS = "|;,"  # besides white space
@@ -80,9 +80,10 @@ def read_documents(
         frame = _read(item, name, columns, reading, header=header)
         n_bad = reading.bad.total - n_bad
         if _NUMBER in frame.columns:
-            all_lines = _row_lines(item, n_bad, header=header, columns=columns)
-            frame, n_rows = _numbered(frame, all_lines, n_read)
-            n_read += n_rows
+            all_lines = _row_lines(frame, item, n_bad, header=header, columns=columns)
+            numbers = row_numbers(frame[_NUMBER], all_lines) + n_read
+            frame = frame.with_columns(numbers.alias(_NUMBER))
+            n_read += len(all_lines)
         if len(frame) == 0:
             why = "; ".join(reading.bad.describe())
             raise UserError(f"{name} has no documents", hint=why or "is it the right file?")
@@ -103,11 +104,7 @@ def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame
             hint="use the same name in all files, or --query-column none",
         )
     frames = [part.with_columns(labels=_split_labels(part["labels"], mark)) for part in parts]
-    if _NUMBER in frames[0].columns:
-        return pl.concat(frames).rename({_NUMBER: "key"})
-    if len({part["key"].dtype for part in parts}) > 1:
-        frames = [frame.with_columns(pl.col("key").cast(pl.String)) for frame in frames]
-    return pl.concat(frames)
+    return concat_frames(frames).rename({_NUMBER: "key"}, strict=False)
 
 
 def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
@@ -117,21 +114,6 @@ def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
         if any(labels.str.contains(mark, literal=True).any() for labels in texts):
             return mark
     return None
-
-
-def _numbered(
-    frame: pl.DataFrame, all_lines: pl.Series | None, first: int
-) -> tuple[pl.DataFrame, int]:
-    """The rows with numbers from ``first`` on in place of lines, and the number of all rows.
-
-    ``all_lines`` are the lines of all rows, including unusable ones; None: there are no others.
-    """
-    lines = frame[_NUMBER].cast(pl.Int64)
-    n_rows = len(lines) if all_lines is None else len(all_lines)
-    numbers = pl.int_range(n_rows, eager=True)
-    if all_lines is not None:
-        numbers = all_lines.search_sorted(lines)
-    return frame.with_columns((numbers.cast(pl.Int64) + first).alias(_NUMBER)), n_rows
 
 
 def _split_labels(labels: pl.Series, mark: str | None) -> pl.Series:
@@ -185,17 +167,16 @@ def _read(
 
 
 def _row_lines(
-    item: Any, n_bad: int, *, header: bool, columns: DocumentColumns
-) -> pl.Series | None:
-    """The lines of all rows of an input; None if all of them were read."""
-    if not isinstance(item, Path):
-        return None
-    is_table = base_suffix(item) in record_reader.JSON_LINES or not _holds_lines(
-        item, columns, header=header
-    )
-    if is_table and n_bad == 0:
-        return None
-    return pl.Series(row_lines(item) if is_table else line_numbers(item), dtype=pl.Int64)
+    frame: pl.DataFrame, item: Any, n_bad: int, *, header: bool, columns: DocumentColumns
+) -> Sequence[int] | pl.Series:
+    """The lines of all rows of an input, including unusable rows."""
+    if isinstance(item, Path):
+        is_json = base_suffix(item) in record_reader.JSON_LINES
+        if not is_json and _holds_lines(item, columns, header=header):
+            return line_numbers(item)
+        if n_bad:
+            return row_lines(item)
+    return frame[_NUMBER]
 
 
 def _holds_lines(path: Path, columns: DocumentColumns, *, header: bool) -> bool:
@@ -287,8 +268,8 @@ def _select(
         return pl.DataFrame({_NUMBER: frame[LINE], **selected})
     reading.columns.setdefault("query", chosen.key)
     selected["key"] = keys_of(frame, chosen.key, name)
-    for line in frame[LINE].filter(selected["key"].is_null()):
-        reading.bad.add("a missing query", f"{name}:{line}")
+    missing = frame[LINE].filter(selected["key"].is_null())
+    reading.bad.add_rows("a missing query", missing, name)
     return pl.DataFrame(selected).drop_nulls("key")
 
 

@@ -5,7 +5,7 @@ Columns and grades are kept as written. ``build.grades`` and ``build.graded`` in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -20,9 +20,9 @@ from torch import Tensor
 from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, PLACES_SHOWN, BadRows, Reading
+from rankfold.data.read.reading import LINE, BadRows, Reading
 from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
-from rankfold.data.read.values import keys_of, text_columns
+from rankfold.data.read.values import concat, concat_frames, keys_of, row_numbers, text_columns
 from rankfold.errors import UserError
 
 ACCEPTED = (
@@ -67,20 +67,11 @@ class RawRows:
         if kept.all():
             return self
         mask = pl.Series(kept)
-        return replace(
-            self,
-            table=self.table.filter(mask),
-            grades=None if self.grades is None else self.grades.filter(mask),
-            keys=None if self.keys is None else self.keys.filter(mask),
-            images=None if self.images is None else self.images[torch.from_numpy(kept)],
-            splits=None if self.splits is None else self.splits[kept],
-        )
-
-    def record_bad(self, wrong: NDArray[np.bool_], reason: str, bad: BadRows) -> None:
-        """Record the rows where ``wrong`` [n] is true."""
-        places = np.flatnonzero(wrong)
-        for number, place in enumerate(self.table[LINE].gather(places[:PLACES_SHOWN])):
-            bad.add(reason, place, 0 if number else len(places))
+        parts = {name: getattr(self, name) for name in ("table", "grades", "keys")}
+        series = {name: part.filter(mask) for name, part in parts.items() if part is not None}
+        arrays = {name: getattr(self, name) for name in ("images", "splits")}
+        taken = {name: array[kept] for name, array in arrays.items() if array is not None}
+        return replace(self, **series, **taken)
 
 
 def read_all(
@@ -177,9 +168,8 @@ def _row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
     """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)
-    all_lines = (keel.row_lines if keel.looks_like_keel(item) else row_lines)(item)
-    lines = rows.table[LINE].str.extract(r"(\d+)$").cast(pl.Int64)
-    return pl.Series(all_lines, dtype=pl.Int64).search_sorted(lines).cast(pl.Int64)
+    all_lines = keel.row_lines if keel.looks_like_keel(item) else row_lines
+    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines(item))
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
@@ -189,21 +179,13 @@ def join(parts: Sequence[RawRows]) -> RawRows:
         return first
     for part in parts[1:]:
         _check_same(first, part)
-    names = first.table.columns
-    schemas = [part.table.schema for part in parts]
-    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
-    tables = [
-        part.table.select(names).with_columns(pl.col(mixed).cast(pl.String)) for part in parts
-    ]
-    pixels = _all_or_none([part.images for part in parts])
-    splits = _all_or_none([part.splits for part in parts])
     return RawRows(
         name=f"{first.name} and {len(parts) - 1} more",
-        table=pl.concat(tables),
-        grades=_joined([part.grades for part in parts]),
-        keys=_joined([part.keys for part in parts]),
-        images=None if pixels is None else torch.cat(pixels),
-        splits=None if splits is None else np.concatenate(splits),
+        table=concat_frames([part.table for part in parts]),
+        grades=_joined(concat, [part.grades for part in parts]),
+        keys=_joined(concat, [part.keys for part in parts]),
+        images=_joined(torch.cat, [part.images for part in parts]),
+        splits=_joined(np.concatenate, [part.splits for part in parts]),
         order=first.order,
         grade_hint=next((part.grade_hint for part in parts if part.grades is None), None),
         words=frozenset().union(*(part.words for part in parts)),
@@ -211,18 +193,10 @@ def join(parts: Sequence[RawRows]) -> RawRows:
     )
 
 
-def _all_or_none(values: Sequence[T | None]) -> list[T] | None:
-    """The values; None if one is missing."""
+def _joined(join: Callable[[list[T]], T], values: Sequence[T | None]) -> T | None:
+    """The values joined; None if one is missing."""
     present = [value for value in values if value is not None]
-    return present if len(present) == len(values) else None
-
-
-def _joined(columns: Sequence[pl.Series | None]) -> pl.Series | None:
-    present = _all_or_none(columns)
-    if present is None:
-        return None
-    mixed = len({column.dtype for column in present}) > 1
-    return pl.concat([column.cast(pl.String) if mixed else column for column in present])
+    return join(present) if len(present) == len(values) else None
 
 
 def _check_same(one: RawRows, other: RawRows) -> None:

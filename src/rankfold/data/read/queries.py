@@ -20,7 +20,7 @@ from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.data.read.tables import row_lines, spool_columns
-from rankfold.data.read.values import canonical, keys_of
+from rankfold.data.read.values import canonical, concat, keys_of, row_numbers
 from rankfold.errors import UserError
 
 BLOCK_ROWS = 2**16  # texts in memory at a time
@@ -78,7 +78,7 @@ class _Part(NamedTuple):
     frame: pl.LazyFrame  # on disk
     key: pl.Series | None
     text: pl.Expr | None
-    lines: pl.Series | None = None  # of all rows, if some are bad and rows are numbered
+    lines: Sequence[int] | None = None  # of all rows, if some are bad and rows are numbered
 
 
 def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
@@ -92,7 +92,7 @@ def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
         part, all_lines = _read_table(path, columns, reading), row_lines
     if part.key is not None or reading.bad.total == n_bad:
         return part
-    return part._replace(lines=pl.Series(all_lines(path), dtype=pl.Int64))
+    return part._replace(lines=all_lines(path))
 
 
 def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
@@ -158,8 +158,7 @@ def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryCol
 def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Series:
     rows = frame.select(LINE, name).collect()
     keys = keys_of(rows, name, table)
-    for line in rows[LINE].filter(keys.is_null()):
-        reading.bad.add("a missing query", f"{table}:{line}")
+    reading.bad.add_rows("a missing query", rows[LINE].filter(keys.is_null()), table)
     return keys
 
 
@@ -169,15 +168,11 @@ def _numbered(parts: Sequence[_Part]) -> pl.Series:
     for part in parts:
         lines = part.frame.select(pl.col(LINE).cast(pl.Int64)).collect().to_series()
         all_lines = lines if part.lines is None else part.lines
-        numbers.append(all_lines.search_sorted(lines).cast(pl.Int64) + n)
+        numbers.append(row_numbers(lines, all_lines) + n)
         n += len(all_lines)
     return pl.concat(numbers)
 
 
 def _joined(parts: Sequence[_Part]) -> pl.Series:
-    keys = [part.key for part in parts if part.key is not None]
-    if len({part.dtype for part in keys}) > 1:
-        keys = [part.cast(pl.String) for part in keys]
-    joined = pl.concat(keys)
-    usable = canonical(joined.drop_nulls())
-    return joined.cast(usable.dtype)
+    joined = concat([part.key for part in parts if part.key is not None])
+    return joined.cast(canonical(joined.drop_nulls()).dtype)

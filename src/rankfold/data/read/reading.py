@@ -38,6 +38,12 @@ class BadRows:
         if len(places) < PLACES_SHOWN:
             places.append(place)
 
+    def add_rows(self, reason: str, places: pl.Series, table: str | None = None) -> None:
+        """Record rows at their places, or at their lines in a table."""
+        for number, place in enumerate(places.head(PLACES_SHOWN)):
+            where = place if table is None else f"{table}:{place}"
+            self.add(reason, where, 0 if number else len(places))
+
     def describe(self) -> list[str]:
         """One line per reason: ``12 rows with a missing query (a.csv:17, a.csv:40, ...)``."""
         lines = []
@@ -84,7 +90,12 @@ def parse_lines(path: Path, parse: Callable[[str], Iterable[T]], reading: Readin
 
 def scan_csv(path: Path, schema: Mapping[str, Any], **options: Any) -> pl.LazyFrame:
     """A file without a header or quotes. A cell of another type is left empty: a bad row later."""
-    plain = {"has_header": False, "quote_char": None, "ignore_errors": True, "glob": False}
+    plain: dict[str, Any] = {
+        "has_header": False,
+        "quote_char": None,
+        "ignore_errors": True,
+        "glob": False,
+    }
     return pl.scan_csv(path, schema=dict(schema), **plain, **options)
 
 

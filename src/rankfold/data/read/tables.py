@@ -64,8 +64,7 @@ def read_frame(
 
 def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
     """Named tables, one after another; keys of different types become text."""
-    frames = [frame for _, frame in tables]
-    schemas = [frame.collect_schema() for frame in frames]
+    schemas = [frame.collect_schema() for _, frame in tables]
     for role in ("grade", "time"):
         present = [role in schema for schema in schemas]
         if any(present) and not all(present):
@@ -74,11 +73,7 @@ def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
                 f"{one} has a {role} column, {other} has none",
                 hint=f"use the same name in both, or --{role}-column none",
             )
-    names = schemas[0].names()
-    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
-    return pl.concat(
-        [frame.select(names).with_columns(pl.col(mixed).cast(pl.String)) for frame in frames]
-    )
+    return values.concat_frames([frame for _, frame in tables])
 
 
 def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
