@@ -107,7 +107,7 @@ class Preparation(Settings):
         64,
         at_least=1,
         at_most=4096,
-        help="height and width of images from files, in pixels (features)",
+        help="height and width of images from files in pixels (features)",
     )
     duplicates: str = setting(
         "highest", choices=_DUPLICATES, help="which of equal pairs is kept: highest (grade) or last"

@@ -27,10 +27,9 @@ from rankfold.data.build.pairs import (
     compact,
     core,
     number,
-    own_rows,
     positive,
 )
-from rankfold.data.build.side_features import SideTables, TokenOptions
+from rankfold.data.build.side_features import SideTables
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
@@ -42,7 +41,6 @@ from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,
     TRAIN,
-    VALIDATION,
     Comm,
     Dataset,
     Interactions,
@@ -128,8 +126,8 @@ def _assemble(
     reading.progress("splitting", 0.0)
     pairs = _split(pairs, options, splitter, by_queries=by_queries)
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
-    token_options = TokenOptions(options.tokens, options.vocabulary)
-    sides = side_features.describe(pairs, keys, tables, token_options, reading.progress)
+    kind, size = options.tokens, options.vocabulary
+    sides = side_features.describe(pairs, keys, tables, kind, size, reading.progress)
     data = to_dataset(pairs, keys, sides, {"rows": n_read, "dropped": dropped, **sides.summary})
     return replace(data, excluded=_excluded(data, options, given))
 
@@ -162,14 +160,9 @@ def _split(
 ) -> Pairs:
     """The pairs with their splits, given or drawn by the seed."""
     rng = np.random.default_rng(options.seed)
-    carves = options.validation is None and options.validation_share > 0
-    if pairs.splits is None:
-        splits = splitter.assign(pairs, rng)
-    elif carves and not (pairs.splits == VALIDATION).any():
-        carve = split.carve_queries if by_queries else split.carve_validation
-        splits = carve(pairs, options.validation_share, rng)
-    else:
-        splits = pairs.splits
+    share = options.validation_share if options.validation is None else 0.0
+    carve = split.by_query if by_queries else split.by_ratio
+    splits = split.assign(pairs, splitter, share, rng, carve)
     if not (splits == TRAIN).any():
         raise UserError(
             f"none of the {len(pairs):,} pairs is in train", hint="is it the right train file?"
@@ -198,7 +191,7 @@ def _filters(
         filters.append((f"grade below {low:g}", lambda p: at_least(p, low), hint))
     filters.append(("grade of 0 or less", positive, "pairs with a grade above 0 are positive"))
     if _excludes_self(options):
-        own, hint = own_rows(queries, candidates), "leave --exclude-self out"
+        own, hint = Vocabulary.of(candidates).find(queries).numpy(), "leave --exclude-self out"
         filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
     if excluded is not None:
         filters += _without(

@@ -9,7 +9,7 @@ the next write, for readers that still hold the old manifest.
 from rankfold.storage.destination import check_destination, check_writable, locked, sweep
 from rankfold.storage.manifest import MANIFEST, Content, ForeignFile, damaged, versions
 from rankfold.storage.reader import Folder, check_contents, read
-from rankfold.storage.writer import to_json, write, write_distributed, write_text
+from rankfold.storage.writer import to_json, write, write_text
 
 __all__ = [
     "MANIFEST",
@@ -26,6 +26,5 @@ __all__ = [
     "to_json",
     "versions",
     "write",
-    "write_distributed",
     "write_text",
 ]

@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 CHUNK = 2**24  # bytes written at a time
 
 
-def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content]) -> None:
+def write(
+    path: Path,
+    kind: str,
+    meta: Mapping[str, Any],
+    files: Mapping[str, Content],
+    comm: Comm | None = None,
+) -> None:
     """Make ``path`` a folder that holds ``files``, or leave it unchanged.
 
     Args:
@@ -43,33 +49,25 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         meta: plain JSON values, stored in the manifest.
         files: content by name: tensors (safetensors), a table (Parquet), a text (JSON), a file in
             another library's format, or a file of an opened folder.
+        comm: several processes on one file system that write together, no two of them the same
+            name. Rank 0 writes the manifest, with its own ``meta``, after all files.
     """
-    check_writable(path, kind)
-    with write_errors(path), target(path.absolute()) as folder:
-        entries = _write_files(folder, files)
-        _replace(folder / MANIFEST, make_manifest(kind, meta, entries))
-
-
-def write_distributed(
-    path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content], comm: Comm
-) -> None:
-    """``write`` by several processes on one file system; no two ranks write the same name.
-
-    Rank 0 writes the manifest, with its own ``meta``, after all files. It exists on return.
-    """
-    if comm.rank > 0:
+    if comm is not None and comm.rank > 0:
         folder = Path(comm.texts("")[0])
         comm.texts(json.dumps(_write_files(folder, files)))
         comm.barrier()
         return
     check_writable(path, kind)
     with write_errors(path), target(path.absolute()) as folder:
-        comm.texts(str(folder))
+        if comm is not None:
+            comm.texts(str(folder))
         entries = _write_files(folder, files)
-        by_rank = [json.loads(text) for text in comm.texts(json.dumps(entries))]
-        together = {name: entry for one in by_rank for name, entry in one.items()}
-        _replace(folder / MANIFEST, make_manifest(kind, meta, together))
-    comm.barrier()
+        if comm is not None:
+            for text in comm.texts(json.dumps(entries)):
+                entries |= json.loads(text)
+        _replace(folder / MANIFEST, make_manifest(kind, meta, entries))
+    if comm is not None:
+        comm.barrier()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -53,16 +53,13 @@ class SplitOptions(NamedTuple):
 
 def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
     """The split of each row; the shares hold for the rows of each grade."""
-    splitter = _splitter(options)
-    rng = np.random.default_rng(options.seed)
-    grades, given = graded.grades, graded.rows.splits
-    pairs = Pairs(grades, grades, None, None, grades, given)  # a grade takes the place of a query
-    if given is None:
-        splits = splitter.assign(pairs, rng)
-    elif options.validation_share and not (given == VALIDATION).any():
-        splits = split.carve_validation(pairs, options.validation_share, rng)
-    else:
-        splits = given
+    rule = split.DEFAULT_SHARES if options.rule is None else options.rule
+    if isinstance(rule, str) and (rule == "last" or ":" in rule):
+        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
+    splitter, rng = split.parse_shares(rule, _SPLIT_HINT), np.random.default_rng(options.seed)
+    grades = graded.grades
+    pairs = Pairs(grades, grades, None, None, grades, graded.rows.splits)  # grades as queries
+    splits = split.assign(pairs, splitter, options.validation_share, rng)
     for place, name in enumerate(graded.names):
         if not (splits[grades == place] == TRAIN).any():
             raise UserError(
@@ -70,13 +67,6 @@ def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
                 hint="name the other grades with --grades, or change --split",
             )
     return splits
-
-
-def _splitter(options: SplitOptions) -> split.Splitter:
-    rule = split.DEFAULT_SHARES if options.rule is None else options.rule
-    if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
-    return split.parse_shares(rule, _SPLIT_HINT)
 
 
 # ---------------------------------------------------------------------------------- assembling

@@ -39,7 +39,11 @@ class Source(NamedTuple):
 
 
 def _documents(
-    summary: str, read: Callable[[list[Path], Reading], Documents], inputs: str, *, links: bool
+    summary: str,
+    read: Callable[[list[Path], Reading], Documents],
+    inputs: str,
+    *,
+    links: bool = True,
 ) -> Source:
     """A source that always has texts."""
     return Source(summary, read, inputs, links, read_texts=read)
@@ -65,7 +69,7 @@ SOURCES: dict[str, Source] = {
     ),
     "keel": Source("graded rows of the KEEL repository", keel.read, ".dat files", graded=True),
     "mdn-seealso": _documents(
-        "see-also links of the MDN web docs", mdn.read, "pages.tsv.zst and seealso.tsv", links=True
+        "see-also links of the MDN web docs", mdn.read, "pages.tsv.zst and seealso.tsv"
     ),
     "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
     "retinamnist": Source(
@@ -77,10 +81,7 @@ SOURCES: dict[str, Source] = {
         "Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz", links=True
     ),
     "wordnet": _documents(
-        "pointers between synsets of WordNet",
-        wordnet.read,
-        "synsets.tsv.zst and pointers.tsv.zst",
-        links=True,
+        "pointers between synsets of WordNet", wordnet.read, "synsets.tsv.zst and pointers.tsv.zst"
     ),
     "yso-finna-en": _documents(
         "subjects of library records", yso.read, "docs.tsv.zst and labels.tsv.zst", links=False
