@@ -19,10 +19,10 @@ from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.documents import DocumentColumns, Documents, read_documents
 from rankfold.data.read.files import base_suffix, expand, lines
-from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read_all
+from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
-from rankfold.data.read.reading import BadRows, Reading
+from rankfold.data.read.reading import BadRows, RawRows, Reading
 from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES

@@ -78,8 +78,9 @@ def _build(inputs: tuple[Input, ...], options: Preparation, reading: Reading) ->
     rows = read_inputs(inputs, options, reading)
     tables = read_tables(options, reading, rows)
     if isinstance(rows, GradedRows):
-        split = graded.SplitOptions(options.split, options.validation_share, options.seed)
-        return graded.assemble(rows, split, reading)
+        reading.progress("splitting", 0.0)
+        splits = graded.assign(rows, options.split, options.validation_share, options.seed)
+        return graded.assemble(rows, splits, reading)
     return _assemble(rows, tables, options, reading)
 
 
@@ -111,10 +112,8 @@ def _assemble(
     dropped = reading.bad.summary()
     n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
     if len(pairs) == 0:
-        raise UserError(
-            "there are no usable rows" if n_read else "the input has no rows",
-            hint="; ".join(reading.bad.describe()) or "is it the right file?",
-        )
+        problem = "there are no usable rows" if n_read else "the input has no rows"
+        raise UserError(problem, hint=reading.bad.hint())
     reading.progress("filtering", 0.0)
     given = rows.excluded if isinstance(rows, Documents) else None
     for name, keep, hint in _filters(pairs, options, queries, candidates, given):

@@ -43,7 +43,7 @@ def judge(
         raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")
     if bool((ids >= truth.n_candidates).any()):
         raise ValueError(f"ids must be below N = {truth.n_candidates}, got {int(ids.max())}")
-    pair_grades = _pair_grades(truth)
+    pair_grades = truth.all_grades()
     grades = _find(ids, truth, pair_grades)
     weights = ideal_weights = None
     if inverse_propensity is not None:
@@ -58,12 +58,6 @@ def judge(
         weights=weights,
         ideal_weights=ideal_weights,
     )
-
-
-def _pair_grades(truth: Interactions) -> Tensor:
-    if truth.grades is None:
-        return torch.ones(truth.n_pairs, device=truth.candidates.device)
-    return truth.grades.float()
 
 
 def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:

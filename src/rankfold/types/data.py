@@ -130,6 +130,11 @@ class Interactions(Lists):
         """A number for each pair, N query + candidate; [nnz] int64, ascending."""
         return self.query_of_pair().long() * self.n_candidates + self.candidates
 
+    def all_grades(self) -> Tensor:
+        """The grades, 1 if there are none; [nnz] float32."""
+        ones = torch.ones(self.n_pairs, device=self.candidates.device)
+        return ones if self.grades is None else self.grades.float()
+
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""
         grades = None if self.grades is None else self.grades[kept]
@@ -151,11 +156,7 @@ class Interactions(Lists):
         last[:-1] = pairs[1:] != pairs[:-1]
         grades = None
         if self.grades is not None or other.grades is not None:
-            ones = (
-                torch.ones(one.n_pairs) if one.grades is None else one.grades
-                for one in (self, other)
-            )
-            grades = torch.cat([*ones])[order][last]
+            grades = torch.cat([self.all_grades(), other.all_grades()])[order][last]
         pairs = pairs[last]
         return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n))
 

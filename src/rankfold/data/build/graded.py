@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,8 +22,7 @@ from rankfold.data.build import features, split
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.read import images
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.reading import LINE, RawRows, Reading
 from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,
@@ -43,23 +42,20 @@ HASH_BLOCK_BYTES = 2**22
 _MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
 
 
-class SplitOptions(NamedTuple):
-    """How to split graded rows."""
+def assign(
+    graded: GradedRows, rule: str | Sequence[float] | None, validation_share: float, seed: int
+) -> split.Assignment:
+    """The split of each row; the shares hold for the rows of each grade.
 
-    rule: str | Sequence[float] | None  # shares; None: the splits of the input, else the default
-    validation_share: float  # taken from train if the input has splits without validation
-    seed: int
-
-
-def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
-    """The split of each row; the shares hold for the rows of each grade."""
-    rule = split.DEFAULT_SHARES if options.rule is None else options.rule
+    The splits of the input are kept. ``rule`` None: the default shares.
+    """
+    rule = split.DEFAULT_SHARES if rule is None else rule
     if isinstance(rule, str) and (rule == "last" or ":" in rule):
         raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
-    splitter, rng = split.parse_shares(rule, _SPLIT_HINT), np.random.default_rng(options.seed)
+    splitter, rng = split.parse_shares(rule, _SPLIT_HINT), np.random.default_rng(seed)
     grades = graded.grades
     pairs = Pairs(grades, grades, None, None, grades, graded.rows.splits)  # grades as queries
-    splits = split.assign(pairs, splitter, options.validation_share, rng)
+    splits = split.assign(pairs, splitter, validation_share, rng)
     for place, name in enumerate(graded.names):
         if not (splits[grades == place] == TRAIN).any():
             raise UserError(
@@ -72,10 +68,8 @@ def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
 # ---------------------------------------------------------------------------------- assembling
 
 
-def assemble(graded: GradedRows, options: SplitOptions, reading: Reading) -> Dataset:
-    """Split the rows, learn the schema of their columns, and order them by split."""
-    reading.progress("splitting", 0.0)
-    splits = assign(graded, options)
+def assemble(graded: GradedRows, splits: split.Assignment, reading: Reading) -> Dataset:
+    """Learn the schema of the rows' columns, and order the rows by split."""
     rows = graded.rows
     if rows.images is not None:
         images.check_size(rows.images, rows.name)

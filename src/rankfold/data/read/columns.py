@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rankfold.errors import UserError
 
 NONE = "none"  # as the name of a column: use no column
 MAX_NAMES_SHOWN = 12
+OPTIONS = {"key": "--query-column", "labels": "--candidate-column"}  # where the role differs
 USUAL_NAMES = {
     "query": "query user user_id userid uid username reviewerid customer customer_id customerid "
     "visitor visitorid session session_id sessionid src source from head document doc",
@@ -32,13 +33,7 @@ class PairColumns(NamedTuple):
 
 def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> PairColumns:
     """The columns to read: those named, else the first with a usual name."""
-    chosen: dict[str, str | None] = dict.fromkeys(columns._fields)
-    for role, name in columns._asdict().items():
-        check_column(name, names, table, f"--{role}-column")
-        chosen[role] = name
-    for role, name in columns._asdict().items():
-        if name is None:
-            chosen[role] = guess(role, [other for other in names if other not in chosen.values()])
+    chosen = choose(names, columns._asdict(), USUAL_NAMES, table)
     if len(names) == 2:
         free = iter([name for name in names if name not in chosen.values()])
         for role in ("query", "candidate"):
@@ -55,6 +50,19 @@ def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> Pa
             hint=listing(names),
         )
     return PairColumns(**{role: None if name == NONE else name for role, name in chosen.items()})
+
+
+def choose(
+    names: Sequence[str], wanted: Mapping[str, str | None], usual: Mapping[str, str], table: str
+) -> dict[str, str | None]:
+    """The column of each role: the wanted one, else the first left that has a usual name."""
+    for role, name in wanted.items():
+        check_column(name, names, table, OPTIONS.get(role, f"--{role}-column"))
+    chosen = dict(wanted)
+    for role in wanted:
+        free = [name for name in names if name not in chosen.values()]
+        chosen[role] = chosen[role] or find_usual(usual[role], free)
+    return chosen
 
 
 def check_column(name: str | None, names: Sequence[str], table: str, option: str) -> None:

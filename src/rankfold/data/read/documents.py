@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankfold.data.read import memory, record_reader
-from rankfold.data.read.columns import NONE, check_column, find_usual, listing
+from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
@@ -37,7 +37,6 @@ from rankfold.errors import UserError
 _LABEL_SEPARATORS = "|;,"  # besides white space
 _OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
 _NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
-OPTIONS = {"key": "--query-column", "text": "--text-column", "labels": "--candidate-column"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,7 @@ def read_documents(
             frame = frame.with_columns(numbers.alias(_NUMBER))
             n_read += len(all_lines)
         if len(frame) == 0:
-            why = "; ".join(reading.bad.describe())
-            raise UserError(f"{name} has no documents", hint=why or "is it the right file?")
+            raise UserError(f"{name} has no documents", hint=reading.bad.hint())
         parts.append(frame.with_columns(split=pl.lit(split, pl.UInt8)))
     documents = _stack(parts, separator)
     return _pair(documents, " and ".join(dict.fromkeys(names)), given=items[0][1] is not None)
@@ -275,20 +273,15 @@ def _select(
 
 def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> _ChosenColumns:
     """The columns named, else those with a usual name, else the only one left."""
-    chosen: dict[str, str | None] = {}
-    for role, option in OPTIONS.items():
-        chosen[role] = getattr(columns, role)
-        check_column(chosen[role], names, table, option)
-    for role in ("text", "labels", "key"):
-        free = [name for name in names if name not in chosen.values()]
-        chosen[role] = chosen[role] or find_usual(USUAL_NAMES[role], free)
-    for role in ("text", "labels"):
+    wanted = {"text": columns.text, "labels": columns.labels, "key": columns.key}
+    chosen = choose(names, wanted, USUAL_NAMES, table)
+    for role, option in (("text", "--text-column"), ("labels", "--candidate-column")):
         free = [name for name in names if name not in chosen.values()]
         chosen[role] = chosen[role] or (free[0] if len(free) == 1 else None)
         if chosen[role] in (None, NONE):
             raise UserError(
                 f"cannot tell which column of {table} holds the {role}",
-                hint=f"{listing(names)}; use {OPTIONS[role]} NAME, or --no-header for lines "
+                hint=f"{listing(names)}; use {option} NAME, or --no-header for lines "
                 "text TAB labels",
             )
     key = None if chosen["key"] == NONE else chosen["key"]

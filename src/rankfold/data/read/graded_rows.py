@@ -6,7 +6,7 @@ Columns and grades are kept as written. ``build.grades`` and ``build.graded`` in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,13 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, BadRows, RawRows, Reading
 from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
 from rankfold.data.read.values import concat, concat_frames, keys_of, row_numbers, text_columns
 from rankfold.errors import UserError
@@ -43,37 +41,6 @@ class RowOptions(NamedTuple):
     wanted: Collection[str] = ()  # columns that a model takes
 
 
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows as they were read."""
-
-    name: str
-    table: pl.DataFrame  # the columns of features; the place of each row in ``LINE``
-    grades: pl.Series | None  # as written, null where missing
-    keys: pl.Series | None = None
-    images: Tensor | None = None  # [n, height, width, channels] uint8
-    splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
-    order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
-    grade_hint: str | None = None  # for missing grades; None: list the columns
-    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
-    without: Mapping[str, str] = field(default_factory=dict)  # dropped columns, and why
-    set_aside: Mapping[str, int] = field(default_factory=dict)  # reasons for dropped rows, counts
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def take(self, kept: NDArray[np.bool_]) -> RawRows:
-        """The rows where ``kept`` [n] is true."""
-        if kept.all():
-            return self
-        mask = pl.Series(kept)
-        parts = {name: getattr(self, name) for name in ("table", "grades", "keys")}
-        series = {name: part.filter(mask) for name, part in parts.items() if part is not None}
-        arrays = {name: getattr(self, name) for name in ("images", "splits")}
-        taken = {name: array[kept] for name, array in arrays.items() if array is not None}
-        return replace(self, **series, **taken)
-
-
 def read_all(
     items: Sequence[tuple[int | None, Any]], options: RowOptions, reading: Reading
 ) -> RawRows:
@@ -90,7 +57,7 @@ def read_all(
             rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad))
         n_read += len(rows) + n_bad
         if split is not None:
-            rows = replace(rows, splits=np.full(len(rows), split, dtype=np.uint8))
+            rows = rows.in_split(split)
         parts.append(rows)
     if not parts:
         raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
@@ -138,8 +105,7 @@ def _expand(value: Any) -> Iterator[tuple[Path | None, Any]]:
 def check_not_empty(rows: RawRows, bad: BadRows) -> None:
     """A UserError if there are no rows."""
     if len(rows) == 0:
-        why = "; ".join(bad.describe())
-        raise UserError(f"{rows.name} has no usable rows", hint=why or "is it the right file?")
+        raise UserError(f"{rows.name} has no usable rows", hint=bad.hint())
 
 
 def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
@@ -270,20 +236,14 @@ def from_keel(path: Path, options: RowOptions, reading: Reading) -> RawRows:
 
 def _from_arrays(named: Mapping[str, Any], options: RowOptions, name: str) -> RawRows:
     _check_no_columns(name, options.key_column)
-    splits = arrays.by_split(named, options.grade_column, name)
-    parts = [arrays.to_rows(part, options.grade_column, name) for _, part in splits]
-    rows = [
-        RawRows(
-            name=name if split is None else f"{arrays.SPLIT_PREFIXES[split][0]}* of {name}",
-            table=part.table,
-            grades=part.grades,
-            images=part.images,
-            splits=None if split is None else np.full(len(part.table), split, dtype=np.uint8),
-            words=part.words,
-        )
-        for (split, _), part in zip(splits, parts, strict=True)
-    ]
-    return replace(join(rows), name=name, grade_hint=arrays.grade_hint(parts))
+    parts, rows = arrays.by_split(named, options.grade_column, name), []
+    for split, part in parts:
+        rows.append(arrays.to_rows(part, options.grade_column, name))
+        if split is not None:
+            where = f"{arrays.SPLIT_PREFIXES[split][0]}* of {name}"
+            rows[-1] = replace(rows[-1].in_split(split), name=where)
+    hint = arrays.grade_hint([part for _, part in parts], [len(part) for part in rows])
+    return replace(join(rows), name=name, grade_hint=hint)
 
 
 def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> RawRows:
@@ -292,14 +252,7 @@ def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> R
         raise UserError(
             f"cannot grade {album.name}: the model takes no images", hint="name a table"
         )
-    content = images.read(album, options.shape, reading)
-    return RawRows(
-        name=album.name,
-        table=pl.DataFrame({LINE: content.names}),
-        grades=content.folders,
-        keys=content.names,
-        images=content.images,
-    )
+    return images.read(album, options.shape, reading)
 
 
 def _check_no_columns(name: str, *columns: str | None) -> None:

@@ -103,8 +103,7 @@ def _key_column(
 
 def _check_keys(table: KeyedTable, column: str) -> None:
     if len(table.keys) == 0:
-        why = "; ".join(table.bad.describe())
-        raise UserError(f"{table.name} has no usable rows", hint=why or "is it the right file?")
+        raise UserError(f"{table.name} has no usable rows", hint=table.bad.hint())
     again = table.keys.filter(table.keys.is_duplicated())
     if len(again):
         raise UserError(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read import record_reader
-from rankfold.data.read.columns import NONE, check_column, find_usual, listing
+from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
@@ -140,13 +140,10 @@ def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
 
 def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryColumns:
     """The columns named, else those with a usual name."""
-    check_column(columns.key, names, table, "--query-column")
-    check_column(columns.text, names, table, "--text-column")
-    free = [name for name in names if name != columns.key]
-    text = columns.text or find_usual(USUAL_NAMES["text"], free)
-    free = [name for name in names if name != text]
-    key = columns.key or find_usual(USUAL_NAMES["key"], free)
-    chosen = QueryColumns(*(None if name == NONE else name for name in (key, text)))
+    wanted = choose(names, {"text": columns.text, "key": columns.key}, USUAL_NAMES, table)
+    chosen = QueryColumns(
+        *(None if wanted[role] == NONE else wanted[role] for role in QueryColumns._fields)
+    )
     if chosen == (None, None):
         raise UserError(
             f"cannot tell which column of {table} holds the text",

@@ -1,14 +1,20 @@
-"""What every reader gets: a record of bad rows, a scratch folder, a progress callback."""
+"""What every reader gets: a record of bad rows, a scratch folder, a progress callback.
+
+Also what the readers of graded rows return.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+from torch import Tensor
 
 from rankfold.data.read.files import lines
 from rankfold.errors import pluralize
@@ -53,6 +59,10 @@ class BadRows:
             lines.append(f"{pluralize(count, 'row')} with {reason} ({places}{more})")
         return lines
 
+    def hint(self, default: str = "is it the right file?") -> str:
+        """The same as a hint, or the default if no row was bad."""
+        return "; ".join(self.describe()) or default
+
     def summary(self) -> list[dict[str, Any]]:
         """The same as plain JSON."""
         return [
@@ -73,6 +83,41 @@ class Reading:
     def new_file(self) -> Path:
         """A path for a new temporary file."""
         return self.scratch / f"{len(list(self.scratch.iterdir()))}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Rows as they were read."""
+
+    name: str
+    table: pl.DataFrame  # the columns of features; the place of each row in ``LINE``
+    grades: pl.Series | None  # as written, null where missing
+    keys: pl.Series | None = None
+    images: Tensor | None = None  # [n, height, width, channels] uint8
+    splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
+    order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
+    grade_hint: str | None = None  # for missing grades; None: list the columns
+    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
+    without: Mapping[str, str] = field(default_factory=dict)  # dropped columns, and why
+    set_aside: Mapping[str, int] = field(default_factory=dict)  # reasons for dropped rows, counts
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, kept: NDArray[np.bool_]) -> RawRows:
+        """The rows where ``kept`` [n] is true."""
+        if kept.all():
+            return self
+        mask = pl.Series(kept)
+        parts = {name: getattr(self, name) for name in ("table", "grades", "keys")}
+        series = {name: part.filter(mask) for name, part in parts.items() if part is not None}
+        arrays = {name: getattr(self, name) for name in ("images", "splits")}
+        taken = {name: array[kept] for name, array in arrays.items() if array is not None}
+        return replace(self, **series, **taken)
+
+    def in_split(self, number: int) -> RawRows:
+        """The same rows, all in one split."""
+        return replace(self, splits=np.full(len(self), number, dtype=np.uint8))
 
 
 def parse_lines(path: Path, parse: Callable[[str], Iterable[T]], reading: Reading) -> Iterator[T]:

@@ -78,9 +78,7 @@ def _named(relations: pl.LazyFrame) -> pl.LazyFrame:
     """Pairs of names. Packages that are related in several ways are one pair."""
     names = _table("packages", PACKAGES).select("name").collect()["name"]  # in order of number
     pairs = relations.select("from", "to").unique(maintain_order=True)
-    return pairs.select(
-        query=pl.lit(names).gather(pl.col("from")), candidate=pl.lit(names).gather(pl.col("to"))
-    )
+    return tsv.named(pairs, names)
 
 
 def _table(name: str, schema: dict[str, type[pl.DataType]]) -> pl.LazyFrame:

@@ -93,12 +93,13 @@ def numbered(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Document
     for side, column in (("query", "from"), ("candidate", "to")):
         used = pairs[column].unique().sort()
         tables[side] = TextTable(f"the {side} texts", keys.gather(used), words.gather(used))
-    rows = pairs.lazy().select(
-        "split",
-        query=pl.lit(keys).gather(pl.col("from")),
-        candidate=pl.lit(keys).gather(pl.col("to")),
-    )
-    return Documents(rows, tables)
+    return Documents(named(pairs.lazy(), keys, "split"), tables)
+
+
+def named(pairs: pl.LazyFrame, keys: pl.Series, *columns: str) -> pl.LazyFrame:
+    """Pairs ``from, to`` of numbers as pairs of keys, with some other columns."""
+    query, candidate = (pl.lit(keys).gather(pl.col(end)) for end in ("from", "to"))
+    return pairs.select(*columns, query=query, candidate=candidate)
 
 
 def drawn_by_pair(pairs: pl.DataFrame) -> pl.DataFrame:
