@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 from torch import Tensor
@@ -110,21 +111,21 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     graded = meta["data_kind"] == "graded"
     columns = Columns.from_json(meta["columns"]) if "columns" in meta else None
     rows = (0, n_queries) if graded else comm.share(n_queries)
-    held = _HeldQueries(folder, n_queries, rows)
+    held = partial(_held_lists, folder, rows)
     parts: dict[str, Any] = {}
     for name in PARTS:
         if graded and name in folder:
             split = _from_graded(folder.tensors(name), columns)
             parts[name] = split.part(*comm.share(len(split)))
         elif not graded:
-            parts[name] = held.read(name, lambda *file: _pairs(folder, n_candidates, *file))
+            parts[name] = held(name, partial(_pairs, folder, n_candidates))
     return Dataset(
         kind=meta["data_kind"],
         train=parts["train"],
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
-        query_texts=held.read("query_texts", lambda *file: _texts(folder, *file)),
+        query_texts=held("query_texts", partial(_texts, folder)),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
         n_tokens=meta.get("n_tokens", 0),
@@ -154,34 +155,29 @@ def part(data: Dataset, comm: Comm) -> Dataset:
     return replace(data, **held, first=start)
 
 
-class _HeldQueries(NamedTuple):
-    """The queries of this process."""
+def _held_lists(
+    folder: storage.Folder, rows: tuple[int, int], name: str, read_file: Callable[[str, int], L]
+) -> L | None:
+    """The lists of the queries ``rows``, from the files with some of them; None: there are none.
 
-    folder: storage.Folder
-    n: int  # all queries
-    rows: tuple[int, int]  # start and stop
-
-    def read(self, name: str, read_file: Callable[[str, int], L]) -> L | None:
-        """The lists of these queries, from the files with some of them; None: there are no lists.
-
-        ``read_file`` is given the name of a file and the number of its queries.
-        """
-        shards = self.folder.manifest.get("shards", 1)
-        if not isinstance(shards, int) or shards < 1:
-            raise ValueError(f"it has {shards!r} shards")
-        if _shard(name, 0, shards) not in self.folder:
-            return None
-        low, high = self.rows
-        parts = []
-        for number, (start, stop) in enumerate(_bounds(self.n, shards)):
-            own = max(start, low) - start, min(stop, high) - start
-            if low == high and number == 0:  # no rows: any file will do
-                own = 0, 0
-            elif own[0] >= own[1]:
-                continue
-            content = read_file(_shard(name, number, shards), stop - start)
-            parts.append(content if own == (0, stop - start) else content.part(*own))
-        return parts[0].join(*parts[1:])
+    ``read_file`` is given the name of a file and the number of its queries.
+    """
+    n, shards = folder.manifest["sizes"][0], folder.manifest.get("shards", 1)
+    if not isinstance(shards, int) or shards < 1:
+        raise ValueError(f"it has {shards!r} shards")
+    if _shard(name, 0, shards) not in folder:
+        return None
+    low, high = rows
+    parts = []
+    for number, (start, stop) in enumerate(_bounds(n, shards)):
+        own = max(start, low) - start, min(stop, high) - start
+        if low == high and number == 0:  # no rows: any file will do
+            own = 0, 0
+        elif own[0] >= own[1]:
+            continue
+        content = read_file(_shard(name, number, shards), stop - start)
+        parts.append(content if own == (0, stop - start) else content.part(*own))
+    return parts[0].join(*parts[1:])
 
 
 def _pairs(folder: storage.Folder, n_candidates: int, name: str, n: int) -> Interactions:

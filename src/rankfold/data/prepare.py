@@ -205,16 +205,15 @@ def _filters(
 def _without(excluded: Interactions, pairs: Pairs) -> list[Filter]:
     """Excluded pairs are not positives either; one filter for each given split."""
     hint = "are the filter files from this data set?"
-    if pairs.splits is None:
-        return [("excluded pair", lambda p: p.take(~_among(p, excluded)), hint)]
 
-    def keep(split_number: int, p: Pairs) -> Pairs:
-        return p.take(~(_among(p, excluded) & (p.splits == split_number)))
+    def keep(split_number: int | None, p: Pairs) -> Pairs:
+        hidden = _among(p, excluded)
+        return p.take(~hidden if split_number is None else ~(hidden & (p.splits == split_number)))
 
-    return [
-        (f"excluded pair of {name}", partial(keep, split_number), hint)
-        for split_number, name in enumerate(SPLITS)
-    ]
+    names: dict[str, int | None] = {"excluded pair": None}
+    if pairs.splits is not None:
+        names = {f"excluded pair of {name}": number for number, name in enumerate(SPLITS)}
+    return [(name, partial(keep, number), hint) for name, number in names.items()]
 
 
 def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:

@@ -39,17 +39,10 @@ class SingleProcess:
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def gather(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    def collect(self, tensor: Tensor) -> Tensor:
-        return tensor
+    gather = collect = scatter_sum = sum
 
     def texts(self, text: str) -> list[str]:
         return [text]
-
-    def scatter_sum(self, tensor: Tensor) -> Tensor:
-        return tensor
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:  # noqa: ARG002
         return tensor

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.metrics.average_precision import average_precision
 from rankfold.metrics.coverage import count_returned, coverage
 from rankfold.metrics.graded import (
     GRADED_METRICS,
@@ -23,11 +22,10 @@ from rankfold.metrics.graded import (
     graded_values,
     parse_graded,
 )
-from rankfold.metrics.hit import hit
+from rankfold.metrics.hits import average_precision, hit, precision, recall, reciprocal_rank
 from rankfold.metrics.judged import Judged, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
-from rankfold.metrics.precision import precision
 from rankfold.metrics.propensity import (
     Propensity,
     check_propensity,
@@ -38,8 +36,6 @@ from rankfold.metrics.propensity import (
     psp,
     psp_best,
 )
-from rankfold.metrics.recall import recall
-from rankfold.metrics.reciprocal_rank import reciprocal_rank
 from rankfold.metrics.strata import frequency_groups, within
 
 __all__ = [

@@ -87,7 +87,8 @@ class GradedSpec(NamedTuple):
     fpr: float | None  # above 0 and below 1; None for a metric without a rate
 
     def __str__(self) -> str:
-        return self.name if self.fpr is None else f"{self.name}@fpr={_written(self.fpr)}"
+        rate = repr(self.fpr).removeprefix("0")  # .01
+        return self.name if self.fpr is None else f"{self.name}@fpr={rate}"
 
 
 def parse_graded(text: str) -> GradedSpec:
@@ -158,15 +159,10 @@ def values_of(passed: Tensor, specs: Sequence[GradedSpec]) -> list[Tensor]:
     They are [G - 1, ...], or [1, ...] for a metric with one value for all thresholds.
     """
     at_rate = {spec.name in _RATE_METRICS for spec in specs}
-    curves = _curves(passed) if True in at_rate else []
+    sums = passed.cumsum(dim=0) if True in at_rate else passed[:1]
+    curves = [Curve(sums[-1], negatives) for negatives in sums[:-1]]  # one per threshold
     pairs = count_pairs(passed) if False in at_rate else None
     return [_values(spec, curves, pairs) for spec in specs]
-
-
-def _curves(passed: Tensor) -> list[Curve]:
-    """One per threshold."""
-    sums = passed.cumsum(dim=0)
-    return [Curve(sums[-1], negatives) for negatives in sums[:-1]]
 
 
 def _values(spec: GradedSpec, curves: Sequence[Curve], pairs: Pairs | None) -> Tensor:
@@ -188,11 +184,6 @@ def _rate(name: str, text: str) -> float:
             f"metric '{name}@{text}' needs fpr=RATE after the @", hint=f"write {name}@fpr=.01"
         )
     return check_fpr(fpr)
-
-
-def _written(fpr: float) -> str:
-    """The shortest form of a rate: .01."""
-    return repr(fpr).removeprefix("0")
 
 
 def _hint(name: str) -> str:

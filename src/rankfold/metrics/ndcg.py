@@ -1,4 +1,7 @@
-"""Normalised discounted cumulative gain: a positive counts less at a later rank."""
+"""Normalised discounted cumulative gain: a positive counts less at a later rank.
+
+Both metrics return [B], and 0 for a query without a positive.
+"""
 
 import torch
 from torch import Tensor
@@ -13,8 +16,6 @@ def ndcg(judged: Judged, k: int) -> Tensor:
 
         ndcg_b = sum_{r <= k} hits_br / log2(r + 1)
                / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
     return share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
 
@@ -26,8 +27,6 @@ def ndcg_graded(judged: Judged, k: int) -> Tensor:
 
         ndcg_graded_b = sum_{r <= k} grades_br / log2(r + 1)
                       / sum_{r <= k} ideal_br / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
     return share_of_ideal(judged.grades, judged.ideal, judged, k)
 

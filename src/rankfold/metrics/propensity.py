@@ -1,7 +1,8 @@
 """Propensity-scored precision and nDCG: a positive that is rarely recorded counts more.
 
 A candidate that few queries chose in train is likely to be missing from the truth. So each positive
-counts 1/p, with p its propensity: the probability that a true positive is recorded.
+counts 1/p, with p its propensity: the probability that a true positive is recorded. All metrics
+return [B], and 0 for a query without a positive.
 """
 
 import math
@@ -48,8 +49,6 @@ def psp(judged: Judged, k: int) -> Tensor:
     With weights_br = 1/p of the result of rank r (counted from 1) if it is positive, else 0::
 
         psp_b = 1/k sum_{r <= k} weights_br
-
-    Returns [B], and 0 for a query without a positive.
     """
     return _given(judged.weights)[:, :k].sum(dim=1) / k
 
@@ -60,8 +59,6 @@ def psp_best(judged: Judged, k: int) -> Tensor:
     ::
 
         psp_best_b = 1/k sum_{r <= k} ideal_weights_br
-
-    Returns [B], and 0 for a query without a positive.
     """
     check_ideal(judged, k)
     return _given(judged.ideal_weights)[:, :k].sum(dim=1) / k
@@ -74,8 +71,6 @@ def psn(judged: Judged, k: int) -> Tensor:
 
         psn_b = sum_{r <= k} weights_br / log2(r + 1)
               / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
     return _over_discounts(_given(judged.weights), judged, k)
 
@@ -87,8 +82,6 @@ def psn_best(judged: Judged, k: int) -> Tensor:
 
         psn_best_b = sum_{r <= k} ideal_weights_br / log2(r + 1)
                    / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
     return _over_discounts(_given(judged.ideal_weights), judged, k)
 

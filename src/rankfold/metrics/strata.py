@@ -20,12 +20,7 @@ def frequency_groups(counts: Tensor) -> Tensor:
         group_y  = floor(3 (before_y + equal_y / 2) / T)
 
     With ties a group may hold more or less than a third of the pairs, or none.
-
-    Args:
-        counts: [N], as from ``train.candidate_counts()``.
-
-    Returns:
-        [N] int64.
+    ``counts`` [N] are those of ``train.candidate_counts()``. Returns [N] int64.
     """
     levels, level, size = counts.unique(return_inverse=True, return_counts=True)
     pairs = levels * size

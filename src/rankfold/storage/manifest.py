@@ -52,13 +52,6 @@ class ReusedFile:
     entry: Mapping[str, Any]  # of the manifest
 
 
-def make_manifest(
-    kind: str, meta: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
-) -> bytes:
-    """The text of the manifest of a new folder."""
-    return dump({"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries})
-
-
 def versions() -> dict[str, str]:
     """The versions of the software that writes a folder."""
     import numpy as np

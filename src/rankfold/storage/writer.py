@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rankfold.errors import UserError
 from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
 from rankfold.storage.manifest import (
+    FORMAT,
     HEAD,
     MANIFEST,
     NAME,
@@ -23,7 +24,8 @@ from rankfold.storage.manifest import (
     ReusedFile,
     damaged,
     digest,
-    make_manifest,
+    dump,
+    versions,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def write(
         if comm is not None:
             for text in comm.texts(json.dumps(entries)):
                 entries |= json.loads(text)
-        _replace(folder / MANIFEST, make_manifest(kind, meta, entries))
+        about = {"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries}
+        _replace(folder / MANIFEST, dump(about))
     if comm is not None:
         comm.barrier()
 

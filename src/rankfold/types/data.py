@@ -132,8 +132,9 @@ class Interactions(Lists):
 
     def all_grades(self) -> Tensor:
         """The grades, 1 if there are none; [nnz] float32."""
-        ones = torch.ones(self.n_pairs, device=self.candidates.device)
-        return ones if self.grades is None else self.grades.float()
+        if self.grades is None:
+            return torch.ones(self.n_pairs, device=self.candidates.device)
+        return self.grades.float()
 
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +38,8 @@ def to_dataset(
 
     ``history`` is added to the summary.
     """
-    queries, candidates = keys["query"], keys["candidate"]
+    queries = keys["query"]
+    candidates = Vocabulary.of(keys["candidate"].keys, sides.words.get("candidate"))
     shape = (len(queries), len(candidates))
     grades = pairs.grades
     if grades is not None and (grades == 1).all():
@@ -57,7 +57,7 @@ def to_dataset(
             parts[name] = None
     train, validation, test = parts.values()
     assert train is not None
-    data = Dataset(
+    return Dataset(
         kind="texts" if sides.texts else "interactions",
         train=train,
         validation=validation,
@@ -75,9 +75,6 @@ def to_dataset(
             parts.values(), queries.keys, candidates.keys, sides.features, sides.texts
         ),
     )
-    if "candidate" not in sides.words:
-        return data
-    return replace(data, candidates=Vocabulary.of(candidates.keys, sides.words["candidate"]))
 
 
 def from_sparse(matrix: Any) -> Dataset:

@@ -114,7 +114,10 @@ def dataset(
     """Prepared data of the three splits; rows are numbered in the order of the splits."""
     train = parts["train"]
     shape = None if train.images is None else list(train.images.shape[1:])
-    summary: dict[str, Any] = {name: _count(part, len(names)) for name, part in parts.items()}
+    summary: dict[str, Any] = {
+        name: {"rows": len(part), "grades": part.grades.bincount(minlength=len(names)).tolist()}
+        for name, part in parts.items()
+    }
     present = {name: part if len(part) else None for name, part in parts.items()}
     return Dataset(
         kind="graded",
@@ -171,11 +174,6 @@ def _bytes(rows: Graded) -> Tensor:
     if rows.images is not None:
         parts.append(rows.images.flatten(1))
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
-
-
-def _count(part: Graded, n_grades: int) -> dict[str, Any]:
-    grades = torch.bincount(part.grades, minlength=n_grades)
-    return {"rows": len(part), "grades": grades.tolist()}
 
 
 def _learn(

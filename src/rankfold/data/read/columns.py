@@ -72,11 +72,6 @@ def check_column(name: str | None, names: Sequence[str], table: str, option: str
         raise UserError(f"{table} has no column {name!r}", hint=hint)
 
 
-def guess(role: str, names: Sequence[str]) -> str | None:
-    """The column of a role of ``PairColumns``, if one has a usual name."""
-    return find_usual(USUAL_NAMES[role], names)
-
-
 def find_usual(usual: str, names: Sequence[str]) -> str | None:
     """The first of the ``usual`` words that is among ``names``, in any spelling."""
     plain: dict[str, str] = {}
@@ -87,7 +82,7 @@ def find_usual(usual: str, names: Sequence[str]) -> str | None:
 
 def is_header(words: Sequence[str]) -> bool:
     """Whether the words name a column of queries and one of candidates."""
-    return guess("query", words) is not None and guess("candidate", words) is not None
+    return all(find_usual(USUAL_NAMES[role], words) for role in ("query", "candidate"))
 
 
 def check_header(names: Sequence[str], file: str, hint: str) -> None:

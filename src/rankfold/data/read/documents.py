@@ -36,6 +36,7 @@ from rankfold.errors import UserError
 
 _LABEL_SEPARATORS = "|;,"  # besides white space
 _OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
+Chosen = tuple[str | None, str, str]  # the columns of keys, if there is one, texts and labels
 _NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
 
 
@@ -208,25 +209,26 @@ def _read_json(path: Path, columns: DocumentColumns, reading: Reading) -> pl.Dat
     names = list(dict.fromkeys(name for record in first for name in record))
     if not names:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
-    chosen = _choose(names, columns, path.name)
+    key, text, labels = chosen = _choose(names, columns, path.name)
     rows = list(_json_rows(path, chosen, reading))
-    types: dict[str, pl.DataType] = {LINE: pl.Int64(), chosen.text: pl.String()}
-    if chosen.key is not None:
-        types[chosen.key] = pl.String()
+    types: dict[str, pl.DataType] = {LINE: pl.Int64(), text: pl.String()}
+    if key is not None:
+        types[key] = pl.String()
     lists = any(isinstance(row[-1], list) for row in rows)
-    types[chosen.labels] = pl.List(pl.String) if lists else pl.String()
+    types[labels] = pl.List(pl.String) if lists else pl.String()
     if lists:  # a text among lists is one label
         rows = [(*row, [last] if isinstance(last, str) else last) for *row, last in rows]
     return _select(pl.DataFrame(rows, types, orient="row"), path.name, columns, reading)
 
 
-def _json_rows(path: Path, chosen: _ChosenColumns, reading: Reading) -> Iterator[tuple[Any, ...]]:
+def _json_rows(path: Path, chosen: Chosen, reading: Reading) -> Iterator[tuple[Any, ...]]:
+    key_column, text_column, label_column = chosen
     for line, record in record_reader.objects(path):
         if record is None:
             reading.bad.add("no JSON object", f"{path.name}:{line}")
             continue
-        key = [] if chosen.key is None else [record_reader.as_text(record.get(chosen.key))]
-        text, given = record_reader.as_text(record.get(chosen.text)), record.get(chosen.labels)
+        key = [] if key_column is None else [record_reader.as_text(record.get(key_column))]
+        text, given = record_reader.as_text(record.get(text_column)), record.get(label_column)
         labels: Any
         if isinstance(given, list):
             flat = labels = [record_reader.as_text(label) for label in given if label is not None]
@@ -244,34 +246,27 @@ def _json_rows(path: Path, chosen: _ChosenColumns, reading: Reading) -> Iterator
 # ---------------------------------------------------------------------------------- columns
 
 
-class _ChosenColumns(NamedTuple):
-    """The columns of one table, all known."""
-
-    key: str | None
-    text: str
-    labels: str
-
-
 def _select(
     frame: pl.DataFrame, name: str, columns: DocumentColumns, reading: Reading
 ) -> pl.DataFrame:
     """The chosen columns by role; rows with a missing key are recorded and dropped."""
-    chosen = _choose([column for column in frame.columns if column != LINE], columns, name)
-    reading.columns.setdefault("candidate", chosen.labels)
+    names = [column for column in frame.columns if column != LINE]
+    key, text, labels = _choose(names, columns, name)
+    reading.columns.setdefault("candidate", labels)
     selected = {
-        "text": as_words(frame[chosen.text], name),
-        "labels": _label_lists(frame[chosen.labels], name),
+        "text": as_words(frame[text], name),
+        "labels": _label_lists(frame[labels], name),
     }
-    if chosen.key is None:
+    if key is None:
         return pl.DataFrame({_NUMBER: frame[LINE], **selected})
-    reading.columns.setdefault("query", chosen.key)
-    selected["key"] = keys_of(frame, chosen.key, name)
+    reading.columns.setdefault("query", key)
+    selected["key"] = keys_of(frame, key, name)
     missing = frame[LINE].filter(selected["key"].is_null())
     reading.bad.add_rows("a missing query", missing, name)
     return pl.DataFrame(selected).drop_nulls("key")
 
 
-def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> _ChosenColumns:
+def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> Chosen:
     """The columns named, else those with a usual name, else the only one left."""
     wanted = {"text": columns.text, "labels": columns.labels, "key": columns.key}
     chosen = choose(names, wanted, USUAL_NAMES, table)
@@ -285,7 +280,7 @@ def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> _Chos
                 "text TAB labels",
             )
     key = None if chosen["key"] == NONE else chosen["key"]
-    return _ChosenColumns(key, str(chosen["text"]), str(chosen["labels"]))
+    return key, str(chosen["text"]), str(chosen["labels"])
 
 
 def _label_lists(column: pl.Series, table: str) -> pl.Series:

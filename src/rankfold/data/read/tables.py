@@ -21,7 +21,14 @@ from typing import TypeVar
 import polars as pl
 
 from rankfold.data.read import record_reader, values
-from rankfold.data.read.columns import PairColumns, check_header, choose_columns, guess, listing
+from rankfold.data.read.columns import (
+    USUAL_NAMES,
+    PairColumns,
+    check_header,
+    choose_columns,
+    find_usual,
+    listing,
+)
 from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
 from rankfold.errors import UserError
@@ -82,7 +89,11 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
     def choose(names: Sequence[str]) -> list[str]:
         if column is None and is_text(path):
             check_header(names, path.name, hint="add a line with a column name such as query")
-        name = column or guess("query", names) or (names[0] if len(names) == 1 else "")
+        name = (
+            column
+            or find_usual(USUAL_NAMES["query"], names)
+            or (names[0] if len(names) == 1 else "")
+        )
         if name not in names:
             problem = f"no column {name!r}" if name else "no column with a usual name of queries"
             raise UserError(
