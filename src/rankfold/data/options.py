@@ -104,10 +104,7 @@ class Preparation(Settings):
     )
     drop_columns: str | Sequence[str] | None = setting(None, help="columns of features to drop")
     image_size: int = setting(
-        64,
-        at_least=1,
-        at_most=4096,
-        help="height and width of images from files in pixels (features)",
+        64, at_least=1, at_most=4096, help="pixels per side of images from files (features)"
     )
     duplicates: str = setting(
         "highest", choices=_DUPLICATES, help="which of equal pairs is kept: highest (grade) or last"

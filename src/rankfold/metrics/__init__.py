@@ -15,13 +15,7 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.metrics.coverage import count_returned, coverage
-from rankfold.metrics.graded import (
-    GRADED_METRICS,
-    GradedSpec,
-    graded_mean,
-    graded_values,
-    parse_graded,
-)
+from rankfold.metrics.graded import GRADED_METRICS, parse_graded
 from rankfold.metrics.hits import average_precision, hit, precision, recall, reciprocal_rank
 from rankfold.metrics.judged import Judged, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
@@ -42,7 +36,6 @@ __all__ = [
     "CATALOG_METRICS",
     "GRADED_METRICS",
     "METRICS",
-    "GradedSpec",
     "Judged",
     "MetricSpec",
     "PerQuery",
@@ -50,8 +43,6 @@ __all__ = [
     "check_propensity",
     "count_returned",
     "frequency_groups",
-    "graded_mean",
-    "graded_values",
     "inverse_propensity",
     "judge",
     "more_is_better",

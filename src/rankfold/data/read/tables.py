@@ -144,12 +144,25 @@ def _scan(
     *,
     header: bool = True,
 ) -> T:
-    """Pass the chosen columns of a file of any format to ``use``."""
-    if is_text(path):
-        return _scan_text(path, choose, use, reading, header=header)
-    with readable(path.name):
-        raw = _scan_binary(path, reading)
-        return use(raw.select(LINE, *choose(_column_names(raw))))
+    """Pass the chosen columns of a file of any format to ``use``.
+
+    A text is read by polars if it is exact here, else record by record.
+    """
+    if not is_text(path):
+        with readable(path.name):
+            raw = _scan_binary(path, reading)
+            return use(raw.select(LINE, *choose(_column_names(raw))))
+    mark = separator(path)
+    try:
+        is_json = base_suffix(path) in record_reader.JSON_LINES
+        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
+        if fast is not None:
+            return use(fast.select(LINE, *choose(_column_names(fast))))
+    except pl.exceptions.PolarsError:
+        pass  # the record reader says what is wrong
+    except OSError as error:
+        raise _unreadable(path.name, error) from error
+    return use(record_reader.read(path, mark, reading, choose, header=header))
 
 
 def row_lines(path: Path) -> list[int]:
@@ -222,28 +235,6 @@ def _column_names(frame: pl.LazyFrame) -> list[str]:
     return [name for name in frame.collect_schema().names() if name != LINE]
 
 
-def _scan_text(
-    path: Path,
-    choose: record_reader.Choose,
-    use: Callable[[pl.LazyFrame], T],
-    reading: Reading,
-    *,
-    header: bool,
-) -> T:
-    """Pass the chosen columns to ``use``: by polars if it is exact here, else record by record."""
-    mark = separator(path)
-    try:
-        is_json = base_suffix(path) in record_reader.JSON_LINES
-        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
-        if fast is not None:
-            return use(fast.select(LINE, *choose(_column_names(fast))))
-    except pl.exceptions.PolarsError:
-        pass  # the record reader says what is wrong
-    except OSError as error:
-        raise _unreadable(path.name, error) from error
-    return use(record_reader.read(path, mark, reading, choose, header=header))
-
-
 def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | None:
     """All columns as text: the key 007 is not 7. None if polars would misread a line.
 
@@ -294,18 +285,14 @@ def _scan_json(path: Path) -> pl.LazyFrame | None:
 
 
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
-    """A Parquet or Arrow file, its rows numbered in ``LINE``."""
+    """A Parquet or Arrow file, decompressed, its rows numbered in ``LINE``."""
+    source = path
+    if path.suffix.lower() in (".gz", ".zst"):
+        source = reading.new_file()
+        with open_binary(path) as compressed, source.open("wb") as file:
+            shutil.copyfileobj(compressed, file, 2**22)
     scan = pl.scan_parquet if base_suffix(path) == ".parquet" else pl.scan_ipc
-    return scan(_decompressed(path, reading), glob=False).with_row_index(LINE, offset=1)
-
-
-def _decompressed(path: Path, reading: Reading) -> Path:
-    if path.suffix.lower() not in (".gz", ".zst"):
-        return path
-    copy = reading.new_file()
-    with open_binary(path) as compressed, copy.open("wb") as file:
-        shutil.copyfileobj(compressed, file, 2**22)
-    return copy
+    return scan(source, glob=False).with_row_index(LINE, offset=1)
 
 
 @contextmanager

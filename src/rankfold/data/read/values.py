@@ -85,13 +85,12 @@ def _seconds(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     if dtype == pl.String:
         text = column.str.strip_chars()
         date = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-        types = [
-            pl.Datetime("us", "UTC" if form.endswith("%z") else None) for form in _TIME_FORMATS
-        ]
-        formats = zip(types, _TIME_FORMATS, strict=True)
-        dates = (date.str.strptime(kind, form, strict=False) for kind, form in formats)
-        seconds = (date.dt.epoch("us") / 1e6 for date in dates)
-        return pl.coalesce(text.cast(pl.Float64, strict=False), *seconds)
+
+        def seconds(form: str) -> pl.Expr:
+            kind = pl.Datetime("us", "UTC" if form.endswith("%z") else None)
+            return date.str.strptime(kind, form, strict=False).dt.epoch("us") / 1e6
+
+        return pl.coalesce(text.cast(pl.Float64, strict=False), *map(seconds, _TIME_FORMATS))
     if dtype in (pl.Date, pl.Datetime):
         return column.dt.epoch("us") / 1e6
     if not (dtype.is_numeric() or dtype == pl.Null):
