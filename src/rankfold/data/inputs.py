@@ -110,8 +110,7 @@ def _read_features(
     items = [(number, item) for number, value in given for item in _items(value)]
     shape = ImageShape(options.image_size, options.image_size)
     rows = read_all(items, RowOptions(options.grade_column, options.query_column, shape), reading)
-    keeps_splits = options.train is not None or options.split is None
-    rows = rows if keeps_splits else replace(rows, splits=None)
+    rows = rows if options.keeps_splits else replace(rows, splits=None)
     return drop_named(rows, _listed(options.drop_columns))
 
 

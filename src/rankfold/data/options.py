@@ -132,6 +132,11 @@ class Preparation(Settings):
         _check_kind(self)
 
     @property
+    def keeps_splits(self) -> bool:
+        """Whether splits in the input are kept: they are unless ``split`` is set."""
+        return self.train is not None or self.split is None
+
+    @property
     def named_columns(self) -> list[str]:
         """The options of ``_PAIR_COLUMNS`` that name a column."""
         return [name for name in _PAIR_COLUMNS if getattr(self, name) not in (None, NONE)]

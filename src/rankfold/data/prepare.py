@@ -108,7 +108,10 @@ def _assemble(
     rule = split.default_rule(by_queries=by_queries) if options.split is None else options.split
     splitter = split.parse(rule, options.validation_share)  # an error comes before long work
     reading.progress("numbering keys", 0.0)
-    pairs, queries, candidates = number(_frame(rows, options))
+    frame = rows.pairs if isinstance(rows, Documents) else rows
+    if isinstance(rows, Documents) and not options.keeps_splits:
+        frame = frame.drop("split", strict=False)
+    pairs, queries, candidates = number(frame)
     dropped = reading.bad.summary()
     n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
     if len(pairs) == 0:
@@ -129,14 +132,6 @@ def _assemble(
     sides = side_features.describe(pairs, keys, tables, kind, size, reading.progress)
     data = to_dataset(pairs, keys, sides, {"rows": n_read, "dropped": dropped, **sides.summary})
     return replace(data, excluded=_excluded(data, options, given))
-
-
-def _frame(rows: pl.LazyFrame | Documents, options: Preparation) -> pl.LazyFrame:
-    """The pairs; the splits of documents are kept unless ``split`` is set."""
-    if not isinstance(rows, Documents):
-        return rows
-    keeps_splits = options.train is not None or options.split is None
-    return rows.pairs if keeps_splits else rows.pairs.drop("split", strict=False)
 
 
 def _excluded(

@@ -114,7 +114,7 @@ def dataset(
     """Prepared data of the three splits; rows are numbered in the order of the splits."""
     train = parts["train"]
     shape = None if train.images is None else list(train.images.shape[1:])
-    summary: dict[str, Any] = {
+    counts = {
         name: {"rows": len(part), "grades": part.grades.bincount(minlength=len(names)).tolist()}
         for name, part in parts.items()
     }
@@ -127,14 +127,14 @@ def dataset(
         queries=Vocabulary.numbered(sum(map(len, parts.values()))),
         candidates=Vocabulary.numbered(len(names), names),
         columns=columns,
-        summary=summary
-        | {
+        summary={
+            **counts,
             "grade_names": list(names),
             "numbers": train.numbers.shape[1],
             "categories": train.categories.shape[1],
             "images": shape,
-        }
-        | dict(history or {}),
+            **(history or {}),
+        },
         fingerprint=_fingerprint(present.values(), names, columns),
     )
 

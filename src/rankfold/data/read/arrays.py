@@ -78,16 +78,12 @@ def _unreadable(path: Path, error: Exception) -> UserError:
         hint = "rows of different sizes (for example images) cannot be read: resize them"
         return UserError(f"cannot read {path.name}: it holds Python objects", hint=hint)
     why = str(error) or "it ends too early"
-    if _is_archive(path):
+    with path.open("rb") as raw:
+        is_archive = raw.read(2) == b"PK" or zipfile.is_zipfile(raw)  # its start, or its end
+    if is_archive:
         return UserError(f"{path.name} is damaged: {why}", hint="copy or download it again")
     hint = "is the file complete, and does its suffix match its format?"
     return UserError(f"cannot read {path.name}: {why}", hint=hint)
-
-
-def _is_archive(path: Path) -> bool:
-    """Whether a file starts or ends like a zip archive."""
-    with path.open("rb") as raw:
-        return raw.read(2) == b"PK" or zipfile.is_zipfile(raw)
 
 
 def check(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,8 @@ def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
     reading.progress(f"reading {path.name}", 0.0)
     n_bad = reading.bad.total
     if _holds_lines(path, columns):
-        part, all_lines = _read_lines(path, reading), line_numbers
+        rows = spool(_lines(path, reading), {LINE: pl.Int64(), "text": pl.String()}, reading)
+        part, all_lines = _Part(rows, None, pl.col("text")), line_numbers
     else:
         part, all_lines = _read_table(path, columns, reading), row_lines
     if part.key is not None or reading.bad.total == n_bad:
@@ -120,11 +121,6 @@ def _holds_lines(path: Path, columns: QueryColumns) -> bool:
     names = next(record_reader.raw_lines(path), "").strip().split("\t")
     usual = len(names) > 1 and find_usual(USUAL_NAMES["text"], names) is not None
     return not (usual or {columns.text, columns.key} & set(names))
-
-
-def _read_lines(path: Path, reading: Reading) -> _Part:
-    schema = {LINE: pl.Int64(), "text": pl.String()}
-    return _Part(spool(_lines(path, reading), schema, reading), None, pl.col("text"))
 
 
 def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
