@@ -285,7 +285,7 @@ def _rows_valid(part: Graded, data: Dataset) -> bool:
 def _categories_valid(categories: Tensor, columns: Columns) -> bool:
     """Whether each category is a place in its levels, or -1."""
     sizes = map(len, columns.levels.values())
-    return all(_within(places, -1, n) for places, n in zip(categories.T, sizes, strict=True))
+    return all(_within(places, -1, n) for places, n in zip(categories.T, sizes, strict=False))
 
 
 def texts_valid(texts: Texts, n_tokens: int) -> bool:
