@@ -41,16 +41,8 @@ class Declared:
     """The help, bounds and choices of one setting."""
 
     help: str
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
     choices: Collection[str] | None = None  # a registry stays live: later entries count
-
-    @property
-    def bounds(self) -> dict[str, float]:
-        """The bounds that are set: ``{"at_least": 1}``."""
-        return {name: getattr(self, name) for name in _BOUNDS if getattr(self, name) is not None}
+    bounds: Mapping[str, float] = field(default_factory=dict)  # ``{"at_least": 1}``
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is within the bounds and among the choices. None always is."""
@@ -71,18 +63,11 @@ class Declared:
 
 
 def setting(
-    default: Any,
-    *,
-    help: str,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    choices: Collection[str] | None = None,
+    default: Any, *, help: str, choices: Collection[str] | None = None, **bounds: float
 ) -> Any:
-    """A field of ``Settings``. Bounds apply to numbers. None is always accepted."""
-    declared = Declared(help, at_least, above, at_most, below, choices)
-    return field(default=default, metadata={_DECLARED: declared})
+    """A field of ``Settings``. Bounds, named as in ``_BOUNDS``, apply to numbers, not to None."""
+    assert bounds.keys() <= _BOUNDS.keys(), bounds
+    return field(default=default, metadata={_DECLARED: Declared(help, choices, bounds)})
 
 
 class Settings:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
@@ -18,6 +19,14 @@ class UserError(ValueError):
 def format_error(message: str, hint: str | None) -> str:
     """An error as the command line prints it."""
     return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+
+
+def check_library(module: str, message: str, extra: str) -> None:
+    """A UserError if a library is missing; for use before long work."""
+    try:
+        import_module(module)
+    except ImportError:
+        raise UserError(message, hint=f"pip install 'rankfold[{extra}]'") from None
 
 
 @contextmanager

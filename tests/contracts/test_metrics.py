@@ -4,16 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.metrics import (
-    CATALOG_METRICS,
-    GRADED_METRICS,
-    METRICS,
-    GradedSpec,
-    Judged,
-    graded_values,
-    judge,
-)
-from rankfold.metrics.graded import example
+from rankfold.metrics import CATALOG_METRICS, GRADED_METRICS, METRICS, Judged, judge
+from rankfold.metrics.graded import GradedSpec, example, graded_values
 from rankfold.types import Interactions, from_pairs
 
 B, N, K = 40, 12, 8

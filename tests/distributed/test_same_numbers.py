@@ -153,7 +153,8 @@ def test_any_number_of_ranks_reads_any_number_of_files(
     held = [folder.load(tmp_path / "data", Share(rank, size)) for rank in range(size)]  # type: ignore[arg-type]
     for name in ("train", "validation", "test"):
         every = whole.split(name)  # type: ignore[arg-type]
-        found = folder.join([one.split(name) for one in held])  # type: ignore[arg-type]
+        first, *others = [one.split(name) for one in held]  # type: ignore[arg-type]
+        found = first.join(*others)
         ours, theirs = folder.to_tensors(found), folder.to_tensors(every)
         assert all(torch.equal(ours[key], theirs[key]) for key in ours.keys() | theirs.keys())
         firsts = [one.first for one in held]

@@ -39,17 +39,10 @@ class SingleProcess:
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def gather(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    def collect(self, tensor: Tensor) -> Tensor:
-        return tensor
+    gather = collect = scatter_sum = sum
 
     def texts(self, text: str) -> list[str]:
         return [text]
-
-    def scatter_sum(self, tensor: Tensor) -> Tensor:
-        return tensor
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:  # noqa: ARG002
         return tensor
@@ -116,9 +109,7 @@ class TorchProcesses:
     def scatter_sum(self, tensor: Tensor) -> Tensor:
         ends = [len(tensor) * rank // self.size for rank in range(self.size + 1)]
         longest = max(stop - start for start, stop in pairwise(ends))
-        parts = []
-        for start, stop in pairwise(ends):
-            parts.append(_padded(tensor[start:stop], longest))
+        parts = [_padded(tensor[start:stop], longest) for start, stop in pairwise(ends)]
         own = torch.empty_like(parts[0])
         self.sent += own.nbytes * (self.size - 1)
         with self.failures():

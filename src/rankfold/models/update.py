@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rankfold.data.build.align import (
     arrange,
-    arrange_texts,
     changed_rows,
     merge,
     own_pairs,
@@ -133,7 +132,7 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
         queries=queries,
         seen=arrange(ranker.seen, rows),
         excluded=None if ranker.excluded is None else arrange(ranker.excluded, rows),
-        texts=None if ranker.texts is None else arrange_texts(ranker.texts, rows),
+        texts=None if ranker.texts is None else arrange(ranker.texts, rows),
     )
 
 

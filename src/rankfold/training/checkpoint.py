@@ -58,7 +58,7 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
     divided = {"state": in_state, "model": in_model}
     meta["divided"] = {name: sorted(names) for name, names in divided.items()}
     meta["ranks"] = comm.size
-    storage.write_distributed(path, "checkpoint", meta, files, comm)
+    storage.write(path, "checkpoint", meta, files, comm)
 
 
 def _files(

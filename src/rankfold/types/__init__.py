@@ -28,8 +28,7 @@ from rankfold.types.data import (
     silent,
     to_tensors,
 )
-from rankfold.types.fitting import Method, Model, Opened, Run, Step
-from rankfold.types.parts import (
+from rankfold.types.methods import (
     Batch,
     Comm,
     Drawn,
@@ -38,10 +37,15 @@ from rankfold.types.parts import (
     Index,
     Judge,
     Loss,
+    Method,
+    Model,
+    Opened,
     OwnRows,
     Picks,
     Pool,
+    Run,
     Sampler,
+    Step,
     TopK,
 )
 from rankfold.types.spaces import Choices, Range, Space

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from rankfold import fit
 from rankfold.data import folder
 from rankfold.data.build import graded
-from rankfold.data.build.graded import SplitOptions, assign
+from rankfold.data.build.graded import assign
 from rankfold.data.build.grades import GradedRows, as_words
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import LINE
+from rankfold.data.read.reading import LINE, RawRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
 
@@ -230,7 +229,7 @@ def test_shares_hold_for_each_grade(
 ) -> None:
     rows = graded_rows(counts)
     parts = (1 - sum(shares), *shares)
-    splits = assign(rows, SplitOptions(parts, 0.1, seed))
+    splits = assign(rows, parts, 0.1, seed)
     assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
     for grade, n in enumerate(counts):
         result = np.bincount(splits[rows.grades == grade], minlength=3)
@@ -241,7 +240,7 @@ def test_shares_hold_for_each_grade(
                 assert abs(result[number] - parts[number] * n) <= 1
             else:
                 assert result[number] == 0
-    again = assign(rows, SplitOptions(parts, 0.1, seed))
+    again = assign(rows, parts, 0.1, seed)
     assert (again == splits).all()
 
 

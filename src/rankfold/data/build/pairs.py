@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from rankfold.data.read.values import canonical
 from rankfold.errors import UserError
-from rankfold.types import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +80,6 @@ def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
     raw = frame.select(pl.col(role).unique()).collect(engine="streaming").to_series()
     table = pl.DataFrame({role: raw, "key": canonical(raw)}).sort("key")
     return table.with_row_index(f"{role}_row")
-
-
-def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
-    """The row of the candidate with the same key as each query, -1 if there is none."""
-    return Vocabulary.of(candidates).find(queries).numpy()
 
 
 # ---------------------------------------------------------------------------------- filters

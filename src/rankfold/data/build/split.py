@@ -26,6 +26,7 @@ QUERIES = "queries:"
 DEFAULT_SHARES = "0.8,0.1,0.1"
 
 Assignment = NDArray[np.uint8]
+ByShares = Callable[[Pairs, Sequence[float], np.random.Generator], Assignment]
 
 
 class Splitter(NamedTuple):
@@ -107,23 +108,23 @@ def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
     return splits
 
 
-def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """Given splits without validation: move a random share of each query's training pairs there."""
-    assert pairs.splits is not None
-    splits = pairs.splits.copy()
-    places = np.flatnonzero(splits == TRAIN)
-    train = pairs.take(places)
-    counts = np.bincount(train.queries)
-    splits[places] = _cut(train, _shuffled(train, rng), *sizes(counts, share, 0.0))
-    return splits
+def assign(
+    pairs: Pairs,
+    splitter: Splitter,
+    validation_share: float,
+    rng: np.random.Generator,
+    carve: ByShares = by_ratio,
+) -> Assignment:
+    """The given splits; without them, those of the splitter.
 
-
-def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """The same by whole queries with training pairs."""
-    assert pairs.splits is not None
-    splits = pairs.splits.copy()
-    places = np.flatnonzero(splits == TRAIN)
-    splits[places] = by_query(pairs.take(places), (1 - share, share, 0.0), rng)
+    If there is no validation among the given ones, a share of train is drawn for it by ``carve``.
+    """
+    if pairs.splits is None:
+        return splitter.assign(pairs, rng)
+    if not validation_share or (pairs.splits == VALIDATION).any():
+        return pairs.splits
+    splits, places = pairs.splits.copy(), np.flatnonzero(pairs.splits == TRAIN)
+    splits[places] = carve(pairs.take(places), (1 - validation_share, validation_share, 0.0), rng)
     return splits
 
 

@@ -1,7 +1,7 @@
 """Public data sets by name. To add one: one file, one line here, one test in its true format.
 
 A reader gets its input files and returns rows ``query, candidate[, grade][, time]`` with time in
-seconds; ``Documents`` with texts; ``RawRows`` of graded rows; or a ``Dataset`` (official splits).
+seconds; ``Documents`` with texts; or ``RawRows`` of graded rows.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import RawRows, Reading
 from rankfold.data.sources import (
     amazon,
     debian,
@@ -25,18 +24,28 @@ from rankfold.data.sources import (
     wordnet,
     yso,
 )
-from rankfold.types import Dataset
 
 
 class Source(NamedTuple):
     """One public data set or format."""
 
     summary: str
-    read: Callable[[list[Path], Reading], pl.LazyFrame | Dataset | Documents | RawRows]
+    read: Callable[[list[Path], Reading], pl.LazyFrame | Documents | RawRows]
     inputs: str  # the input files; empty for bundled data
     links: bool = False  # from things of one kind to others: none is its own candidate
     graded: bool = False  # the rows are graded
     read_texts: Callable[[list[Path], Reading], Documents] | None = None  # for --format texts
+
+
+def _documents(
+    summary: str,
+    read: Callable[[list[Path], Reading], Documents],
+    inputs: str,
+    *,
+    links: bool = True,
+) -> Source:
+    """A source that always has texts."""
+    return Source(summary, read, inputs, links, read_texts=read)
 
 
 SOURCES: dict[str, Source] = {
@@ -58,12 +67,8 @@ SOURCES: dict[str, Source] = {
         "severity of injuries in accidents", keel.read_fars, "fars.dat of KEEL", graded=True
     ),
     "keel": Source("graded rows of the KEEL repository", keel.read, ".dat files", graded=True),
-    "mdn-seealso": Source(
-        "see-also links of the MDN web docs",
-        mdn.read,
-        "pages.tsv.zst and seealso.tsv",
-        links=True,
-        read_texts=mdn.read,
+    "mdn-seealso": _documents(
+        "see-also links of the MDN web docs", mdn.read, "pages.tsv.zst and seealso.tsv"
     ),
     "movielens": Source("MovieLens ratings", movielens.read, "the ratings of any release"),
     "retinamnist": Source(
@@ -74,17 +79,10 @@ SOURCES: dict[str, Source] = {
     "wikilinks": Source(
         "Wikipedia links", wikilinks.read, "page, linktarget, pagelinks .sql.gz", links=True
     ),
-    "wordnet": Source(
-        "pointers between synsets of WordNet",
-        wordnet.read,
-        "synsets.tsv.zst and pointers.tsv.zst",
-        links=True,
-        read_texts=wordnet.read,
+    "wordnet": _documents(
+        "pointers between synsets of WordNet", wordnet.read, "synsets.tsv.zst and pointers.tsv.zst"
     ),
-    "yso-finna-en": Source(
-        "subjects of library records",
-        yso.read,
-        "docs.tsv.zst and labels.tsv.zst",
-        read_texts=yso.read,
+    "yso-finna-en": _documents(
+        "subjects of library records", yso.read, "docs.tsv.zst and labels.tsv.zst", links=False
     ),
 }

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.files import lines
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import Reading, scan_csv
 from rankfold.errors import UserError
 
 COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
@@ -57,16 +57,13 @@ def _ratings_file(path: Path) -> Path:
 
 def _scan(path: Path) -> pl.LazyFrame:
     layout = _layout(path)
-    return pl.scan_csv(
+    columns = scan_csv(
         path,
-        has_header=False,
+        _schema(layout.separator),
         skip_lines=layout.header_lines,
         separator=layout.separator[0],
-        schema=_schema(layout.separator),
-        quote_char=None,
-        ignore_errors=True,
-        glob=False,
-    ).select(list(COLUMNS))
+    )
+    return columns.select(list(COLUMNS))
 
 
 def _layout(path: Path) -> _Layout:
