@@ -18,7 +18,7 @@ from rankfold.index.build import (
 )
 from rankfold.models.load import from_folder, kind_of
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import find_index, has_own_search
+from rankfold.models.search import find_index, has_own_search
 from rankfold.types import Progress, silent
 
 
@@ -63,7 +63,7 @@ def add_index(
     )
     if similar:
         progress(f"building the {kind} index of similar candidates", 0.0)
-        directions, budget = searcher.similar.directions, searcher.memory_budget
+        directions, budget = searcher.directions, searcher.memory_budget
         built[SIMILAR] = build(  # its recall is measured with candidates as queries
             kind, directions, budget, target=recall, seed=seed, metric=COSINE
         )

@@ -26,7 +26,7 @@ from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, ope
 from rankfold.data.read.reading import BadRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
+from rankfold.models.search import has_own_search, kept_histories, ranks_by_text
 from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model, Vocabulary
 
 if TYPE_CHECKING:

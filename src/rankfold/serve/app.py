@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.search import By, SearchSpec
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import By, SearchSpec
+from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body

@@ -24,8 +24,8 @@ from rankfold.methods import METHODS
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import SearchSpec
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import SearchSpec
+from rankfold.models.search import ranks_by_text
 from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits

@@ -12,7 +12,7 @@ import torch
 from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary

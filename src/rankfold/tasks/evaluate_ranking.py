@@ -23,7 +23,7 @@ from rankfold.metrics import (
     parse,
 )
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import Searcher, find_index, ranks_by_text
+from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.tasks.tally import (
     GroupTally,
     Stratum,

@@ -20,8 +20,8 @@ from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.models.grader import DEFAULT_FPR, Grader, new_values
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import best
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import best
+from rankfold.models.search import ranks_by_text
 from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")

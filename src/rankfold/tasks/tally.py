@@ -24,7 +24,7 @@ from rankfold.metrics import (
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
 
 
@@ -133,7 +133,7 @@ def lists(
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         own = block if places is None else places[block]
-        yield block, searcher.of_queries(own, depth, seen.select(block)).ids.cpu()
+        yield block, searcher.of_queries(own, depth, Filter(seen.select(block))).ids.cpu()
         progress("evaluating", min(1.0, (start + step) / len(rows)))
 
 
