@@ -15,10 +15,11 @@ Settings are filled from TOML and ``key=value``. Unknown names and values out of
 import math
 import operator
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -106,38 +107,39 @@ def check(settings: object) -> None:
             raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint=declared.help)
 
 
+@cache
 def declarations(config: type[Any]) -> dict[str, Declared]:
     """The declarations of a config's fields, by name.
 
     A field without one inherits that of the class above. A ``Literal`` type gives the choices.
     """
-    if config not in _declarations:  # types are read once per class: configs are built per request
-        kinds = get_type_hints(config)
-        every = {one.name: _declared(config, one.name, kinds[one.name]) for one in fields(config)}
-        _declarations[config] = {name: one for name, one in every.items() if one is not None}
-    return _declarations[config]
+    result, kinds = {}, _types(config)
+    for name, _, declared in list_settings(config):
+        literal = get_origin(kinds[name]) is Literal
+        result[name] = replace(declared, choices=get_args(kinds[name])) if literal else declared
+    return result
 
 
-def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
-    """The declaration of one field: its own, or that of the nearest class above."""
-    for owner in config.__mro__:
-        one = getattr(owner, "__dataclass_fields__", {}).get(name)
-        if one is not None and _DECLARED in one.metadata:
-            declared: Declared = one.metadata[_DECLARED]
-            is_literal = get_origin(kind) is Literal
-            return replace(declared, choices=get_args(kind)) if is_literal else declared
-    return None
+@cache  # configs are built per request
+def _types(config: type[Any]) -> dict[str, Any]:
+    return get_type_hints(config)
 
 
-_declarations: dict[type[Any], dict[str, Declared]] = {}
+def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
+    """Name, default and own or inherited declaration of each setting; reads no types, so cheap."""
+    for one in fields(config):
+        above = (getattr(kind, "__dataclass_fields__", {}).get(one.name) for kind in config.__mro__)
+        every = (each.metadata[_DECLARED] for each in above if each and _DECLARED in each.metadata)
+        if (declared := next(every, None)) is not None:
+            yield one.name, one.default, declared
 
 
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
     """The settings of a config as plain data: default, type, values or bounds, help."""
     result: dict[str, dict[str, Any]] = {}
-    defaults = {one.name: one.default for one in fields(config)}
-    for name, declared in declarations(config).items():
-        entry = {"default": defaults[name], "type": describe_type(config, name)}
+    for name, default, _ in list_settings(config):
+        declared = declarations(config)[name]
+        entry = {"default": default, "type": describe_type(config, name)}
         if declared.choices is not None:
             entry["values"] = list(declared.choices)
         elif declared.bounds:
@@ -158,7 +160,7 @@ def describe_values(config: type[Any], name: str) -> str:
 
 def describe_type(config: type[Any], name: str) -> str:
     """The type of a setting in words: ``a whole number or none``."""
-    kind = get_type_hints(config)[name]
+    kind = _types(config)[name]
     kinds = get_args(kind) if get_origin(kind) is not Literal else ()
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
 
@@ -166,7 +168,7 @@ def describe_type(config: type[Any], name: str) -> str:
 def build(config: type[T], values: Mapping[str, Any]) -> T:
     """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
-    kinds = get_type_hints(config)
+    kinds = _types(config)
     return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
 
 
@@ -209,7 +211,7 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
 
 def normalize_none(config: type[Any], name: str, value: Any) -> Any:
     """The value unchanged, but every spelling of None becomes ``none``."""
-    optional = get_type_hints(config).get(name) in _OPTIONAL
+    optional = _types(config).get(name) in _OPTIONAL
     return _NONE_WORDS[0] if optional and _is_none(value) else value
 
 

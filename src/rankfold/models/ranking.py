@@ -96,11 +96,11 @@ def best(
     searcher = ranker.searcher
     if isinstance(inputs, Texts):
         return searcher.of_texts(inputs, k, filter)
-    if by == "candidates":
-        return searcher.like(inputs, k, filter)
     if isinstance(inputs, Interactions):
         seen = None if include_seen else inputs
         return searcher.of_histories(inputs, k, filter.without(seen))
+    if by == "candidates":
+        return searcher.like(inputs, k, filter)
     seen = hidden(ranker, inputs, include_seen=include_seen)
     return searcher.of_queries(inputs, k, filter.without(seen))
 

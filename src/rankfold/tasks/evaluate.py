@@ -14,13 +14,9 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.evaluate_graded import (
-    GRADED_DEFAULTS,
-    Certainty,
-    GradedEvaluation,
-    evaluate_graded,
-)
-from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS, Evaluation, evaluate_ranking
+from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
+from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 from rankfold.types import Dataset, Progress, SplitName, silent
 
 

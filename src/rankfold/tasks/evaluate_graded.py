@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
 from rankfold.data.build.graded import hashes
 from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -25,27 +24,10 @@ from rankfold.metrics.graded import (
 )
 from rankfold.metrics.roc import passing, run_ends
 from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
+from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
 
-GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certainty(Settings):
-    """The intervals and calibration curves of ``evaluate_graded``."""
-
-    bootstrap: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
-    seed: int = setting(0, at_least=0, help="seed of the bootstrap")
-    confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
-    calibration: int = setting(0, at_least=0, help="bins of the calibration curves; 0: no curves")
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.bootstrap == 1:
-            raise UserError(
-                "`bootstrap` must be 0 or at least 2, got 1", hint="one sample has no interval"
-            )
 
 
 _DEFAULT_CERTAINTY = Certainty()

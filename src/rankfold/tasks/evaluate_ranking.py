@@ -24,6 +24,7 @@ from rankfold.metrics import (
 )
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
+from rankfold.tasks.options import DEFAULT_METRICS
 from rankfold.tasks.tally import (
     GroupTally,
     Stratum,
@@ -36,8 +37,6 @@ from rankfold.tasks.tally import (
     sum_over_ranks,
 )
 from rankfold.types import Dataset, Interactions, Progress, SplitName, Texts, silent
-
-DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,35 +18,15 @@ from rankfold.data.read.reading import BadRows, Reading, spool_frames
 from rankfold.data.read.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
-from rankfold.models.grader import DEFAULT_FPR, Grader, new_values
+from rankfold.models.grader import Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import best
 from rankfold.models.search import ranks_by_text
+from rankfold.tasks.options import GradeOptions, RankOptions
 from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankOptions:
-    """The options of ``predict`` for a model that ranks. A column that is None is guessed."""
-
-    k: int = 10
-    query_column: str | None = None  # of keys; "none": number the rows of texts
-    text_column: str | None = None  # of texts, for a model that ranks by text
-    include_seen: bool = False  # also return what a known query chose before
-    strict: bool = False  # refuse unknown queries and bad rows
-    with_text: bool = False  # write the candidates' texts beside their keys
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradeOptions:
-    """The options of ``predict`` for a model that grades."""
-
-    fpr: float = DEFAULT_FPR  # the false-positive rate of the cuts between grades
-    query_column: str | None = None  # names the rows; None: they are numbered
-    strict: bool = False  # refuse bad rows
 
 
 @dataclass(slots=True)
@@ -181,8 +161,6 @@ def _check_out(out: Path) -> None:
 
 
 def _check(ranker: Ranker, options: RankOptions) -> None:
-    if options.k < 1:
-        raise UserError(f"`k` must be at least 1, got {options.k}", hint="default: 10")
     if options.text_column is not None and not ranks_by_text(ranker.model):
         hint = "leave --text-column out, and give the keys of queries"
         raise UserError(f"{ranker.model.method} does not rank by text", hint=hint)

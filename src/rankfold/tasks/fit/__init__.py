@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rankfold import config
 from rankfold.data.build.graded import hashes
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError, memory_errors
+from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.gather import gather_model
 from rankfold.tasks.fit.plan import FitPlan, find_method, make_plan
 from rankfold.tasks.fit.run import make_run, refit_follows, run_steps, score_rows
+from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
@@ -34,9 +37,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or training pairs without a split: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: settings of the method and fields of ``FitOptions``. ``rankfold methods NAME``
-            lists the settings with defaults, bounds and help, as does
-            ``rankfold.config.describe_settings(METHODS[name].config)``.
+        options: settings of the method, and the options of every fit; both are listed below.
 
     Under torchrun all processes fit one model together. Rank 0 writes and returns the full model.
     The other ranks return the rows of their own queries; a grader is complete on every rank.
@@ -45,6 +46,16 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
     with memory_errors(f"fit {method} with these settings", hint):
         return _fit(plan)
+
+
+fit.__doc__ = "\n\n".join(
+    [
+        cleandoc(fit.__doc__ or ""),
+        listed("Options of every fit:", FitOptions),
+        "Settings of each method; `rankfold methods NAME` also names the values they accept.",
+        *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
+    ]
+)
 
 
 def _fit(plan: FitPlan) -> Ranker | Grader:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
 from rankfold.tasks.fit import fit
-from rankfold.tasks.options import TuneOptions
+from rankfold.tasks.options import TuneOptions, listed
 from rankfold.tasks.tune import records
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan, seed_of
 from rankfold.tasks.tune.study import import_optuna, make_folder, open_study, trials_of
@@ -71,7 +72,8 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
         method: a key of ``METHODS``.
         data: prepared data with a validation split, or its folder.
         out: the folder of the search; an existing search is resumed if it is the same.
-        options: the fields of ``TuneOptions``.
+        options: see below; also ``fixed``, settings that are not searched, by name
+            (``help(rankfold.fit)`` lists them).
     """
     checked = config.build(TuneOptions, {"out": out, **options})
     import_optuna()
@@ -87,6 +89,9 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
         assert best.score is not None
         model = _load_best(plan, best)
     return TuneResult(plan.settings(best), best.score, plan.fit.metric, trials, model)
+
+
+tune.__doc__ = f"{cleandoc(tune.__doc__ or '')}\n\n{listed('Options:', TuneOptions)}"
 
 
 def _run_trials(plan: TunePlan) -> list[Trial]:
