@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -107,22 +106,25 @@ def check(settings: object) -> None:
             raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint=declared.help)
 
 
-@cache
 def declarations(config: type[Any]) -> dict[str, Declared]:
     """The declarations of a config's fields, by name.
 
     A field without one inherits that of the class above. A ``Literal`` type gives the choices.
     """
-    result, kinds = {}, _types(config)
-    for name, _, declared in list_settings(config):
-        literal = get_origin(kinds[name]) is Literal
-        result[name] = replace(declared, choices=get_args(kinds[name])) if literal else declared
-    return result
+    if config not in _declarations:  # types are read once per class: configs are built per request
+        kinds = get_type_hints(config)
+        _declarations[config] = {
+            name: replace(one, choices=get_args(kinds[name])) if _is_literal(kinds[name]) else one
+            for name, _, one in list_settings(config)
+        }
+    return _declarations[config]
 
 
-@cache  # configs are built per request
-def _types(config: type[Any]) -> dict[str, Any]:
-    return get_type_hints(config)
+_declarations: dict[type[Any], dict[str, Declared]] = {}
+
+
+def _is_literal(kind: Any) -> bool:
+    return get_origin(kind) is Literal
 
 
 def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
@@ -160,15 +162,15 @@ def describe_values(config: type[Any], name: str) -> str:
 
 def describe_type(config: type[Any], name: str) -> str:
     """The type of a setting in words: ``a whole number or none``."""
-    kind = _types(config)[name]
-    kinds = get_args(kind) if get_origin(kind) is not Literal else ()
+    kind = get_type_hints(config)[name]
+    kinds = () if _is_literal(kind) else get_args(kind)
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:
     """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
-    kinds = _types(config)
+    kinds = get_type_hints(config)
     return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
 
 
@@ -211,7 +213,7 @@ def parse_words(words: Sequence[str]) -> dict[str, str]:
 
 def normalize_none(config: type[Any], name: str, value: Any) -> Any:
     """The value unchanged, but every spelling of None becomes ``none``."""
-    optional = _types(config).get(name) in _OPTIONAL
+    optional = get_type_hints(config).get(name) in _OPTIONAL
     return _NONE_WORDS[0] if optional and _is_none(value) else value
 
 

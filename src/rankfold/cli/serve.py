@@ -76,14 +76,8 @@ def command(
             f"warning: other machines can reach {host}, and no token is required\n"
             f"hint: set {_TOKEN_VARIABLE}, or use --token-file\n"
         )
-    limits = Limits(
-        body=max_body,
-        batch=max_batch,
-        k=max_k,
-        text=max_text,
-        requests=max_requests,
-        timeout=timeout,
-    )
+    sizes = {"body": max_body, "batch": max_batch, "k": max_k, "text": max_text}
+    limits = Limits(**sizes, requests=max_requests, timeout=timeout)
     log = Log(requests=not quiet)
     serve(
         folders, host, port, limits=limits, token=token, grace=grace, log=log, on_ready=_print_ready

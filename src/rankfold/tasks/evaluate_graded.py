@@ -64,26 +64,10 @@ class GradedEvaluation:
         return self.metrics[str(parse_graded(metric))]
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "split": self.split,
-            "queries": self.queries,
-            "without_grade": self.without_grade,
-            "trained_on": self.trained_on,
-            "metrics": dict(self.metrics),
-            "intervals": {
-                name: None if ends is None else list(ends) for name, ends in self.intervals.items()
-            },
-            "thresholds": {name: list(values) for name, values in self.thresholds.items()},
-            "grades": list(self.grades),
-        }
-        if self.operating:
-            document["operating_on"] = self.operating_on
-            document["operating"] = [asdict(entry) for entry in self.operating]
-        if self.calibration:
-            document["calibration"] = [[dict(b) for b in curve] for curve in self.calibration]
-        if self.cautions:
-            document["cautions"] = list(self.cautions)
-        return document
+        document = asdict(self)
+        empty = [name for name in ("operating", "calibration", "cautions") if not document[name]]
+        empty += ["operating_on"] if "operating" in empty else []
+        return {name: value for name, value in document.items() if name not in empty}
 
 
 def evaluate_graded(
@@ -124,6 +108,7 @@ def evaluate_graded(
     progress("scoring", 0.0)
     scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
+    bins = certainty.calibration
     learnt, why = _trained_on(grader, data, split, rows, comm)
     drawn = _bootstrap(scores, grades, n_grades, specs, certainty, progress)
     named = dict(zip(map(str, specs), values, strict=True))
@@ -138,7 +123,7 @@ def evaluate_graded(
         thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
-        calibration=_curves(scores, grades, n_grades, certainty.calibration),
+        calibration=[_curve(scores, grades > k, bins) for k in range(n_grades - 1) if bins],
         cautions=_cautions(grader, data, split, comm) + why,
     )
 
@@ -213,10 +198,9 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     return places[column.long()]
 
 
-def _lost(data: Dataset, split: SplitName) -> Mapping[str, int]:
+def _lost(data: Dataset, split: SplitName) -> dict[str, int]:
     """By column, how many values of a split are not in train; the data keeps them as missing."""
-    lost: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
-    return lost
+    return dict(data.summary.get("unknown", {}).get(split, {}))
 
 
 def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
@@ -334,20 +318,10 @@ def _operate(grader: Grader, scores: Tensor, grades: Tensor, fpr: float) -> Oper
     return Operating(fpr, *map(_plain, rates))
 
 
-def _curves(
-    scores: Tensor, grades: Tensor, n_grades: int, bins: int
-) -> list[list[dict[str, float]]]:
-    if bins == 0:
-        return []
-    curves = [calibration(scores, grades > k, bins) for k in range(n_grades - 1)]
+def _curve(scores: Tensor, positive: Tensor, bins: int) -> list[dict[str, float]]:
+    columns = [column.tolist() for column in calibration(scores, positive, bins)]
     names = ("score", "share", "rows")
-    return [
-        [
-            dict(zip(names, bin_, strict=True))
-            for bin_ in zip(*(column.tolist() for column in curve), strict=True)
-        ]
-        for curve in curves
-    ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _plain(values: Tensor) -> list[float | None]:
