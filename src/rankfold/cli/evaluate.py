@@ -107,15 +107,26 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
 
 
 def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
-    columns = ["metric", "mean", "interval", *(f"> {name}" for name in result.grades[:-1])]
+    above = [f"> {name}" for name in result.grades[:-1]]
     rows = []
     for name, mean in result.metrics.items():
         ends = result.intervals.get(name)
         interval = "-" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"
         rows.append([name, f"{mean:.4f}", interval, *_cells(result, result.thresholds.get(name))])
-    print_table(title, columns, rows, out)
-    _print_operating(result, out)
-    _print_calibration(result, out)
+    print_table(title, ["metric", "mean", "interval", *above], rows, out)
+    if result.operating:
+        _print_operating(result, above, out)
+    if result.calibration:  # all thresholds have the same bins: they divide the rows by score
+        rows = [
+            [
+                f"{bins[0]['score']:.4f}",
+                f"{bins[0]['rows']:,}",
+                *(f"{b['share']:.4f}" for b in bins),
+            ]
+            for bins in zip(*result.calibration, strict=True)
+        ]
+        title = "the share of rows above each grade, by score"
+        print_table(title, ["mean score", "rows", *above], rows, out, left=0)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
     for caution in result.cautions:
@@ -128,34 +139,19 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
         )
 
 
-def _print_operating(result: GradedEvaluation, out: Console) -> None:
+def _print_operating(result: GradedEvaluation, above: Sequence[str], out: Console) -> None:
     """The rates of the model's own cuts, which `predict` uses."""
-    if not result.operating:
-        return
     rows = [
         [f"{entry.fpr:g}", what, *_cells(result, values)]
         for entry in result.operating
         for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
     ]
-    columns = ["fpr limit", "measured", *(f"> {name}" for name in result.grades[:-1])]
     title = f"rates at the cuts of the model, chosen on {result.operating_on}"
-    print_table(title, columns, rows, out, left=2)
+    print_table(title, ["fpr limit", "measured", *above], rows, out, left=2)
     if result.operating_on == "train":
         from rankfold.models.grader import CUTS_OF_TRAIN
 
         out.print(CUTS_OF_TRAIN, style="yellow")
-
-
-def _print_calibration(result: GradedEvaluation, out: Console) -> None:
-    """A row per bin. All thresholds have the same bins: they divide the rows by score."""
-    if not result.calibration:
-        return
-    rows = [
-        [f"{bins[0]['score']:.4f}", f"{bins[0]['rows']:,}", *(f"{b['share']:.4f}" for b in bins)]
-        for bins in zip(*result.calibration, strict=True)
-    ]
-    columns = ["mean score", "rows", *(f"> {name}" for name in result.grades[:-1])]
-    print_table("the share of rows above each grade, by score", columns, rows, out, left=0)
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:

@@ -122,11 +122,8 @@ def reporter(callback: ProgressCallback, metric: str) -> Report:
     def report(history: History, step: Step) -> None:
         entry = history.entries[-1] if step.whole else {}
         score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
-        of = (
-            history.steps
-            or (step.model.config.get("sweeps") if step.model else None)
-            or step.number
-        )
+        sweeps = step.model.config.get("sweeps") if step.model else None
+        of = history.steps or sweeps or step.number
         pace = f"{step.seconds:.2g} s per step" if step.whole else f"{step.seconds:.2g} s so far"
         loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: the method has no loss
         share = step.number / of if step.share is None else step.share

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 def command(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A method, to list its settings. Default: all methods."
-        ),
+        str | None, typer.Argument(metavar="NAME", help="A method; default: all of them.")
     ] = None,
     *,
     json: Json = False,

@@ -165,10 +165,11 @@ def _rank(
         include_seen=first.include_seen,
     )
     sizes = [len(spec.inputs) for spec in specs]
+    keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
     return [
         _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
-            inputs=_named(ranker, spec, own)
+            inputs=spec.inputs if keys is None else keys.take(own).to_list()
         )
         for spec, own, ids, scores in parts
     ]
@@ -221,12 +222,3 @@ def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
 def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
     """The first so many of each ``width`` entries."""
     return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]
-
-
-def _named(ranker: Ranker, spec: SearchSpec, rows: Any) -> Sequence[Any]:
-    """The inputs of a spec, with keys as the model holds them."""
-    if spec.by == "queries":
-        return ranker.queries.take(rows).to_list()
-    if spec.by == "candidates":
-        return ranker.candidates.take(rows).to_list()
-    return spec.inputs

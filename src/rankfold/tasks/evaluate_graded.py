@@ -164,12 +164,8 @@ def _regraded(grader: Grader, data: Dataset, rows: Graded) -> Graded:
 
 def _check_columns(data: Dataset, theirs: Columns, ours: Columns) -> None:
     wanted, there = (*ours.numbers, *ours.levels), (*theirs.numbers, *theirs.levels)
-    missing = [
-        name
-        for names, known in ((ours.numbers, theirs.numbers), (ours.levels, theirs.levels))
-        for name in names
-        if name not in known
-    ]
+    missing = [name for name in ours.numbers if name not in theirs.numbers]
+    missing += [name for name in ours.levels if name not in theirs.levels]
     if missing:
         kind = "of another kind" if missing[0] in there else "not in the data"
         notes = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]

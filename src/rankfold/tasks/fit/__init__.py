@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rankfold import config
 from rankfold.data.build.graded import hashes
@@ -152,26 +152,24 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
 
 
 def _make_grader(plan: FitPlan, model: Model) -> Grader:
-    """A grader with the scores that set its cuts: those of unseen rows, if there are any."""
+    """A grader with the scores that set its cuts: those of unseen rows, if there are any.
+
+    It also has the hashes of the rows that it was fitted on, ascending.
+    """
     unseen = plan.data.validation is not None and not model.notes["refit"]
     split: SplitName = "validation" if unseen else "train"
+    fitted: Sequence[SplitName] = ("train", "validation") if model.notes["refit"] else ("train",)
     rows, comm = plan.data.graded(split), plan.comm
     tensors = {
         "operating_scores": comm.gather(score_rows(plan, model, rows)),
         "operating_grades": comm.gather(rows.grades),
-        FITTED: _fitted_rows(plan, model),
+        FITTED: comm.gather(
+            torch.cat([hashes(plan.data.graded(name)) for name in fitted])
+        ).unique(),
     }
     notes = {**model.notes, "operating_on": split}
     model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
     return Grader(model, plan.data.candidates, plan.data.columns)
-
-
-def _fitted_rows(plan: FitPlan, model: Model) -> Tensor:
-    """Hashes of the rows that the model was fitted on, ascending."""
-    names: tuple[SplitName, ...] = ("train", "validation") if model.notes["refit"] else ("train",)
-    own = torch.cat([hashes(plan.data.graded(name)) for name in names])
-    ascending: Tensor = plan.comm.gather(own).unique()
-    return ascending
 
 
 def _make_ranker(plan: FitPlan, model: Model) -> Ranker:

@@ -42,19 +42,17 @@ def make_folder(folder: Path) -> Path:
 def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     """Open or create the study of the folder; unfinished trials are marked as failed."""
     optuna = import_optuna()
+    path = quote(str((plan.folder / _STUDY).absolute()))
     try:
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{quote(str((plan.folder / _STUDY).absolute()))}"
-        )
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     except Exception as error:
         raise UserError(
             f"cannot open {plan.folder / _STUDY}: {str(error).splitlines()[0]}",
             hint="remove the folder or choose another --out",
         ) from error
     try:
-        pruner = optuna.pruners.MedianPruner(
-            _UNPRUNED_TRIALS, _UNPRUNED_STEPS + 1
-        )  # steps count from 1
+        first_step = _UNPRUNED_STEPS + 1  # steps count from 1
+        pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
         study = optuna.create_study(
             storage=storage,
             study_name="rankfold",
