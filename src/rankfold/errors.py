@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
@@ -30,6 +31,17 @@ def find(registry: Mapping[str, T], name: str, what: str) -> T:
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(registry)}"
         raise UserError(f"there is no {what} {name!r}", hint=hint)
     return registry[name]
+
+
+def require(package: str, what: str, extra: str) -> Any:
+    """An optional package, or a UserError: ``what`` needs it, and ``extra`` installs it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise UserError(
+            f"{what} needs {package}, which is not installed",
+            hint=f"pip install 'rankfold[{extra}]'",
+        ) from None
 
 
 @contextmanager

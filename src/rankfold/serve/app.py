@@ -297,12 +297,11 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 def _responses(model: type[BaseModel] | None, *errors: int) -> dict[int | str, dict[str, Any]]:
     """Every status with its model, for the OpenAPI document."""
-    models = {200: model, **dict.fromkeys(errors, schema.ErrorResponse)}
-    told = {200: "success", **ERRORS}
-    return {
-        status: {"description": told[status]} | ({} if each is None else {"model": each})
-        for status, each in models.items()
-    }
+    good: dict[str, Any] = {} if model is None else {"model": model}
+    responses: dict[int | str, dict[str, Any]] = {200: {"description": "success", **good}}
+    for status in errors:
+        responses[status] = {"model": schema.ErrorResponse, "description": ERRORS[status]}
+    return responses
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:

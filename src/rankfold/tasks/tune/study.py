@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rankfold.errors import UserError
+from rankfold.errors import UserError, require
 from rankfold.tasks.tune.plan import State, Trial, TunePlan
 from rankfold.training.checkpoint import describe_difference
 
@@ -71,12 +71,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
 
 def import_optuna() -> Any:
     """Optuna, or a UserError that says how to install it."""
-    try:
-        import optuna
-    except ImportError:
-        raise UserError(
-            "tuning needs optuna, which is not installed", hint="pip install 'rankfold[tune]'"
-        ) from None
+    optuna = require("optuna", "tuning", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
