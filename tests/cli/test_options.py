@@ -58,10 +58,10 @@ def test_options_have_the_types_defaults_and_help_of_settings() -> None:
 def test_unset_options_are_not_given() -> None:
     app, seen = command_with(unset=True)
     assert CliRunner().invoke(app, []).exit_code == 0
-    assert CliRunner().invoke(app, ["-k", "0", "--fast"]).exit_code == 0
+    assert CliRunner().invoke(app, ["-k", "0", "--fast", "--no-tidy"]).exit_code == 0
     first, second = ({key: one[key] for key in one if key not in ("own", "json")} for one in seen)
     assert given(first) == {}
-    assert given(second) == {"k": 0, "fast": True}
+    assert given(second) == {"k": 0, "fast": True, "tidy": False}
     assert "how many; default: 3." in CliRunner().invoke(app, ["--help"]).output.lower()
 
 

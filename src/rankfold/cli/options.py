@@ -114,9 +114,9 @@ def _parameter(
     if len(one.name) == 1:
         flags = [f"-{one.name}"]
     info, default = option(config, one.name, *flags, metavar=metavar), one.default
-    if unset and default is not None and default is not False:
-        info.help = f"{info.help[:-1]}; default: {default}."
-        kind, default = kind | None, None
+    if unset:
+        shown = "" if default is None or default is False else f"; default: {default}"
+        info.help, kind, default = f"{info.help[:-1]}{shown}.", kind | None, None
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
@@ -131,7 +131,7 @@ def _option_type(kind: Any) -> Any:
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a command ``with_settings(..., unset=True)`` that were given."""
-    return {name: one for name, one in options.items() if one is not None and one is not False}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def defaults(config: type[Any]) -> Any:
