@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.types import TopK
 
 ROUNDING = {torch.float16: 1e-2, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-10}

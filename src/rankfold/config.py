@@ -15,7 +15,7 @@ Settings are filled from TOML and ``key=value``. Unknown names and values out of
 import math
 import operator
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -102,31 +102,35 @@ def declarations(config: type[Any]) -> dict[str, Declared]:
     """
     if config not in _declarations:  # types are read once per class: configs are built per request
         kinds = get_type_hints(config)
-        every = {one.name: _declared(config, one.name, kinds[one.name]) for one in fields(config)}
-        _declarations[config] = {name: one for name, one in every.items() if one is not None}
+        _declarations[config] = {
+            name: replace(one, choices=get_args(kinds[name])) if _is_literal(kinds[name]) else one
+            for name, _, one in list_settings(config)
+        }
     return _declarations[config]
-
-
-def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
-    """The declaration of one field: its own, or that of the nearest class above."""
-    for owner in config.__mro__:
-        one = getattr(owner, "__dataclass_fields__", {}).get(name)
-        if one is not None and _DECLARED in one.metadata:
-            declared: Declared = one.metadata[_DECLARED]
-            is_literal = get_origin(kind) is Literal
-            return replace(declared, choices=get_args(kind)) if is_literal else declared
-    return None
 
 
 _declarations: dict[type[Any], dict[str, Declared]] = {}
 
 
+def _is_literal(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
+def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
+    """Name, default and own or inherited declaration of each setting; reads no types, so cheap."""
+    for one in fields(config):
+        above = (getattr(kind, "__dataclass_fields__", {}).get(one.name) for kind in config.__mro__)
+        every = (each.metadata[_DECLARED] for each in above if each and _DECLARED in each.metadata)
+        if (declared := next(every, None)) is not None:
+            yield one.name, one.default, declared
+
+
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
     """The settings of a config as plain data: default, type, values or bounds, help."""
     result: dict[str, dict[str, Any]] = {}
-    defaults = {one.name: one.default for one in fields(config)}
-    for name, declared in declarations(config).items():
-        entry = {"default": defaults[name], "type": describe_type(config, name)}
+    for name, default, _ in list_settings(config):
+        declared = declarations(config)[name]
+        entry = {"default": default, "type": describe_type(config, name)}
         if declared.choices is not None:
             entry["values"] = list(declared.choices)
         elif declared.bounds:
@@ -148,7 +152,7 @@ def describe_values(config: type[Any], name: str) -> str:
 def describe_type(config: type[Any], name: str) -> str:
     """The type of a setting in words: ``a whole number or none``."""
     kind = get_type_hints(config)[name]
-    kinds = get_args(kind) if get_origin(kind) is not Literal else ()
+    kinds = () if _is_literal(kind) else get_args(kind)
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
 
 

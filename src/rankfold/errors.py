@@ -1,10 +1,13 @@
 """The one exception that users see, and how its text reaches a terminal."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
@@ -21,12 +24,24 @@ def format_error(message: str, hint: str | None) -> str:
     return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
 
 
-def check_library(module: str, message: str, extra: str) -> None:
-    """A UserError if a library is missing; for use before long work."""
+def find(registry: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of that name; a UserError with similar names if there is none."""
+    if name not in registry:
+        near = get_close_matches(name, registry, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(registry)}"
+        raise UserError(f"there is no {what} {name!r}", hint=hint)
+    return registry[name]
+
+
+def require(module: str, what: str, extra: str, package: str | None = None) -> Any:
+    """An optional module, or a UserError: ``what`` needs its package, ``extra`` installs it."""
     try:
-        import_module(module)
+        return import_module(module)
     except ImportError:
-        raise UserError(message, hint=f"pip install 'rankfold[{extra}]'") from None
+        raise UserError(
+            f"{what} needs {package or module}, which is not installed",
+            hint=f"pip install 'rankfold[{extra}]'",
+        ) from None
 
 
 @contextmanager

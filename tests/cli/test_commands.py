@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,7 @@ def test_demo_shows_lists_compares_and_reports(
     def narrow(method: str, *given: Any, **options: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)
 
+    import_module("rankfold.tasks.compare")  # before the patch: it keeps the `fit` that it imports
     monkeypatch.setattr("rankfold.data.prepare.prepare", small)
     monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")

@@ -82,10 +82,7 @@ def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) ->
     storage.read(path, "model", full=True)
     opened = rf.load(path)
     assert opened.about == about
-    assert (
-        type(opened.searcher.index).__name__
-        == type(opened.searcher.similar.measured.index).__name__
-    )
+    assert type(opened.searcher.index) is type(opened.searcher.similar.index)
     keys = list(range(M))
     near, exact = opened.search(keys), rf.load(path, "exact").search(keys)
     assert rf.load(path, "exact").about["kind"] == "exact"

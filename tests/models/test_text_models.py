@@ -21,7 +21,7 @@ from rankfold.index.inverted import Inverted
 from rankfold.methods import METHODS
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.tasks.predict import predict
 from rankfold.tasks.tally import score
 from rankfold.tasks.update import extend, fit_and_add, forget
@@ -92,7 +92,7 @@ def test_queries_are_ranked_by_their_texts_in_blocks_of_any_size(
     rows = torch.tensor([7, 3, 3, 39])
     exclude = data.split("train").select(rows)
     searcher = Searcher(ranker.model, data.split("train"), memory_budget, data.query_texts)
-    actual = searcher.of_queries(rows, 4, exclude)
+    actual = searcher.of_queries(rows, 4, Filter(exclude))
     scores = by_hand(ranker.model, data.query_texts.select(rows))
     scores[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
     expected = scores.sort(dim=1, descending=True, stable=True)
@@ -110,8 +110,8 @@ def test_texts_without_a_known_word_get_the_most_popular(
     queries = tokens(data, "xyzzy", "green tea", "", "old maps")
     exclude = data.seen("test").select(torch.tensor([0, 1, 0, 1]))
     for hidden in (None, exclude):
-        result = searcher.of_texts(queries, 5, hidden)
-        alone = searcher.of_texts(queries.select(torch.tensor([1])), 5, None)
+        result = searcher.of_texts(queries, 5, Filter(hidden))
+        alone = searcher.of_texts(queries.select(torch.tensor([1])), 5)
         first = [key for key in popular(data) if hidden is None or key not in seen_by(data, 0)]
         for row in (0, 2):
             ids = result.ids[row]

@@ -13,6 +13,7 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.metrics import frequency_groups
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import Filter
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 METRICS = ["ndcg@3", "mrr@3", "recall@3", "hit@3", "precision@3", "coverage@3"]
@@ -211,7 +212,7 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
     ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
     row = int(result.rows[0])
     hidden = data.seen("test").select(torch.tensor([row]))
-    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, Filter(hidden)).ids[0].tolist()
     expected = sum(ranks[i] for i in ids) / len(ids)
     assert result.per_query["popularity@3"][0] == pytest.approx(expected)
 

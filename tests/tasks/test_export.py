@@ -17,7 +17,7 @@ from rankfold.index.faiss_export import export_faiss
 from rankfold.models.index import add_index
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.tasks.export import export
 from rankfold.types import Model, Vocabulary, from_pairs
 

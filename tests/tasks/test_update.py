@@ -15,7 +15,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import kept_histories
+from rankfold.models.search import kept_histories
 from rankfold.tasks.update import extend, fit_and_add, forget
 from rankfold.types import Dataset, Interactions
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rankfold.report.format import UNKNOWN, duration, join, number, size
+from rankfold.report.format import UNKNOWN, duration, is_known, join, number, size
 
 Entry = Mapping[str, Any]  # one method, as in ``results["methods"]``
 
@@ -164,8 +164,9 @@ def _with_interval(value: Mapping[str, Any] | None) -> str:
     if value is None:
         return UNKNOWN
     ends = value.get("low"), value.get("high")
-    known = all(end is not None and math.isfinite(end) for end in ends)
-    interval = f" (95% interval {number(ends[0])} to {number(ends[1])})" if known else ""
+    interval = (
+        f" (95% interval {' to '.join(map(number, ends))})" if all(map(is_known, ends)) else ""
+    )
     return f"{number(value.get('mean'))}{interval}"
 
 

@@ -80,7 +80,7 @@ def level() -> Iterator[None]:
         patch.setattr(pyfiles, "load_module_py", cache(pyfiles.load_module_py))
         method = Method("known", Level, "interactions", fit_level, lambda _model: Opened())
         patch.setitem(METHODS, "level", method)
-        patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)
+        patch.setattr("rankfold.tasks.tune.RANDOM_TRIALS", 2)
         yield
 
 
@@ -391,7 +391,7 @@ def order_with_low_last(levels: tuple[float, ...]) -> int:
 
 def test_a_budget_of_time(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
-    for module in ("", ".plan", ".trial"):
+    for module in ("", ".plan"):
         monkeypatch.setattr(f"rankfold.tasks.tune{module}.monotonic", clock)
     options: dict[str, Any] = {"space": {"level": LEVELS}, "budget": "16s"}
     tuned = tune("level", data, out=tmp_path / "t", **options)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from rankfold.errors import UserError, check_library
+from rankfold.errors import UserError, require
 from rankfold.types import Progress, Texts, silent
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def n_tokens(tokenizer: str) -> int:
 
 def check_tokenizers() -> None:
     """A UserError if the library is missing."""
-    check_library("tokenizers", "texts need the library tokenizers", "text")
+    require("tokenizers", "reading texts", "text")
 
 
 # ---------------------------------------------------------------------------------- tokenizers

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.read.reading import LINE, RawRows, Reading
-from rankfold.errors import UserError, check_library
+from rankfold.errors import UserError, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,7 +82,7 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> RawRows:
 
     Each has its path as key, and the first folder of that path, if there is one, as grade.
     """
-    check_library("PIL", "image files need the library Pillow", "images")
+    require("PIL", "reading images", "images", "Pillow")
     home = album.home
     paths = [(file, file.relative_to(home)) for file in album.files]
     files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]

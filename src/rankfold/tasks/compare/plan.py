@@ -15,11 +15,9 @@ from rankfold.config import check_names, normalize_none
 from rankfold.errors import UserError
 from rankfold.metrics import parse, parse_graded
 from rankfold.metrics.graded import check_two_grades
-from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS
-from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
 from rankfold.tasks.fit.plan import DEFAULT_METRIC, find_method
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
-from rankfold.tasks.options import CompareOptions
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions
 from rankfold.tasks.tune.plan import parse_budget
 from rankfold.types import Dataset, Graded
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import connect
-from rankfold.errors import UserError
+from rankfold.errors import UserError, find
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
@@ -112,11 +111,7 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
 
 
 def find_method(name: str) -> Method:
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=3, cutoff=0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(METHODS)}"
-        raise UserError(f"there is no method {name!r}", hint=hint)
-    return METHODS[name]
+    return find(METHODS, name, "method")
 
 
 def _check_ranks_agree(plan: FitPlan) -> None:

@@ -107,16 +107,11 @@ class TunePlan:
         space = {name: asdict(where) for name, where in self.space.items()}
         fixed = {name: getattr(self.fit.settings, name) for name in sorted(self.options.fixed)}
         own: dict[str, Any] = {"method": self.fit.name, "data": self.fit.data.fingerprint}
-        own |= {
-            "metric": self.fit.metric,
-            "seed": self.options.seed,
-            "fixed": fixed,
-            "space": space,
-        }
+        own |= {"metric": self.fit.metric, "seed": self.options.seed}
+        own |= {"fixed": fixed, "space": space}
         own |= {} if self.fit.is_chosen else {"epoch": "last"}
         own |= {} if self.options.patience is None else {"patience": self.options.patience}
-        stored: dict[str, Any] = json.loads(json.dumps(own))  # the form in which it is read back
-        return stored
+        return dict(json.loads(json.dumps(own)))  # the form in which it is read back
 
 
 def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
@@ -124,10 +119,8 @@ def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
     config.check_names(find_method(method).config, options.fixed)
     shared = {name: getattr(options, name) for name in ("seed", "device", "metric", "patience")}
     fit = make_fit_plan(method, replace(data, test=None), {**options.fixed, **shared})
-    held_out = data.validation
-    if held_out is None or not (
-        len(held_out) if isinstance(held_out, Graded) else held_out.n_pairs
-    ):
+    rows = data.validation
+    if rows is None or not (len(rows) if isinstance(rows, Graded) else rows.n_pairs):
         raise UserError(
             "tuning needs a validation split, and the data has none",
             hint="prepare it with --split 0.8,0.1,0.1 or --validation-share 0.1",

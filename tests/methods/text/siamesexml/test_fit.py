@@ -33,7 +33,7 @@ from rankfold.methods.text.siamesexml import mining, mix, modules
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import best
+from rankfold.models.ranking import best
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
 from rankfold.types import (
