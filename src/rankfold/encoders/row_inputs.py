@@ -91,13 +91,13 @@ class Scaling(nn.Module):
 
     def forward(self, rows: Graded) -> Inputs:
         missing = rows.numbers.isnan()
-        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill(missing, 0.0)
+        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill_(missing, 0.0)
         images = None
         if rows.images is not None:
             scaled = (rows.images - self.image_mean) * self.image_scale
             images = scaled.permute(0, 3, 1, 2)
         return Inputs(
-            torch.cat([numbers.clamp(-10, 10), missing.to(numbers.dtype)], dim=1),
+            torch.cat([numbers.clamp_(-10, 10), missing], dim=1),
             rows.categories.long() + 1,
             images,
         )

@@ -53,8 +53,8 @@ class _Perceptron(nn.Module):
         self.second = small_linear(4 * width, width, rng)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
-        places = inputs.categories.T
-        parts = [levels(some) for levels, some in zip(self.levels, places, strict=True)]
+        both = zip(self.levels, inputs.categories.unbind(dim=1), strict=True)
+        parts = [F.embedding(places, levels.weight) for levels, places in both]
         hidden = self.first(torch.cat([inputs.numbers, *parts], dim=1)).relu()
         vectors: Tensor = self.second(dropout(hidden, self.dropout, rng, inputs.own)).relu()
         return dropout(vectors, self.dropout, rng, inputs.own)

@@ -86,13 +86,17 @@ class BatchLoss(NamedTuple):
     memory: Memory = EmptyMemory()
 
 
+Score = Callable[[Tensor, int], Tensor]
+"""``(outputs [B, O], number of grades) -> [B]``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The parts in which ordinal methods differ."""
 
     outputs: Callable[[int], int]  # number of grades -> number of outputs O
     loss: Callable[[FitContext], BatchLoss]
-    score: Callable[[Tensor, int], Tensor]  # outputs [B, O], number of grades -> [B]
+    score: Score
     head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
 
 
@@ -171,24 +175,28 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
-    return Opened(rows=partial(_score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
+
+    @torch.inference_mode()
+    def score(rows: Graded) -> Tensor:
+        return recipe.score(module.head(module.vectors(rows.to(device))), n_grades).cpu()
+
+    return Opened(rows=partial(_score_rows, score, shape))
 
 
-@torch.no_grad()
-def _score_rows(
-    module: GradingModule, shape: RowShape, score: Callable[[Tensor], Tensor], rows: Graded
-) -> Tensor:
-    """One score per row; a higher score predicts a higher grade; [n]."""
+def _score_rows(score: Callable[[Graded], Tensor], shape: RowShape, rows: Graded) -> Tensor:
+    """One score per row, in blocks; a higher score predicts a higher grade; [n].
+
+    Several rows are padded to a multiple of ``_ROW_MULTIPLE``, so that equal rows score the same.
+    """
     shape.check(rows)
-    if len(rows) == 0:
-        return torch.zeros(0, dtype=torch.float64)
-    device, scores, step = module.scaling.mean.device, [], block_rows(shape)
+    if len(rows) == 1:
+        return score(rows)
+    scores, step = [torch.zeros(0, dtype=torch.float64)], block_rows(shape)
     for start in range(0, len(rows), step):
         end = min(start + step, len(rows))
         padded = torch.arange(start, end + (start - end) % _ROW_MULTIPLE).clamp(max=end - 1)
-        outputs = module.head(module.vectors(rows.select(padded).to(device)))
-        scores.append(score(outputs)[: end - start])
-    return torch.cat(scores).cpu()
+        scores.append(score(rows.select(padded))[: end - start])
+    return torch.cat(scores)
 
 
 def _load(module: GradingModule, model: Model) -> None:
@@ -202,13 +210,24 @@ def _load(module: GradingModule, model: Model) -> None:
         ) from error
 
 
+def expected_grade(probabilities: Tensor) -> Tensor:
+    """sum_g p_g g / (G - 1), between 0 and 1; [B, G] -> [B]."""
+    grades = torch.arange(probabilities.shape[1], device=probabilities.device)
+    return probabilities @ grades.to(probabilities.dtype) / (probabilities.shape[1] - 1)
+
+
+def mean_score(outputs: Tensor, _n_grades: int) -> Tensor:
+    """The mean of outputs that differ only by constants."""
+    return outputs.double().mean(dim=1)
+
+
 def block_rows(shape: RowShape) -> int:
     """How many rows to encode at a time."""
     pixels = 0 if shape.image is None else shape.image[0] * shape.image[1]
     return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * CHANNELS[0] * max(pixels, 1))))
 
 
-SPACE: Space = {
+_SPACE: Space = {
     "lr": Range(0.0003, 0.01, log=True),
     "weight_decay": Range(1e-6, 0.1, log=True),
     "dropout": Range(0.0, 0.5),
@@ -216,21 +235,22 @@ SPACE: Space = {
 
 
 def method(
-    name: str, recipe: Recipe, config: type[Any], summary: str, paper: str, space: Space = SPACE
+    name: str,
+    recipe: Recipe,
+    summary: str,
+    paper: str = "",
+    config: type[Any] = GradedConfig,
+    **space: Range,
 ) -> Method:
-    """A method from its recipe."""
-
-    def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
-        return fit(name, recipe, data, settings, run)
-
+    """A method from its recipe; its search space has these settings besides the common ones."""
     return Method(
         summary,
         config,
         "graded",
-        start,
+        partial(fit, name, recipe),
         open=partial(open_model, recipe),
         answers=("rows",),
         paper=paper,
         distributed=True,
-        space=space,
+        space={**_SPACE, **space},
     )
