@@ -5,6 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import uniforms
 from rankfold.types import Interactions, OwnRows
 
 
@@ -30,7 +31,7 @@ def systematic(
     of that. It needs no search, and has less variance than independent picks.
     """
     ends = weights.cumsum(dim=1)
-    start, total = _uniforms(1, weights, rng, own), ends[:, -1:]
+    start, total = uniforms((len(weights), 1), rng, own, weights.dtype), ends[:, -1:]
     scale = torch.where(total > 0, draws / total, 0.0)
     reached = ends.mul_(scale).add_(start).floor_().clamp_(max=draws)
     return reached.diff(dim=1, prepend=torch.zeros_like(start))
@@ -73,15 +74,8 @@ def draw_one(
     """
     starts = pairs.offsets[rows]
     counts = pairs.offsets[rows + 1] - starts
-    drawn = _uniforms(1, rows.double(), rng, own)[:, 0]
+    drawn = uniforms((len(rows),), rng, own, torch.float64)
     return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
-
-
-def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
-    """Uniform numbers for each row, the same on whichever process; [B, columns]."""
-    size = len(rows) if own is None else own.total
-    drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
-    return drawn if own is None else drawn[own.places]
 
 
 def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
@@ -90,6 +84,6 @@ def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRow
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are
     distributed as n uniform numbers in order.
     """
-    gaps = _uniforms(draws + 1, rows, rng, own)
+    gaps = uniforms((len(rows), draws + 1), rng, own, rows.dtype)
     ends = gaps.neg_().log1p_().neg_().cumsum(dim=1)
     return ends[:, :-1] / ends[:, -1:]

@@ -40,13 +40,9 @@ class History:
 
     def note(self, step: Step, score: float | None) -> None:
         """Add a step and, if it was scored, its score."""
-        entry = {
-            "phase": self.phase,
-            "step": step.number,
-            "loss": step.loss,
-            "seconds": step.seconds,
-        }
-        self.entries.append(entry if score is None else {**entry, "score": score})
+        entry = {"phase": self.phase, "step": step.number, "loss": step.loss}
+        scored = {} if score is None else {"score": score}
+        self.entries.append({**entry, "seconds": step.seconds, **scored})
         self.in_passes = self.in_passes or step.model is None
         if score is None or self.score is None or score > self.score or not self.is_chosen:
             self.number, self.score, self.model = step.number, score, step.model

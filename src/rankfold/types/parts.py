@@ -126,15 +126,15 @@ class TopK(NamedTuple):
     scores: Tensor  # [B, K], -inf pads
 
 
+Excluded = Interactions | None
+"""Row b holds the candidates that are hidden from query b. None: no candidate is hidden."""
+
+
 class Index(Protocol):
     """Finds the best candidates by inner product; used by one thread at a time."""
 
     def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
+        self, vectors: Tensor, k: int, exclude: Excluded = None, allow: Tensor | None = None
     ) -> TopK:
         """The k best candidates after filters: k of them whenever so many are left.
 

@@ -1,7 +1,5 @@
 """CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 In the formulas G grades are 0..G-1, y is a row's grade, p_g the probability of grade g.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """eban: the true-positive rate under a bound on the false-positive rate; [eban2017]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """ddag: a classifier per pair of grades, in a decision DAG; [platt1999]."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import torch

@@ -1,7 +1,5 @@
 """pauc: one-way partial AUC over the hardest negatives; SOPA-s of [zhu2022]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

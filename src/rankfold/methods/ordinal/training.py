@@ -7,8 +7,6 @@ Each of several processes encodes its own rows of a batch. The vectors are then 
 head, loss and memory see the whole batch on every process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,7 +23,7 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
-from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
+from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training, seed_of, train
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 _MIN_STEPS = 16  # batches of an epoch, where rows allow it
@@ -83,7 +81,7 @@ class BatchLoss(NamedTuple):
     """The losses of a batch, one per row or per threshold, and the state they need."""
 
     losses: Callable[[GradedBatch], Tensor]
-    memory: Memory = EmptyMemory()
+    memory: Memory = EMPTY_MEMORY
 
 
 Score = Callable[[Tensor, int], Tensor]
@@ -104,14 +102,16 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     """Train the encoder and the head on graded rows."""
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
-    _check_grades(rows.grades, n_grades)
+    if n_grades < 2 or len(rows.grades.unique()) < 2:
+        raise UserError(
+            "the training rows must have at least two grades, got one",
+            hint="check the grade column and the train split",
+        )
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
-    options: dict[str, Any] = {
-        name: getattr(config, name) for name in ("width", "dropout", "flips")
-    }
+    options: dict[str, Any] = {key: getattr(config, key) for key in ("width", "dropout", "flips")}
     module = GradingModule(shape, encoder, head, rng, **options)
     if comm.size > 1:
         refuse_batch_norm(encoder, module)
@@ -127,9 +127,9 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
     def export() -> Model:
         tensors = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
-        notes = {"shape": asdict(shape), "grades": n_grades}
         settings = {**asdict(config), "encoder": encoder, "batch_size": batches.batch_size}
-        notes["image_shape"] = None if shape.image is None else list(shape.image)
+        image = None if shape.image is None else list(shape.image)
+        notes = {"shape": asdict(shape), "grades": n_grades, "image_shape": image}
         return Model(name, settings, tensors, notes)
 
     batches = batches_of(len(rows), config)
@@ -155,24 +155,14 @@ def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
     return RowBatches(n_rows, config.batch_size or default)
 
 
-def _check_grades(grades: Tensor, n_grades: int) -> None:
-    """Raise a UserError if all rows have the same grade."""
-    if n_grades < 2 or len(grades.unique()) < 2:
-        raise UserError(
-            "the training rows must have at least two grades, got one",
-            hint="check the grade column and the train split",
-        )
-
-
 def open_model(recipe: Recipe, model: Model) -> Opened:
     """Builds the encoder and the head."""
     saved, n_grades = model.notes["shape"], int(model.notes["grades"])
     image = None if saved["image"] is None else tuple(saved["image"])
     shape = RowShape(saved["numbers"], tuple(saved["levels"]), image)
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
-    width, dropout = model.config["width"], model.config["dropout"]
+    width, dropout, encoder = (model.config[key] for key in ("width", "dropout", "encoder"))
     head = recipe.head(width, recipe.outputs(n_grades), rng)
-    encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
 

@@ -4,8 +4,6 @@ A strong baseline without training. It keeps the texts as inverted lists (the te
 so that a query reads only texts that share a word with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rankfold.config import Settings, setting
 from rankfold.encoders.bags import common_pairs, inverse_document_frequency, weigh, with_pairs
@@ -38,6 +37,7 @@ _LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_LABEL_WEIGHT = 0.5
 MAX_BLOCK_QUERIES = 256  # scored at a time
 BLOCK_BYTES = 2**26  # of the scores of a block
+_LIST_PARTS = ("offsets", "texts", "weights")  # tensors of inverted lists in a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,6 @@ class TextIndex(NamedTuple):
     queries: Interactions  # [V, M], the texts of a word and its tf-idf in each
     candidates: Interactions  # [V, N], likewise
     chosen: Interactions  # [M, N], the training pairs
-
-
-class ScoreParts(NamedTuple):
-    """The two parts of a score."""
-
-    near: Tensor  # [B, N], from the choices of the nearest queries
-    similarity: Tensor  # [B, N], cosine with the candidate's text
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -104,8 +97,7 @@ def search(
     bags = bags_of(texts.to(index.idf.device), index)
     results = []
     for start, stop in query_blocks(len(bags), index):
-        block = bags.select(torch.arange(start, stop, device=index.idf.device))
-        near, similarity = score_parts(index, block, config.neighbours)
+        near, similarity = score_parts(index, bags.part(start, stop), config.neighbours)
         scores = near.add_(similarity, alpha=config.label_weight)
         fill_with_popular(scores, index)
         results.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
@@ -117,28 +109,22 @@ SPACE: Space = {
     "label_weight": Range(0.05, 2.0, log=True),
     "bigrams": Choices((True, False)),
 }
+_SUMMARY = "what queries with similar words chose, and candidates with similar words"
 METHOD = Method(
-    summary="what queries with similar words chose, and candidates with similar words",
-    config=Config,
-    data_kind="texts",
-    fit=fit,
-    open=_open_model,
-    answers=("texts",),
-    own_search=True,
-    space=SPACE,
+    _SUMMARY, Config, "texts", fit, _open_model, ("texts",), own_search=True, space=SPACE
 )
 
 
 # ---------------------------------------------------------------------------------- scores
 
 
-def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> ScoreParts:
-    """Both parts of the scores of a block of queries."""
+def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> tuple[Tensor, Tensor]:
+    """Both parts of scores: by the choices of the nearest queries, by candidates' texts; [B, N]."""
     similarity = cosines(bags, index.candidates)
     if neighbours == 0:
-        return ScoreParts(torch.zeros_like(similarity), similarity)
+        return torch.zeros_like(similarity), similarity
     nearest = top_k(cosines(bags, index.queries), neighbours)
-    return ScoreParts(_chosen_by(nearest, index.chosen), similarity)
+    return _chosen_by(nearest, index.chosen), similarity
 
 
 def cosines(bags: Texts, lists: Interactions) -> Tensor:
@@ -163,12 +149,17 @@ def _chosen_by(nearest: TopK, chosen: Interactions) -> Tensor:
     """Shares of the nearest queries, weighted by cosine, that chose each candidate; [B, N]."""
     weights = nearest.scores.clamp(min=0)
     weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
-    rows = chosen.select(nearest.ids.clamp(min=0).flatten())
-    counts, n = rows.counts(), chosen.n_candidates
-    block = torch.arange(len(weights), device=weights.device)[:, None].expand_as(weights)
-    places = torch.repeat_interleave(block.flatten() * n, counts) + rows.candidates
-    shares = torch.repeat_interleave(weights.flatten(), counts)
-    return weights.new_zeros(len(weights) * n).index_add_(0, places, shares).view(-1, n)
+    zeros = weights.new_zeros(len(weights), chosen.n_candidates)
+    return add_choices(zeros, TopK(nearest.ids, weights), chosen)
+
+
+def add_choices(scores: Tensor, nearest: TopK, chosen: Interactions, weight: float = 1.0) -> Tensor:
+    """Add ``weight`` times the score of each nearest query to the candidates it chose; [B, N]."""
+    rows, n = chosen.select(nearest.ids.clamp(min=0).flatten()), scores.shape[1]
+    first = torch.arange(0, scores.numel(), n, device=scores.device)[:, None].expand_as(nearest.ids)
+    places = torch.repeat_interleave(first.flatten(), rows.counts()) + rows.candidates
+    shares = torch.repeat_interleave(nearest.scores.flatten(), rows.counts())
+    return scores.view(-1).index_add_(0, places, shares, alpha=weight).view(-1, n)
 
 
 def fill_with_popular(scores: Tensor, index: TextIndex) -> Tensor:
@@ -215,8 +206,7 @@ def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Ru
     totals = torch.zeros(len(_LABEL_WEIGHTS), dtype=torch.float64)
     for start, stop in query_blocks(len(bags), index, run.memory_budget):
         queries = judge.queries[start:stop]
-        block = bags.select(torch.arange(start, stop, device=run.device))
-        near, similarity = score_parts(index, block, config.neighbours)
+        near, similarity = score_parts(index, bags.part(start, stop), config.neighbours)
         for place, weight in enumerate(_LABEL_WEIGHTS):
             scores = near.add(similarity, alpha=weight)
             ids = best(scores, judge.depth, judge.hidden(queries)).ids
@@ -241,8 +231,9 @@ def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIn
     counted = [sides[0].select(labelled), sides[1]]
     used = torch.bincount(torch.cat([side.tokens for side in counted]), minlength=n_words) > 0
     idf = torch.where(used, inverse_document_frequency(counted, n_words).to(device), 0.0)
-    lists = [_lists(weigh(side, idf), n_words) for side in sides]
-    return TextIndex(idf, word_pairs, lists[0], lists[1], chosen)
+    bags = [weigh(side, idf) for side in sides]
+    of_texts = [Interactions(one.offsets, one.tokens, one.weights, n_words) for one in bags]
+    return TextIndex(idf, word_pairs, *(words.transpose() for words in of_texts), chosen)
 
 
 def bags_of(texts: Texts, index: TextIndex) -> Texts:
@@ -265,8 +256,7 @@ def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> 
 def only(texts: Texts, kept: Tensor) -> Texts:
     """The texts where ``kept`` [n], and empty texts elsewhere."""
     of_word = torch.repeat_interleave(kept, texts.counts())
-    counts = texts.counts() * kept
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    offsets = pad((texts.counts() * kept).cumsum(0), (1, 0))
     weights = None if texts.weights is None else texts.weights[of_word]
     return Texts(offsets, texts.tokens[of_word], weights)
 
@@ -277,11 +267,6 @@ def _candidate_texts(data: Dataset, device: torch.device) -> Texts:
         return data.candidate_texts.to(device)
     offsets = torch.zeros(data.split("train").n_candidates + 1, dtype=torch.int64, device=device)
     return Texts(offsets, torch.empty(0, dtype=torch.int32, device=device))
-
-
-def _lists(bags: Texts, n_words: int) -> Interactions:
-    """The inverted lists of bags: the texts of each word."""
-    return Interactions(bags.offsets, bags.tokens, bags.weights, n_words).transpose()
 
 
 # ---------------------------------------------------------------------------------- the model
@@ -298,23 +283,17 @@ def to_tensors(index: TextIndex) -> dict[str, Tensor]:
     }
     for name, lists in (("query", index.queries), ("candidate", index.candidates)):
         assert lists.grades is not None
-        tensors |= {
-            f"{name}_list_offsets": lists.offsets,
-            f"{name}_list_texts": lists.candidates,
-            f"{name}_list_weights": lists.grades,
-        }
+        parts = zip(_LIST_PARTS, (lists.offsets, lists.candidates, lists.grades), strict=True)
+        tensors |= {f"{name}_list_{part}": tensor for part, tensor in parts}
     return tensors
 
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> TextIndex:
     """The inverse of ``to_tensors``."""
     n_queries, n_candidates = tensors["sizes"].tolist()
-    queries = _saved_lists(tensors, "query", n_queries)
-    candidates = _saved_lists(tensors, "candidate", n_candidates)
+    queries, candidates = (
+        Interactions(*(tensors[f"{side}_list_{part}"] for part in _LIST_PARTS), n_texts)
+        for side, n_texts in (("query", n_queries), ("candidate", n_candidates))
+    )
     chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)
     return TextIndex(tensors["idf"], tensors["word_pairs"], queries, candidates, chosen)
-
-
-def _saved_lists(tensors: Mapping[str, Tensor], name: str, n_texts: int) -> Interactions:
-    offsets, texts = tensors[f"{name}_list_offsets"], tensors[f"{name}_list_texts"]
-    return Interactions(offsets, texts, tensors[f"{name}_list_weights"], n_texts)
