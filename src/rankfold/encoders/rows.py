@@ -52,7 +52,7 @@ class _Perceptron(nn.Module):
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         both = zip(self.levels, inputs.categories.unbind(dim=1), strict=True)
-        parts = [F.embedding(places, levels.weight) for levels, places in both]
+        parts = [F.embedding(places, levels.weight) for levels, places in both]  # type: ignore[arg-type]
         hidden = self.first(torch.cat([inputs.numbers, *parts], dim=1)).relu()
         vectors: Tensor = self.second(dropout(hidden, self.dropout, rng, inputs.own)).relu()
         return dropout(vectors, self.dropout, rng, inputs.own)

@@ -316,7 +316,8 @@ def checked_lists(tensors: Mapping[str, Tensor], candidates: Tensor) -> tuple[Li
     _expect(tensors["offsets"], "offsets", (n + 1,), torch.int64)
     _expect(tensors["groups"], "groups", (n,), torch.int32)
     ids = tensors.get("ids", tensors["offsets"][:0]).to(device, torch.int64)
-    lists = Lists(*(tensors[name].to(device) for name in Lists._fields[:-1]), ids)
+    centres, spreads, offsets = (tensors[name].to(device) for name in Lists._fields[:-1])
+    lists = Lists(centres, spreads, offsets, ids)
     group_of = tensors["groups"].to(device, torch.int64)
     if n > 0 and (int(group_of.min()) < 0 or int(group_of.max()) >= n):
         raise ValueError(f"group numbers must be from 0 to {n - 1}")

@@ -105,7 +105,8 @@ def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
         if meta["model"] is not None:
             method, config, notes = meta["model"]
             model = Model(method, config, _tensors(folder, "model", comm), notes)
-        history = History(*meta["course"], model, *meta["chosen"])
+        phase, steps, entries, number, score = meta["course"]
+        history = History(phase, steps, entries, number, score, model, *meta["chosen"])
         return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 
 

@@ -63,6 +63,20 @@ def norm(values: Iterable[tuple[Tensor, Tensor]], sides: Sides, comm: Comm) -> T
     return total
 
 
+def refuse_batch_norm(name: str, module: nn.Module) -> None:
+    """Raise a UserError for an encoder with a batch norm: processes cannot share its batches.
+
+    A batch norm makes a row's vector depend on the other rows of its batch.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise UserError(
+                f"encoder={name} has a batch norm ({type(part).__name__}), "
+                "so several processes cannot share a batch",
+                hint="start it without torchrun, or use encoder=convolution or mlp",
+            )
+
+
 def own_rows(saved: Tensor, like: Tensor, comm: Comm) -> Tensor:
     """The saved state of a parameter; if its table is now divided, this process's rows."""
     if saved.dim() == 0 or like.dim() == 0 or len(saved) == len(like):

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.config import check, setting
-from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.encoders.row_inputs import RowShape
 from rankfold.encoders.rows import CHANNELS, check_name, find_encoder, is_built_in
 from rankfold.encoders.towers import small_linear
@@ -24,6 +23,7 @@ from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches
 from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training, seed_of, train
+from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 _MIN_STEPS = 16  # batches of an epoch, where rows allow it

@@ -23,6 +23,7 @@ from rankfold.samplers.known_positives import hits
 from rankfold.training.loop import PAUSE_SECONDS, seed_of
 from rankfold.types import (
     Dataset,
+    Excluded,
     Interactions,
     Judge,
     Model,
@@ -131,16 +132,15 @@ def search(
     So no candidate outside of L comes before one inside. A text that shares no word with any other
     gets the most popular candidates, with their counts as scores.
     """
-    assert config.alpha is not None
-    bags = nearby.bags_of(texts.to(index.idf.device), index)
-    depth, results = max(k, config.shortlist), []
-    for start, stop in nearby.query_blocks(len(bags), index):
-        block = bags.part(start, stop)
-        hidden = None if exclude is None else exclude.part(start, stop)
-        first = _shortlisted(index, block, config, depth, hidden)
-        chances = probabilities(weights, block, first.best, config.shortlist)
-        results.append(mixed(first, chances, config.alpha, k))
-    return nearby.stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
+    alpha = config.alpha
+    assert alpha is not None
+
+    def best_of(bags: Texts, hidden: Excluded) -> TopK:
+        first = _shortlisted(index, bags, config, max(k, config.shortlist), hidden)
+        return mixed(first, probabilities(weights, bags, first.best, config.shortlist), alpha, k)
+
+    bags, width = nearby.bags_of(texts, index), min(k, index.chosen.n_candidates)
+    return nearby.search_blocks(bags, exclude, index.numbers, width, best_of)
 
 
 METHOD = replace(
@@ -215,7 +215,7 @@ class AlphaChoice:
         bags = nearby.bags_of(texts, index)
         depth = max(self.judge.depth, config.shortlist)
         self.blocks = []
-        for start, stop in nearby.query_blocks(len(bags), index, run.memory_budget):
+        for start, stop in nearby.query_blocks(len(bags), index.numbers, run.memory_budget):
             queries, block = self.judge.queries[start:stop], bags.part(start, stop)
             first = _shortlisted(index, block, config, depth, self.judge.hidden(queries))
             self.blocks.append((queries, block, first))
@@ -270,7 +270,7 @@ class Learner:
         """The highest negatives by ``text-neighbours``; yields every second or so."""
         began, first = perf_counter(), self.done
         left = len(self.queries) - first
-        for start, stop in nearby.query_blocks(left, self.index, self.run.memory_budget):
+        for start, stop in nearby.query_blocks(left, self.index.numbers, self.run.memory_budget):
             rows = self.queries[first + start : first + stop]
             depth, own = self.near_misses.shape[1], self.hidden.select(rows)
             near, blank = _shortlisted(self.index, self.bags.select(rows), self.config, depth, own)

@@ -4,7 +4,7 @@ A strong baseline without training. It keeps the texts as inverted lists (the te
 so that a query reads only texts that share a word with it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -21,6 +21,7 @@ from rankfold.kernels.topk import top_k
 from rankfold.types import (
     Choices,
     Dataset,
+    Excluded,
     Interactions,
     Method,
     Model,
@@ -64,6 +65,11 @@ class TextIndex(NamedTuple):
     candidates: Interactions  # [V, N], likewise
     chosen: Interactions  # [M, N], the training pairs
 
+    @property
+    def numbers(self) -> int:
+        """Values that the scores of a query take: cosines, and four per candidate."""
+        return self.queries.n_candidates + 4 * self.candidates.n_candidates
+
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """Build the inverted lists; choose a label weight if none is given."""
@@ -94,14 +100,15 @@ def search(
     candidates, with their counts as scores.
     """
     assert config.label_weight is not None
-    bags = bags_of(texts.to(index.idf.device), index)
-    results = []
-    for start, stop in query_blocks(len(bags), index):
-        near, similarity = score_parts(index, bags.part(start, stop), config.neighbours)
-        scores = near.add_(similarity, alpha=config.label_weight)
+
+    def best_of(bags: Texts, hidden: Excluded) -> TopK:
+        near, similarity = score_parts(index, bags, config.neighbours)
+        scores = near.add_(similarity, alpha=config.label_weight or 0.0)
         fill_with_popular(scores, index)
-        results.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
-    return stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
+        return best(scores, k, hidden)
+
+    width = min(k, index.chosen.n_candidates)
+    return search_blocks(bags_of(texts, index), exclude, index.numbers, width, best_of)
 
 
 SPACE: Space = {
@@ -179,20 +186,28 @@ def best(scores: Tensor, k: int, exclude: Interactions | None) -> TopK:
 
 
 def query_blocks(
-    n_queries: int, index: TextIndex, memory_budget: int = BLOCK_BYTES
+    n_queries: int, numbers: int, memory_budget: int = 2**62
 ) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks whose scores fit the budget, at least one query each."""
-    n_texts = index.queries.n_candidates + 4 * index.candidates.n_candidates
-    step = min(memory_budget, BLOCK_BYTES) // (4 * max(1, n_texts))
+    """Start and stop of blocks of queries within the budget, at least one query each.
+
+    ``numbers`` is how many values a query takes, such as its scores.
+    """
+    step = min(memory_budget, BLOCK_BYTES) // (4 * max(1, numbers))
     step = max(1, min(step, MAX_BLOCK_QUERIES))
     return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
 
 
-def stacked(results: list[TopK], width: int, device: torch.device) -> TopK:
-    """The results of all blocks as one."""
-    none = torch.empty(0, width, device=device)
-    ids, scores = zip(*(results or [TopK(none.long(), none)]), strict=True)
-    return TopK(torch.cat(ids), torch.cat(scores))
+def search_blocks(
+    bags: Texts, exclude: Excluded, numbers: int, width: int, best_of: Callable[..., TopK]
+) -> TopK:
+    """``best_of(bags, exclude)`` [B, width], block by block; ``numbers`` as in ``query_blocks``."""
+    none = torch.empty(0, width, device=bags.offsets.device)
+    results = [TopK(none.long(), none)]
+    for start, stop in query_blocks(len(bags), numbers):
+        hidden = None if exclude is None else exclude.part(start, stop)
+        results.append(best_of(bags.part(start, stop), hidden))
+    ids, scores = (torch.cat(column) for column in zip(*results, strict=True))
+    return TopK(ids, scores)
 
 
 def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Run) -> float:
@@ -204,7 +219,7 @@ def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Ru
         return _DEFAULT_LABEL_WEIGHT
     bags = bags_of(query_texts(data, judge.queries, run.device), index)
     totals = torch.zeros(len(_LABEL_WEIGHTS), dtype=torch.float64)
-    for start, stop in query_blocks(len(bags), index, run.memory_budget):
+    for start, stop in query_blocks(len(bags), index.numbers, run.memory_budget):
         queries = judge.queries[start:stop]
         near, similarity = score_parts(index, bags.part(start, stop), config.neighbours)
         for place, weight in enumerate(_LABEL_WEIGHTS):
@@ -233,13 +248,14 @@ def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIn
     idf = torch.where(used, inverse_document_frequency(counted, n_words).to(device), 0.0)
     bags = [weigh(side, idf) for side in sides]
     of_texts = [Interactions(one.offsets, one.tokens, one.weights, n_words) for one in bags]
-    return TextIndex(idf, word_pairs, *(words.transpose() for words in of_texts), chosen)
+    of_queries, of_candidates = (words.transpose() for words in of_texts)
+    return TextIndex(idf, word_pairs, of_queries, of_candidates, chosen)
 
 
 def bags_of(texts: Texts, index: TextIndex) -> Texts:
     """tf-idf bags of length 1, of the words and pairs of words in the index."""
     n_tokens = len(index.idf) - len(index.word_pairs)
-    return weigh(with_pairs(texts, index.word_pairs, n_tokens), index.idf)
+    return weigh(with_pairs(texts.to(index.idf.device), index.word_pairs, n_tokens), index.idf)
 
 
 def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> Texts:
@@ -291,9 +307,9 @@ def to_tensors(index: TextIndex) -> dict[str, Tensor]:
 def from_tensors(tensors: Mapping[str, Tensor]) -> TextIndex:
     """The inverse of ``to_tensors``."""
     n_queries, n_candidates = tensors["sizes"].tolist()
-    queries, candidates = (
-        Interactions(*(tensors[f"{side}_list_{part}"] for part in _LIST_PARTS), n_texts)
-        for side, n_texts in (("query", n_queries), ("candidate", n_candidates))
-    )
+    lists = []
+    for side, n_texts in (("query", n_queries), ("candidate", n_candidates)):
+        offsets, texts, weights = (tensors[f"{side}_list_{part}"] for part in _LIST_PARTS)
+        lists.append(Interactions(offsets, texts, weights, n_texts))
     chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)
-    return TextIndex(tensors["idf"], tensors["word_pairs"], queries, candidates, chosen)
+    return TextIndex(tensors["idf"], tensors["word_pairs"], lists[0], lists[1], chosen)

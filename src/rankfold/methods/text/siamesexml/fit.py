@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
 from rankfold.methods.text.siamesexml.mining import centroids
@@ -34,6 +33,7 @@ from rankfold.methods.text.siamesexml.mix import (
 )
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.training.loop import Task, Training, seed_of, train
+from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
 
@@ -97,7 +97,7 @@ def train_stages(
                     number=before + step.number,
                     final=False,
                     share=share / (config.members * epochs),
-                    state=lambda state=step.state, where=where: {**state(), **where},
+                    state=partial(_joined, step.state, where),
                     divided=[*step.divided, *_divided_keys(done, divided)],
                     stage=several + stage.name + then,
                 )
@@ -112,6 +112,13 @@ def _next_work(stages: list[Stage], config: ModulesConfig) -> str:
         return ", then vectors of all"
     by_shortlists = getattr(config, "negatives", "hardest") == "hardest"
     return ", then shortlists (module II)" if by_shortlists else ""
+
+
+def _joined(
+    state: Callable[[], dict[str, Tensor]], where: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The state of a stage, and which stage it is."""
+    return {**state(), **where}
 
 
 def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
@@ -260,8 +267,8 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         config,
         "texts",
         partial(fit, name),
-        open=open_model,
-        answers=("texts",),
+        open_model,
+        ("texts",),
         paper="siamesexml",
         self_tuning=True,
         distributed=True,

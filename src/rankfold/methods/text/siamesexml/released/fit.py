@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.methods.text.neighbours import query_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import (
@@ -47,7 +48,6 @@ from rankfold.methods.text.siamesexml.released.search import (
 from rankfold.methods.text.siamesexml.released.shortlists import (
     WALK_CANDIDATES,
     WALK_STEPS,
-    query_blocks,
     random_walks,
     space_of,
 )

@@ -10,14 +10,10 @@ from torch.nn.functional import gelu
 from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh, with_pairs
 from rankfold.kernels.topk import top_k_of
-from rankfold.methods.text.neighbours import best, stacked
+from rankfold.methods.text.neighbours import best, search_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
-from rankfold.methods.text.siamesexml.released.shortlists import (
-    NearSpace,
-    near_scores,
-    query_blocks,
-)
-from rankfold.types import Interactions, Model, Opened, Texts, TopK
+from rankfold.methods.text.siamesexml.released.shortlists import NearSpace, near_scores
+from rankfold.types import Excluded, Interactions, Model, Opened, Texts, TopK
 
 _SHARPNESS = 5.0  # of a classifier's score
 
@@ -95,11 +91,11 @@ def open_model(model: Model) -> Opened:
     def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
         """The k candidates with the largest scores."""
         bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
-        results = []
-        for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
-            hidden = None if exclude is None else exclude.part(start, stop)
-            listed = shortlist(members, bags.part(start, stop), chosen, config, k, hidden)
-            results.append(mixed(listed, beta, k))
-        return stacked(results, min(k, n), idf.device)
+        numbers = n + max(k, config.shortlist) * config.width
+
+        def best_of(bags: Texts, hidden: Excluded) -> TopK:
+            return mixed(shortlist(members, bags, chosen, config, k, hidden), beta, k)
+
+        return search_blocks(bags, exclude, numbers, min(k, n), best_of)
 
     return Opened(search_texts=search_texts)

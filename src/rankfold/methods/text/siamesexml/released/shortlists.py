@@ -4,7 +4,6 @@ A document is near a candidate by the centroid of the candidate's documents, by 
 random walk has smoothed, and by the candidates of near training documents.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from rankfold.encoders.bag_encoder import unit
 from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.topk import merge_top_k, top_k
-from rankfold.methods.text.neighbours import add_choices
+from rankfold.methods.text.neighbours import add_choices, query_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, Encoder, encode_all
 from rankfold.methods.text.siamesexml.mining import BuildIndex, centroids
@@ -24,8 +23,6 @@ WALK_STEPS, _RESTART, WALK_CANDIDATES = 400, 0.8, 10  # of a random walk; candid
 _NEIGHBOUR_WEIGHT = 0.025
 WALK_BLOCK = 2**13  # walks at a time
 DOCUMENT_BLOCK = 2**16  # training documents compared at a time
-MAX_BLOCK_QUERIES = 256
-BLOCK_BYTES = 2**26  # of the scores of a block of queries
 PAIR_BLOCK = 2**16  # pairs of vectors multiplied at a time
 
 # ---------------------------------------------------------------------------------- the walk
@@ -114,15 +111,6 @@ def nearest_rows(vectors: Tensor, table: Tensor, count: int) -> TopK:
         best = top_k(vectors @ block.T, count)
         nearest = merge_top_k(nearest, TopK(best.ids + start, best.scores), count)
     return nearest
-
-
-def query_blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks of queries within the memory budget, at least one query each.
-
-    ``numbers`` is how many values a query takes: its scores and the vectors of its shortlist.
-    """
-    step = max(1, min(MAX_BLOCK_QUERIES, BLOCK_BYTES // (4 * numbers)))
-    return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
 
 
 # ---------------------------------------------------------------------------------- training
