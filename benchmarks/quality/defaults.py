@@ -32,7 +32,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, judge, parse
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary, from_pairs
 

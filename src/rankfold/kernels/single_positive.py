@@ -5,8 +5,6 @@ columns are repeated ``times`` times; a test compares them. All scores must be f
 with ``times`` 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

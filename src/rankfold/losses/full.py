@@ -27,13 +27,6 @@ def _full_loss(
     positives: Interactions,
 ) -> Tensor:
     """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any."""
-    chosen = positives.counts() > 0
-    means = _mean_positive_score(queries, candidates, positives)
-    return torch.where(chosen, value(queries, candidates) - means, 0.0)
-
-
-def _mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
-    """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
     scores = (left * right).sum(dim=1)  # float32 even under autocast
@@ -41,7 +34,8 @@ def _mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interac
     grades = positives.grades
     weights = torch.ones_like(scores) if grades is None else grades.to(scores)
     total = zeros.index_add(0, rows, weights)
-    return zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
+    means = zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
+    return torch.where(positives.counts() > 0, value(queries, candidates) - means, 0.0)
 
 
 def _rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:

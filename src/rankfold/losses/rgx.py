@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import mean_over, split
+
 
 def rgx_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -23,10 +25,7 @@ def rgx_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive = (grades > 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total, n = weight.sum(dim=1), valid.sum(dim=1).clamp(min=1)
-    centred = torch.where(valid, safe - (safe.sum(dim=1) / n)[:, None], 0.0)
-    own = (weight * centred).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, (centred**2).sum(dim=1) / n / 2 + 0.5 - own, 0.0)
+    sides = split(scores, grades, valid, weights)
+    centred = torch.where(valid, sides.safe - mean_over(valid, sides.safe)[:, None], 0.0)
+    squares = mean_over(valid, centred**2)
+    return torch.where(sides.counted, squares / 2 + 0.5 - sides.over_positives(centred), 0.0)

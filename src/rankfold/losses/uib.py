@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankfold.losses.sides import mean_over, split
+
 
 def uib_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -18,10 +20,7 @@ def uib_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight; if V- is empty, the second term is 0.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    above = (weight * softplus(-safe)).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    below = (negative * softplus(safe)).sum(dim=1) / negative.sum(dim=1).clamp(min=1)
-    return torch.where(total > 0, above + below, 0.0)
+    sides = split(scores, grades, valid, weights)
+    above = sides.over_positives(softplus(-sides.safe))
+    below = mean_over(sides.negative, softplus(sides.safe))
+    return torch.where(sides.counted, above + below, 0.0)

@@ -98,8 +98,8 @@ class PairBatches:
         self.queries, self.candidates = rows.query_of_pair(), rows.candidates
         self.batch_size, self.comm = batch_size, comm
         self.share = share_of(rows.n_pairs, comm)
-        drawn = weights == "grade" and rows.grades is not None
-        self.summed = rows.grades.double().cumsum(0) if drawn and rows.grades is not None else None
+        grades = rows.grades if weights == "grade" else None
+        self.summed = None if grades is None else grades.double().cumsum(0)
 
     def __len__(self) -> int:
         return -(-self.share.total // self.batch_size)
@@ -116,10 +116,8 @@ class PairBatches:
         last = summed[-1:] if len(summed) else summed.new_zeros(1)
         ends = self.comm.gather(last).cumsum(0)
         marks = marks * ends[-1]
-        who = torch.searchsorted(ends, marks, right=True)
-        who = who.clamp_(
-            max=int(torch.searchsorted(ends, ends[-1:]))
-        )  # a mark that was rounded to 1
+        last_owner = int(torch.searchsorted(ends, ends[-1:]))  # of a mark that was rounded to 1
+        who = torch.searchsorted(ends, marks, right=True).clamp_(max=last_owner)
         before = ends[self.comm.rank] - last
         places = torch.searchsorted(summed, marks - before, right=True)
         places = places.clamp_(max=len(summed) - 1) + self.share.first

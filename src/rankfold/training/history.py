@@ -42,15 +42,10 @@ class History:
 
     def note(self, step: Step, score: float | None) -> None:
         """Add a step and, if it was scored, its score."""
-        entry: dict[str, Any] = {
-            "phase": self.phase,
-            "step": step.number,
-            "loss": step.loss,
-            "seconds": step.seconds,
-        }
-        if step.updates is not None:
-            entry["updates"] = step.updates
-        self.entries.append(entry if score is None else {**entry, "score": score})
+        entry = {"phase": self.phase, "step": step.number, "loss": step.loss}
+        updates = {} if step.updates is None else {"updates": step.updates}
+        scored = {} if score is None else {"score": score}
+        self.entries.append({**entry, "seconds": step.seconds, **updates, **scored})
         self.in_passes = self.in_passes or step.model is None
         if score is None or self.score is None or score > self.score or not self.is_chosen:
             self.number, self.score, self.model = step.number, score, step.model

@@ -29,10 +29,12 @@ from rankfold.types.data import (
     to_tensors,
 )
 from rankfold.types.methods import (
+    Allow,
     Batch,
     Comm,
     Drawn,
     Encoder,
+    Exclude,
     FullLoss,
     Index,
     Judge,
@@ -56,6 +58,7 @@ __all__ = [
     "TEST",
     "TRAIN",
     "VALIDATION",
+    "Allow",
     "Batch",
     "Choices",
     "Columns",
@@ -63,6 +66,7 @@ __all__ = [
     "Dataset",
     "Drawn",
     "Encoder",
+    "Exclude",
     "Features",
     "FullLoss",
     "Graded",

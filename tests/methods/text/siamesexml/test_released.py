@@ -18,6 +18,7 @@ from written import search as search_texts
 from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh
 from rankfold.index.exact import Exact
+from rankfold.methods.text import neighbours
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.modules import Stage
@@ -197,7 +198,7 @@ def test_near_scores_match_the_formula(count: int) -> None:
     module, corpus = module_of(random_data(4))
     walk = shortlists.random_walks(corpus.rows, 50, 3, rng_of())
     space = shortlists.space_of(module.features, corpus, walk)
-    chosen = corpus.rows.select(shortlists.labelled_documents(corpus))
+    chosen = corpus.rows.select(corpus.labelled)
     vectors = unit(torch.randn(6, 8, generator=rng_of(8)))
     result = shortlists.near_scores(vectors, space, chosen, count)
     expected = [near_by_loops(vector, space, dense(chosen), count) for vector in vectors]
@@ -227,7 +228,7 @@ def test_shortlists_are_the_best_without_own_labels(
     size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best of all candidates, although only some are compared."""
-    monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)
     monkeypatch.setattr(shortlists, "PAIR_BLOCK", 5)
     module, corpus = module_of(random_data(6))
     space = shortlists.space_of(
@@ -235,7 +236,7 @@ def test_shortlists_are_the_best_without_own_labels(
     )
     config = ReleasedConfig(shortlist=size, neighbours=count)
     result = shortlists.mine_shortlists(space, corpus, config, Exact)
-    chosen = dense(corpus.rows.select(shortlists.labelled_documents(corpus)))
+    chosen = dense(corpus.rows.select(corpus.labelled))
     assert result.shape == (len(chosen), min(size, chosen.shape[1]))
     for row, vector in enumerate(space.documents):
         scores = torch.tensor(near_by_loops(vector, space, chosen, count))
@@ -352,7 +353,7 @@ def scores_by_loops(model: Model, data: Dataset, row: int) -> list[float]:
 def test_scores_match_the_formula(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shortlists, "MAX_BLOCK_QUERIES", 7)  # several blocks
+    monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
     data = random_data(9)
     model = fitted(data, **settings)
     assert data.query_texts is not None
@@ -386,7 +387,7 @@ def test_shortlists_ascend_so_that_ties_go_by_id() -> None:
     model, corpus = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
     config = ReleasedConfig(**model.config)
     members = search.members_of(model.tensors, config)
-    chosen = corpus.rows.select(shortlists.labelled_documents(corpus))
+    chosen = corpus.rows.select(corpus.labelled)
     result = search.shortlist(members, corpus.documents, chosen, config, 3, None)
     assert result.ids.shape == (40, 5)
     assert bool((result.ids.diff(dim=1) > 0).all())
