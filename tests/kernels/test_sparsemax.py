@@ -68,7 +68,7 @@ def test_float32_is_exact_to_its_digits(scale: float) -> None:
     torch.testing.assert_close(result.double(), expected, rtol=1e-6, atol=2e-6)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.03, 1.0]))
 def test_gradients_are_those_of_finite_differences(seed: int, scale: float) -> None:
     inputs = vectors(seed, 2, TOP_SCORES + 4, scale)

@@ -142,7 +142,7 @@ def whole_head(width: int, seed: int) -> torch.Tensor:
     return torch.randint(-5, 6, (width,), generator=torch.Generator().manual_seed(seed)).float()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 40),
     st.lists(st.integers(0, 90), min_size=2, max_size=12),
@@ -242,14 +242,14 @@ def test_no_row_is_below_its_own_entry(n: int) -> None:
         vectors, rows = batch(cache, n, number)
         cache.push(vectors, rows)
         own = torch.cat([entries_of(cache, g) for g in range(3)])
-        scores, asked = (
+        scores, expected = (
             scores_of(cache.vectors, head)[: len(cache.owners)],
             scores_of(vectors, head),
         )
         kept = (own[:, None] == vectors).all(dim=2).nonzero()
         assert len(kept) == n
         entries = scores[cache.taken][kept[:, 0]]
-        assert torch.equal(entries, asked[kept[:, 1]])
+        assert torch.equal(entries, expected[kept[:, 1]])
 
 
 def test_ranks_by_similarity_are_exact_for_dissimilar_rows() -> None:
