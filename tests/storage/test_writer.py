@@ -311,7 +311,7 @@ def test_a_folder_that_is_not_writable_is_refused_before_the_work(
 def test_a_place_where_no_file_can_be_created_is_refused_before_the_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For root all folders look writable: only trying shows that /sys, for example, is not."""
+    """Root may write everywhere, but not into /sys, for example: only an attempt shows it."""
     before = snapshot(folder.parent)
     storage.check_writable(folder, "model")
     storage.check_destination(folder.with_name("new.parquet"))

@@ -520,11 +520,11 @@ def test_no_file_of_the_folder_holds_a_forgotten_query(home: Path) -> None:
     keys = ["someone-in-particular", "bob"]
     rf.fit("sums", (keys, ["tea", "ink"])).save(out)
 
-    def holding() -> list[Path]:
+    def files_with_the_key() -> list[Path]:
         return [path for path in out.iterdir() if keys[0].encode() in path.read_bytes()]
 
-    assert holding() != []
+    assert files_with_the_key() != []
     assert forget(out, keys[:1]).queries.keys.to_list() == ["bob"]
     assert rf.load(out).queries.keys.to_list() == ["bob"]
-    assert holding() == []
+    assert files_with_the_key() == []
     assert len(list(out.iterdir())) == 5  # the manifest and its files

@@ -260,7 +260,7 @@ def test_every_row_is_in_one_split(patients: pl.DataFrame) -> None:
     )
 
 
-def test_given_files_stay_apart_and_validation_is_carved(
+def test_given_files_stay_separate_and_validation_is_carved(
     patients: pl.DataFrame, tmp_path: Path
 ) -> None:
     patients[:24].write_csv(tmp_path / "a.csv")

@@ -373,30 +373,30 @@ def test_other_data_is_refused(data: Path, tmp_path: Path) -> None:
         rf.compare(rf.prepare(groups(7)), "popularity", out=tmp_path / "out")
 
 
-def test_no_model_of_an_earlier_fit_is_held(
+def test_models_of_earlier_fits_are_released(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model of a fit is released before the next one begins."""
     alive: list[weakref.ref[torch.Tensor]] = []
-    held: list[int] = []
+    counts: list[int] = []
     fit, load = runner.fit, runner.load
 
-    def watching(*arguments: Any, **options: Any) -> Any:
-        held.append(sum(one() is not None for one in alive))
+    def count_then_fit(*arguments: Any, **options: Any) -> Any:
+        counts.append(sum(one() is not None for one in alive))
         made = fit(*arguments, **options)
         alive.extend(weakref.ref(tensor) for tensor in made.model.tensors.values())
         return made
 
-    def loading(path: Path) -> Any:
+    def load_and_watch(path: Path) -> Any:
         ranker = load(path)
         alive.extend(weakref.ref(tensor) for tensor in ranker.model.tensors.values())
         return ranker
 
-    monkeypatch.setattr(runner, "fit", watching)
-    monkeypatch.setattr(runner, "load", loading)
+    monkeypatch.setattr(runner, "fit", count_then_fit)
+    monkeypatch.setattr(runner, "load", load_and_watch)
     rf.compare(data, "ease,rg2-plain,popularity", out=tmp_path / "out", seeds=2)
     assert len(alive) > 6
-    assert held == [0] * 6
+    assert counts == [0] * 6
 
 
 def test_peak_memory_is_that_of_the_context() -> None:

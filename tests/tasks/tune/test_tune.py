@@ -212,8 +212,8 @@ def test_a_self_tuning_method_is_fitted_once(data: Dataset, tmp_path: Path) -> N
     tuned = tune("rg2", data, out=tmp_path / "t", trials=5, fixed={"width": 8})
     assert len(tuned.trials) == 1
     assert tuned.settings == {"width": 8}
-    found = rf.evaluate(tuned.model, data, split="validation", metrics=["ndcg@10"])
-    assert tuned.score == pytest.approx(found.metrics["ndcg@10"])
+    evaluated = rf.evaluate(tuned.model, data, split="validation", metrics=["ndcg@10"])
+    assert tuned.score == pytest.approx(evaluated.metrics["ndcg@10"])
     assert tuned.score > 0.3
 
 

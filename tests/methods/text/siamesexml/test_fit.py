@@ -107,7 +107,7 @@ def encode_texts(model: Model, texts: Texts, side: Side) -> Tensor:
     return encode(texts, side)
 
 
-def found_for(model: Model, texts: Texts, k: int) -> Tensor:
+def best_candidates(model: Model, texts: Texts, k: int) -> Tensor:
     opened = METHODS[model.method].open(model)
     if opened.search_texts is not None:
         return opened.search_texts(texts, k, None).ids
@@ -122,7 +122,7 @@ def test_planted_topics_are_learned(name: str) -> None:
     many = {"encoder_epochs": 40, "classifier_epochs": 10, "joint_epochs": 10, "lr": 0.02}
     model = model_of(steps(name, data, run(), **many))
     rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
-    ids = found_for(model, data.query_texts.select(rows), LABELS // TOPICS)
+    ids = best_candidates(model, data.query_texts.select(rows), LABELS // TOPICS)
     assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
 
 
@@ -274,7 +274,7 @@ def test_a_custom_encoder_is_trained_saved_and_queried(
     assert isinstance(ranker, Ranker)
     assert "0.layer.weight" in ranker.model.tensors
     rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
-    ids = found_for(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
+    ids = best_candidates(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
     assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
 
 
@@ -593,7 +593,7 @@ def test_documents_without_labels_and_texts_without_words_are_harmless() -> None
         model = model_of(steps(name, odd, run(), **SHORT))
         assert all(bool(tensor.isfinite().all()) for tensor in model.tensors.values())
         assert odd.query_texts is not None
-        assert bool((found_for(model, odd.query_texts, 3) >= 0).all())
+        assert bool((best_candidates(model, odd.query_texts, 3) >= 0).all())
 
 
 # ---------------------------------------------------------------------------------- the parts
@@ -740,7 +740,7 @@ def has_reached(kept: Path, place: tuple[int, int]) -> bool:
 
 
 def test_excluded_pairs_are_not_negatives() -> None:
-    """Each label's nearest wrong document is excluded: the next one is found instead."""
+    """Each label's nearest wrong document is excluded: the next one is mined."""
     data, encoder = (
         topics(),
         BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator()),
@@ -788,7 +788,7 @@ def stop_before_refit(history: History, step: Step) -> None:
 @pytest.mark.parametrize("stop", [stop_in_refit, stop_before_refit])
 @pytest.mark.parametrize("name", ["siamesexml", "siamesexml-released"])
 def test_an_interrupted_refit_is_resumed(name: str, stop: Any, tmp_path: Path) -> None:
-    """The choices of the first fit do not make it another fit: its checkpoint is found."""
+    """The choices of the first fit do not make it another fit: its checkpoint is used."""
     data = held_out()
     known = {field.name for field in fields(METHODS[name].config)}
     options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
