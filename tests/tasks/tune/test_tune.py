@@ -17,7 +17,7 @@ import torch
 from alembic.util import pyfiles
 from linear_grades import random_rows
 from planted import dense, split_groups
-from written import random_data
+from text_samples import random_data
 
 import rankfold as rf
 from rankfold import config, storage

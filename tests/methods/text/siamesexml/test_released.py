@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from math import exp, log
 from typing import Any
 
 import pytest
 import torch
 from rankings import assert_same_ranking, sorted_by
+from text_samples import TruthJudge, check_exclusions, random_data, run_of
+from text_samples import search as search_texts
 from torch import Tensor
 from torch.nn.functional import gelu
-from written import TruthJudge, random_data, run_of
-from written import search as search_texts
 
 from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh
@@ -393,18 +394,8 @@ def test_shortlists_ascend_so_that_ties_go_by_id() -> None:
 
 
 def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
-    data, n = random_data(11), 12
-    assert data.query_texts is not None
-    hidden = torch.rand(40, n, generator=rng_of()) < 0.6
-    places = hidden.nonzero()
-    exclude = from_pairs(places[:, 0], places[:, 1], None, (40, n))
-    result = search_texts(fitted(data), data.query_texts, n, exclude)
-    for row in range(40):
-        allowed = set((~hidden[row]).nonzero().flatten().tolist())
-        ids = result.ids[row].tolist()
-        assert set(ids[: len(allowed)]) == allowed
-        assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
+    data = random_data(11)
+    check_exclusions(data, partial(search_texts, fitted(data)))
 
 
 def test_the_mix_matches_the_formula_and_ties_go_by_id() -> None:
