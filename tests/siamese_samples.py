@@ -32,7 +32,7 @@ SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 2, "joint_epo
 
 
 def topics(seed: int = 0) -> Dataset:
-    """Documents of words of one topic each; a label is of a topic, too, and has one of its words.
+    """A document has words of one topic; a label has one word of its topic.
 
     The last 20 documents are the test: only their words predict their labels.
     """
@@ -62,12 +62,12 @@ def steps(name: str, data: Dataset, given: Run, **settings: Any) -> list[Step]:
 
 
 def config_of(name: str, **settings: Any) -> Any:
-    """A small one."""
+    """A small configuration of the method."""
     return METHODS[name].config(**small(name, **settings))
 
 
 def small(name: str, **settings: Any) -> dict[str, Any]:
-    """The settings of the method."""
+    """``SMALL`` and ``settings``, without those that the method lacks."""
     has = {field.name for field in fields(METHODS[name].config)}
     return {key: value for key, value in {**SMALL, **settings}.items() if key in has}
 

@@ -99,11 +99,6 @@ def folder_of(name: str, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
 def ranks(data: Path, out: Path) -> Iterator[Ranks]:
     """Results of one, two and three processes; one and three resume where two stopped."""
     with pytest.MonkeyPatch.context() as patch:

@@ -80,11 +80,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
 def ranks(data: Path, out: Path) -> Iterator[Ranks]:
     """Results of one, three and two processes; the two resume the fits of the others."""
     (out / "whole").mkdir()
