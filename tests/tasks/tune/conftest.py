@@ -9,11 +9,9 @@ from level_method import Level, fit_level
 from planted import split_groups
 
 from rankfold.methods import METHODS
-from rankfold.types import (
-    Dataset,
-    Method,
-    Opened,
-)
+from rankfold.types import Dataset, Method, Opened
+
+LOAD_ONCE = cache(pyfiles.load_module_py)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +21,7 @@ def level() -> Iterator[None]:
     The modules of database versions, which every new study executes again, are executed once.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyfiles, "load_module_py", cache(pyfiles.load_module_py))
+        patch.setattr(pyfiles, "load_module_py", LOAD_ONCE)
         method = Method("known", Level, "interactions", fit_level, lambda _model: Opened())
         patch.setitem(METHODS, "level", method)
         patch.setattr("rankfold.tasks.tune.trial.RANDOM_TRIALS", 2)
