@@ -12,8 +12,6 @@ PAIRS = (
     ["bob", "bob", "dot", "dot", "fay", "fay", "hal"],
     ["tea", "ink", "tea", "pen", "ink", "jam", "tea"],
 )
-
-
 MORE = (["ann", "ann", "dot", "eve", "zoe", "eve"], ["tea", "ink", "jam", "pen", "pen", "wax"])
 
 

@@ -9,22 +9,14 @@ from planted import dense
 
 import rankfold as rf
 from rankfold.tasks.tune import TuneResult
-from rankfold.types import (
-    Dataset,
-    Model,
-    Range,
-    Run,
-    Step,
-)
+from rankfold.types import Dataset, Model, Range, Run, Step
 
 SMALL = {"width": 8, "sweeps": 3}
+LEVELS = Range(0.0, 1.0)
 
 
 class Stopped(Exception):
     """In place of a kill: nothing is cleaned up."""
-
-
-LEVELS = Range(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import mix
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
-from rankfold.types import (
-    Dataset,
-    Model,
-    Run,
-    Side,
-    Step,
-    Texts,
-    Vocabulary,
-    from_pairs,
-)
+from rankfold.types import Dataset, Model, Run, Side, Step, Texts, Vocabulary, from_pairs
 
 NAMES = [name for name in METHODS if name.startswith("siamesexml")]
 DOCUMENTS, LABELS, TOPICS, WORDS = 120, 12, 4, 40

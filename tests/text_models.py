@@ -12,8 +12,6 @@ from rankfold.data.build.tokens import tokenise
 from rankfold.types import Dataset, Texts
 
 BOTH = pytest.mark.parametrize("method", ["words", "overlap"])
-
-
 TOPICS = ["red apples", "blue Äther", "green tea", "old maps", "cold noodles 麺"]
 
 

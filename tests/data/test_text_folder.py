@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from document_samples import (
-    documents,
-)
+from document_samples import documents
 
 from rankfold import storage
 from rankfold.data import folder

@@ -241,8 +241,6 @@ GOODS = pl.DataFrame(
         "kind": ["food", "tool", "tool", "food"],
     }
 )
-
-
 NEW = pl.DataFrame(
     {
         "name": ["wax", "oil", "zip", "bun"],

@@ -24,8 +24,6 @@ UNUSUAL_KEYS = [
     "w" * 300,
     "constructor",
 ]
-
-
 LARGE = 2**53 + 1  # not exact as a number in JavaScript
 TOPICS = {
     "fruit": "red apples and pears",

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import (
-    file_of,
-    names,
-    refusal,
-    snapshot,
-    version_at,
-    write,
-)
+from folders import file_of, names, refusal, snapshot, version_at, write
 
 from rankfold import storage
 from rankfold.errors import UserError

@@ -15,16 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from folders import (
-    content,
-    failing_call,
-    files_of,
-    names,
-    refusal,
-    snapshot,
-    version_at,
-    write,
-)
+from folders import content, failing_call, files_of, names, refusal, snapshot, version_at, write
 from torch import Tensor
 
 from rankfold import storage

@@ -11,10 +11,7 @@ from level_method import LEVELS, outcomes
 import rankfold as rf
 from rankfold import storage
 from rankfold.tasks.tune import tune
-from rankfold.types import (
-    Dataset,
-    Range,
-)
+from rankfold.types import Dataset, Range
 
 
 def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) -> None:

@@ -14,10 +14,7 @@ from planted import split_groups
 
 import rankfold as rf
 from rankfold.tasks.tune import TuneResult, tune
-from rankfold.types import (
-    Dataset,
-    Range,
-)
+from rankfold.types import Dataset, Range
 
 
 @pytest.mark.parametrize("at", [1, 4])

@@ -9,10 +9,7 @@ from level_method import SMALL, Stopped
 
 import rankfold as rf
 from rankfold.training.history import History
-from rankfold.types import (
-    Dataset,
-    Step,
-)
+from rankfold.types import Dataset, Step
 
 
 def test_a_fit_ends_when_its_time_is_up(data: Dataset) -> None:

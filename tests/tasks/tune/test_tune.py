@@ -19,13 +19,7 @@ from rankfold.methods import METHODS
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.tune import TuneResult, tune
 from rankfold.tasks.tune.plan import parse_budget, points
-from rankfold.types import (
-    Choices,
-    Columns,
-    Dataset,
-    Vocabulary,
-    from_pairs,
-)
+from rankfold.types import Choices, Columns, Dataset, Vocabulary, from_pairs
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,7 @@ from rankfold.encoders.bag_encoder import TEXT_ENCODERS, unit
 from rankfold.errors import UserError
 from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.models.ranker import Ranker
-from rankfold.types import (
-    Texts,
-)
+from rankfold.types import Texts
 
 
 class Widest(nn.Module):

@@ -43,13 +43,7 @@ from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.methods.text.siamesexml import modules
 from rankfold.training import checkpoint, loop
 from rankfold.training.history import History
-from rankfold.types import (
-    Dataset,
-    Interactions,
-    Step,
-    Texts,
-    from_pairs,
-)
+from rankfold.types import Dataset, Interactions, Step, Texts, from_pairs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,17 +199,9 @@ def test_documents_without_labels_and_texts_without_words_are_harmless() -> None
 
 
 KILLED = [("siamesexml", 0, 0), ("siamesexml", 0, 1), ("siamesexml", 0, 2)]
-
-
 KILLED += [("siamesexml-paper", 0, 1), ("siamesexml-released", 0, 2), ("siamesexml-3", 1, 1)]
-
-
 KILLED_ELSEWHERE = [("siamesexml-paper", 0, 0), ("siamesexml-paper", 0, 2)]
-
-
 KILLED_ELSEWHERE += [("siamesexml-released", 0, 0), ("siamesexml-released", 0, 1)]
-
-
 KILLED_ELSEWHERE += [("siamesexml-3", 0, 0), ("siamesexml-3", 2, 2)]
 
 

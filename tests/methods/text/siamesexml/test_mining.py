@@ -23,11 +23,7 @@ from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh
 from rankfold.index.exact import Exact
 from rankfold.methods.text.siamesexml import mining, modules
-from rankfold.types import (
-    Interactions,
-    TopK,
-    from_pairs,
-)
+from rankfold.types import Interactions, TopK, from_pairs
 
 
 def test_mined_documents_are_the_nearest_wrong_ones() -> None:

@@ -33,11 +33,7 @@ from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import best
-from rankfold.types import (
-    Dataset,
-    Interactions,
-    from_pairs,
-)
+from rankfold.types import Dataset, Interactions, from_pairs
 
 
 def test_the_mix_matches_the_formula() -> None:
