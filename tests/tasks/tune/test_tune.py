@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from level_method import LEVELS, SMALL, outcomes, same_model
+from level_method import LEVELS, SMALL, Stopped, outcomes, same_model
 from linear_grades import random_rows
 from planted import split_groups
 from text_samples import random_data
@@ -151,6 +151,27 @@ def test_a_search_in_parts_equals_one_at_once(
         assert len(parts.trials) == trials
     assert outcomes(parts) == outcomes(reference)
     assert same_model(parts, reference)
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_an_unfinished_trial_is_run_again(
+    reference: TuneResult, data: Dataset, tmp_path: Path, at: int
+) -> None:
+    def stop(what: str, _share: float) -> None:
+        if f"trial {at} " in what and "step 2" in what:
+            raise Stopped
+
+    options: dict[str, Any] = {"trials": 5, "fixed": SMALL}
+    for _ in range(2):  # twice in the same place
+        with pytest.raises(Stopped):
+            tune("ials", data, out=tmp_path / "cut", report=stop, **options)
+    messages: list[str] = []
+    cut = tune(
+        "ials", data, out=tmp_path / "cut", report=lambda w, _: messages.append(w), **options
+    )
+    assert f"trial {at} of 5" in messages[0]
+    assert outcomes(cut) == outcomes(reference)
+    assert same_model(cut, reference)
 
 
 def test_another_seed_proposes_other_settings(data: Dataset, tmp_path: Path) -> None:
