@@ -32,7 +32,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, judge, parse
-from rankfold.models.search import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary, from_pairs
 
@@ -140,7 +140,7 @@ class Judged:
     def mean(self, model: Model, device: torch.device) -> float:
         searcher = Searcher(model, self.data.split("train"), 2**28)
         hidden = self.hidden(self.queries).to(device)
-        ids = searcher.of_queries(self.queries.to(device), self.depth, hidden).ids
+        ids = searcher.of_queries(self.queries.to(device), self.depth, Filter(hidden)).ids
         return float(self.values(self.queries, ids).double().mean())
 
 

@@ -148,15 +148,15 @@ def test_intervals_cover_the_true_value() -> None:
     data = data_of()
     grader = grader_of(data)
     truth = graded_mean(grader.score(everything), everything.grades, 3, parse_graded("auc"))
-    held = 0
+    covered = 0
     for start in range(80):
         some = everything.select(torch.arange(start * 300, (start + 1) * 300))
         result = evaluate(
             grader, replace(data, test=some), metrics="auc", bootstrap=300, confidence=0.9
         )
         low, high = result.intervals["auc"]
-        held += low <= truth <= high
-    assert 64 <= held <= 79  # binomial(80, .9) is below or above it once in 300 times
+        covered += low <= truth <= high
+    assert 64 <= covered <= 79  # binomial(80, .9) is below or above it once in 300 times
 
 
 # ---------------------------------------------------------------------------------- cuts, curves

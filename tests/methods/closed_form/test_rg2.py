@@ -268,7 +268,7 @@ class Stop(Exception):
 def resumed(data: Dataset, out: Path, n: int, options: dict[str, Any]) -> Model:
     """Fitted with a stop after n steps."""
 
-    def report(_course: History, step: Step) -> None:
+    def report(_history: History, step: Step) -> None:
         if step.number > n:
             raise Stop
 

@@ -76,7 +76,7 @@ def test_resumed_after_any_pass_is_bit_identical(name: str, tmp_path: Path) -> N
 
     for n in range(1, last):
 
-        def report(_course: History, step: Step, n: int = n) -> None:
+        def report(_history: History, step: Step, n: int = n) -> None:
             if step.number > n:
                 raise Stop
 

@@ -157,7 +157,7 @@ def _space(fit: FitPlan, options: TuneOptions) -> Space:
 def points(fit: FitPlan, space: Space, seed: int) -> list[dict[str, Any]]:
     """The defaults, if they lie in the space; then the rest of a grid, shuffled by the seed."""
     settings, train = fit.settings, fit.data.train
-    if isinstance(train, Interactions):
+    if isinstance(train, Interactions) and isinstance(settings, config.Settings):
         settings = settings.for_data(train, fit.comm)
     defaults = {name: getattr(settings, name) for name in space}
     inside = all(where.holds(defaults[name]) for name, where in space.items())
