@@ -113,6 +113,10 @@ def _weighted(kind: str) -> Callable[[Interactions], Objective]:
     return lambda rows: rg2_weighted(rows, REG, ALPHA, regulariser=kind)
 
 
+def _rgx(kind: str) -> Callable[[Interactions], Objective]:
+    return lambda rows: rgx(rg2_weighted(rows, REG, ALPHA, regulariser=kind))
+
+
 SEPARABLE = [
     Case("rg2", lambda rows: rg2(rows, REG), dense_rg2(-0.5, 0.0)),
     Case(
@@ -129,10 +133,9 @@ OBJECTIVES = [
         for kind in ("weighted", "frequency", "plain", "matrix")
     ),
     Case("weighted-graded", _weighted("frequency"), dense_weighted("frequency"), graded=True),
-    Case(
-        "rgx",
-        lambda rows: rgx(rg2_weighted(rows, REG, ALPHA)),
-        dense_weighted("weighted", centred=True),
+    *(
+        Case(f"rgx-{kind}", _rgx(kind), dense_weighted(kind, centred=True))
+        for kind in ("weighted", "frequency", "plain", "matrix")
     ),
     Case("sampled", lambda rows: rg2_sampled(rows, REG, NEGATIVES), dense_sampled),
     Case("sampled-rgx", lambda rows: rgx_sampled(rows, REG, NEGATIVES), dense_sampled_rgx),
