@@ -34,7 +34,9 @@ def squares(x: Tensor) -> Tensor:
     return (x**2).sum(dim=1)
 
 
-def dense_rg2(exponent: float, beta: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def dense_rg2(
+    exponent: float, beta: float, reg: float = REG
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     def total(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
         n, sizes = r.shape[1], r.sum(dim=1)
         b = r.sum(dim=0).clamp(min=1) ** (-2 * beta)
@@ -42,7 +44,7 @@ def dense_rg2(exponent: float, beta: float) -> Callable[[Tensor, Tensor, Tensor]
         power = sizes[known, None] ** (exponent - 0.5)
         targets = power * (n * r[known] - sizes[known, None])
         fit = (sizes[known, None] * b * ((p @ q.T)[known] - targets) ** 2).sum()
-        return fit + REG * (b.sum() * sizes @ squares(p) + sizes.sum() * b @ squares(q))
+        return fit + reg * (b.sum() * sizes @ squares(p) + sizes.sum() * b @ squares(q))
 
     return total
 

@@ -32,7 +32,7 @@ class PlainConfig(AlsConfig):
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
     solver: Literal["spectral", "als"] = setting("spectral", help="one decomposition, or sweeps")
-    tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
+    tolerance: float = setting(1e-4, above=0, below=1, help="largest residual at the end")
 
 
 def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
