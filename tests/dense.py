@@ -49,23 +49,25 @@ def dense_rg2(
     return total
 
 
-def dense_weighted(kind: str, *, centred: bool = False) -> Callable[..., Tensor]:
+def dense_weighted(
+    kind: str, *, centred: bool = False, reg: float = REG, alpha: float = ALPHA, nu: float = 1.0
+) -> Callable[..., Tensor]:
     def total(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
         (m, n), sizes, o = r.shape, r.sum(dim=1), p @ q.T
         a = sizes / (2 * n)
         s = n * r / sizes.clamp(min=1)[:, None] - 1
-        fit = (a[:, None] * (o - s) ** 2).sum() + ALPHA * (r * (o - 1) ** 2).sum()
+        fit = (a[:, None] * (o - s) ** 2).sum() + alpha * (r * (o - 1) ** 2).sum()
         if centred:
             fit = fit - (a / n) @ o.sum(dim=1) ** 2
         half = sizes.sum() / (2 * n)
         if kind == "matrix":
-            return fit + REG * (o**2).sum()
+            return fit + reg * (o**2).sum()
         of_queries, of_candidates = {
-            "weighted": (sizes / 2 + ALPHA * n * (sizes > 0), (half + ALPHA * m).expand(n)),
-            "frequency": (sizes * (0.5 + ALPHA), half + ALPHA * r.sum(dim=0)),
+            "weighted": (sizes / 2 + alpha * n * (sizes > 0), (half + alpha * m).expand(n)),
+            "frequency": ((sizes * (0.5 + alpha)) ** nu, (half + alpha * r.sum(dim=0)) ** nu),
             "plain": (torch.ones(m).double(), torch.ones(n).double()),
         }[kind]
-        return fit + REG * (of_queries @ squares(p) + of_candidates @ squares(q))
+        return fit + reg * (of_queries @ squares(p) + of_candidates @ squares(q))
 
     return total
 
@@ -88,9 +90,9 @@ def dense_sampled_rgx(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
     return dense_sampled(r, p, q) - pool.sum() / (k + 1) ** 2
 
 
-def dense_wrmf(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def dense_wrmf(r: Tensor, p: Tensor, q: Tensor, reg: float = REG) -> Tensor:
     fit = ((1 + ALPHA * r) * (p @ q.T - (r > 0).double()) ** 2).sum()
-    return fit + REG * (squares(p).sum() + squares(q).sum())
+    return fit + reg * (squares(p).sum() + squares(q).sum())
 
 
 def dense_ials(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
