@@ -109,7 +109,7 @@ def test_adding_twice_changes_only_the_notes(method: str) -> None:
 
 def test_fold_in_equals_the_fit() -> None:
     """A query added with the history of a fitted one gets the same ranking."""
-    ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=20)
+    ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01)
     after = vectors_of(ranker.add(MORE))
     torch.testing.assert_close(after["ann"], vectors_of(ranker)["bob"], atol=1e-4, rtol=1e-4)
     assert torch.equal(after["hal"], vectors_of(ranker)["hal"])

@@ -154,5 +154,5 @@ def test_meaningless_settings_are_refused(settings: dict[str, object], message: 
 
 
 def test_width_beyond_the_matrix_is_harmless() -> None:
-    ranker = rf.fit("rg2-plain", random_pairs(1), width=100, sweeps=3)
+    ranker = rf.fit("rg2-plain", random_pairs(1), width=100)
     assert all(tensor.isfinite().all() for tensor in ranker.model.tensors.values())
