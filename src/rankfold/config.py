@@ -15,12 +15,13 @@ Settings are filled from TOML and ``key=value``. Unknown names and values out of
 import math
 import operator
 import tomllib
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rankfold.errors import UserError
 
@@ -73,10 +74,13 @@ def setting(
 class Settings:
     """Base class of every config: checks the declarations of its fields.
 
-    A config with a rule across fields overrides ``__post_init__``, which then calls ``check``.
+    A config with a rule across fields overrides ``__post_init__``, which then calls ``check``. A
+    setting that is used only with one value of another is declared in ``used_with``, to which
+    subclasses add: ``{"nu": ("regulariser", "frequency")}``. None: never used.
     """
 
     __slots__ = ()
+    used_with: ClassVar[Mapping[str, tuple[str, str] | None]] = {}
 
     def __post_init__(self) -> None:
         check(self)
@@ -160,7 +164,27 @@ def build(config: type[T], values: Mapping[str, Any]) -> T:
     """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
     kinds = get_type_hints(config)
-    return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    built = config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    check_use(built, values)
+    return built
+
+
+def check_use(settings: Any, given: Iterable[str]) -> None:
+    """Raise a UserError for the first given setting that has no effect, unless it is a default."""
+    config = type(settings)
+    defaults = {one.name: one.default for one in fields(config)}
+    needs = ChainMap(*(dict(vars(one).get("used_with", {})) for one in config.__mro__))
+    for name in given:
+        if name not in needs or getattr(settings, name) == defaults[name]:
+            continue
+        need = needs[name]
+        if need is None:
+            raise UserError(f"`{name}` has no effect in this method", hint=f"leave out {name}")
+        other, value = need
+        actual = getattr(settings, other)
+        if actual != value:
+            hint = f"leave out {name}, or set {other}={value}"
+            raise UserError(f"`{name}` has no effect with {other}={actual}", hint=hint)
 
 
 def check_names(config: type[Any], names: Iterable[str]) -> None:

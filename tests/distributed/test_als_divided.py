@@ -38,6 +38,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "grades": ("wrmf", {"sweeps": 2, "steps": 1, "alpha": 5.0, "weights": "grade"}),
     "weighted grades": ("rg2-weighted", {"sweeps": 2, "weights": "grade"}),
     "rgx": ("rgx", {"sweeps": 1}),
+    "rgx matrix": ("rgx", {"sweeps": 1, "regulariser": "matrix"}),
     "rg2-plain": ("rg2-plain", {"sweeps": 2, "solver": "als"}),
     "spectral": ("rg2-plain", {"tolerance": 1e-4}),
     "puresvd": ("puresvd", {"tolerance": 1e-4, "weights": "grade"}),

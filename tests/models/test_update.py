@@ -9,13 +9,13 @@ import pytest
 import scipy.sparse
 import torch
 from added_pairs import MORE, PAIRS, rows_of, same, vectors_of
-from rankfold.models.search import kept_histories
 from torch import Tensor
 
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import kept_histories
 from rankfold.tasks.update import extend
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
@@ -78,7 +78,7 @@ def test_adding_twice_changes_only_the_notes(method: str) -> None:
 
 def test_fold_in_equals_the_fit() -> None:
     """A query added with the history of a fitted one gets the same ranking."""
-    ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=20)
+    ranker = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01)
     after = vectors_of(ranker.add(MORE))
     torch.testing.assert_close(after["ann"], vectors_of(ranker)["bob"], atol=1e-4, rtol=1e-4)
     assert torch.equal(after["hal"], vectors_of(ranker)["hal"])

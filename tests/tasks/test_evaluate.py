@@ -190,13 +190,13 @@ def test_pairs_that_the_model_was_fitted_on_are_counted() -> None:
         }
     )
     first, second = (rf.prepare(table, seed=seed) for seed in (0, 1))
-    model = rf.fit("rg2-plain", first, width=4, sweeps=2)
+    model = rf.fit("rg2-plain", first, width=4)
     assert rf.evaluate(model, first, metrics="ndcg@3").trained_on == 0
     seen = {(q, c) for q, c in _pairs(first.seen("test"))}
     shared = len(seen & set(_pairs(second.split("test"))))
     assert shared > 0
     assert rf.evaluate(model, second, metrics="ndcg@3").trained_on == shared
-    again = rf.fit("rg2-plain", first, width=4, sweeps=2, refit=True)
+    again = rf.fit("rg2-plain", first, width=4, refit=True)
     result = rf.evaluate(again, first, split="validation", metrics="ndcg@3")
     assert result.trained_on == first.split("validation").n_pairs
 

@@ -57,7 +57,7 @@ def test_a_method_for_texts_needs_texts_of_queries() -> None:
 
 
 def test_methods_for_pairs_fit_on_texts_and_show_them(data: Dataset, tmp_path: Path) -> None:
-    rf.fit("rg2-plain", data, width=3, sweeps=2, out=tmp_path / "model")
+    rf.fit("rg2-plain", data, width=3, out=tmp_path / "model")
     ranker = rf.load(tmp_path / "model")
     assert ranker.texts is None
     assert ranker.tokenizer is None

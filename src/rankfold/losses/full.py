@@ -45,15 +45,18 @@ def _rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
     return (quadratic + 2 * linear) / (2 * len(candidates)) + 0.5
 
 
-def _rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
-    """RG2's value minus 1/(2 N^2) (sum_j o_bj)^2; [B]."""
-    mean = queries @ candidates.mean(dim=0)
-    return _rg2_value(queries, candidates) - mean**2 / 2
+def _rgx_loss(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
+    """RG2 minus 1/(2 N^2) (sum_j o_bj)^2; [B].
+
+    It is RG2 of the scores less their mean, so of the candidates less theirs. Computed in this way,
+    a constant in all scores of a query loses no digits.
+    """
+    return _full_loss(_rg2_value, queries, candidates - candidates.mean(dim=0), positives)
 
 
 FULL_LOSSES: dict[str, FullLoss] = {
     "softmax": partial(_full_loss, log_sum_exp),
     "sparsemax": partial(_full_loss, sparsemax_value),
     "rg2": partial(_full_loss, _rg2_value),
-    "rgx": partial(_full_loss, _rgx_value),
+    "rgx": _rgx_loss,
 }

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rankfold.losses.sides import mean_over, split
+from rankfold.losses.rg2 import rg2_loss
 
 
 def rgx_loss(
@@ -16,16 +16,12 @@ def rgx_loss(
         loss_b = - sum_{c in P_b} w_bc s_bc / sum_{c in P_b} w_bc
                  + sum_{j in V_b} (s_bj + 1)^2 / (2 |V_b|) - (sum_{j in V_b} s_bj)^2 / (2 |V_b|^2)
 
-    It is computed as follows, with m_b the mean of V_b's scores, so that a constant added to all of
-    them changes nothing and loses no digits::
-
-        loss_b = - sum_{c in P_b} w_bc (s_bc - m_b) / sum_{c in P_b} w_bc
-                 + sum_{j in V_b} (s_bj - m_b)^2 / (2 |V_b|) + 1/2
+    It is RG2 of the scores less their mean over V_b. Computed in this way, a constant added to all
+    of them changes nothing and loses no digits.
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    sides = split(scores, grades, valid, weights)
-    centred = torch.where(valid, sides.safe - mean_over(valid, sides.safe)[:, None], 0.0)
-    squares = mean_over(valid, centred**2)
-    return torch.where(sides.counted, squares / 2 + 0.5 - sides.over_positives(centred), 0.0)
+    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
+    mean = safe.sum(dim=1, keepdim=True) / valid.sum(dim=1, keepdim=True).clamp(min=1)
+    return rg2_loss(safe - mean, grades, valid, weights)
