@@ -16,6 +16,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from rankfold.cores import usable_cores
+
 _BLOCKS = 64  # of a product, at most
 _MIN_ENTRIES = 2**17  # of a block of rows: shorter work is not worth a thread
 T = TypeVar("T")
@@ -55,6 +57,12 @@ def _pool(n: int) -> ThreadPoolExecutor:
 _worker = threading.local()  # a thread of the pool does not wait for others: it works itself
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no threads but its first
+
+
+def limit_threads() -> None:
+    """Let torch use no more threads than the process may use cores, unless a number was given."""
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
 
 
 def row_runs(n_rows: int, width: int) -> list[slice]:
