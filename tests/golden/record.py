@@ -26,17 +26,27 @@ ALTERNATING: dict[str, Any] = {"width": 16, "sweeps": 3}
 GRADIENT: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 256}
 SIAMESE: dict[str, Any] = {"width": 24, "batch_size": 64, "classifier_batch_size": 64}
 RESAMPLED: dict[str, Any] = {"width": 16, "epochs": 3, "batch_size": 1024, "lr": 0.05}
-FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32}
+FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32, "lr": 0.01}
+FULL |= {"weight_decay": 1e-5}
+UNIFORM: dict[str, Any] = {**GRADIENT, "weight_decay": 1e-6}
+WEIGHTED: dict[str, Any] = {"reg": 0.03, "alpha": 0.02}
 GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
 SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small``
     "rg2": {"width": 32},
     "rg2-plain": {"width": 16, "reg": 3.0},
-    "rg2-weighted": {"width": 32, "sweeps": 4},
-    "rgx": {"width": 32, "sweeps": 4},
-    "ials": {"width": 32, "sweeps": 6},
+    "rg2-weighted": {"width": 32, "sweeps": 4, **WEIGHTED},
+    "rgx": {"width": 32, "sweeps": 4, **WEIGHTED},
+    "ials": {"width": 32, "sweeps": 6, "reg": 0.003, "background": 0.03},
+    "wrmf": {**ALTERNATING, "reg": 1.0, "alpha": 40.0},
+    "ease": {"reg": 300.0},
     "puresvd": {"width": 16},
     "softmax": FULL,
+    "sparsemax": {**GRADIENT, "lr": 0.01, "weight_decay": 1e-5},
+    "bpr": UNIFORM,
+    "bce": UNIFORM,
+    "sampled-softmax": UNIFORM,
+    "uib": UNIFORM,
     "bir": RESAMPLED,
     "xir": RESAMPLED,
     "full": {**FULL, "loss": "rg2"},
@@ -47,16 +57,19 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
     "rg2-plain als": ("rg2-plain", {"solver": "als", "width": 16, "reg": 3.0, "sweeps": 4}),
-    "rg2-weighted cholesky": ("rg2-weighted", {**ALTERNATING, "inner": "cholesky"}),
-    "rg2-weighted released": ("rg2-weighted", {**ALTERNATING, "variant": "released"}),
-    "rgx matrix": ("rgx", {**ALTERNATING, "regulariser": "matrix"}),
+    "rg2-weighted cholesky": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "inner": "cholesky"}),
+    "rg2-weighted released": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "variant": "released"}),
+    "rgx matrix": ("rgx", {**ALTERNATING, **WEIGHTED, "regulariser": "matrix"}),
     "full rgx": ("full", {**FULL, "loss": "rgx"}),
     "sampled warp": (
         "sampled",
         {**GRADIENT, "loss": "warp", "sampler": "uniform", "negatives": 20},
     ),
     "sampled popularity": ("sampled", {**GRADIENT, "sampler": "popularity", "negatives": 20}),
-    "bpr towers": ("bpr", {"width": 8, "epochs": 2, "batch_size": 1024, "encoder": "towers"}),
+    "bpr towers": (
+        "bpr",
+        {**UNIFORM, "width": 8, "epochs": 2, "batch_size": 1024, "encoder": "towers"},
+    ),
     "ssl cosine": ("ssl", {**GRADIENT, "similarity": "cosine", "temperature": 0.2}),
     "bir multinomial": ("bir", {**RESAMPLED, "draw": "multinomial", "correction": "sir"}),
     "text-neighbours words": ("text-neighbours", {"bigrams": False, "label_weight": 0.2}),
