@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
 _METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
-COMPARED = ("popularity", "puresvd", "bpr", "ials", "rg2")
+COMPARED = ("popularity", "puresvd", "wrmf", "ials", "rg2-weighted", "rg2")
 
 
 def command(
