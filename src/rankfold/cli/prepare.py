@@ -70,8 +70,13 @@ def command(
     exclude_self: Annotated[
         bool, _option("exclude_self", "--exclude-self")
     ] = _DEFAULT.exclude_self,
+    min_query_pairs: Annotated[int, _option("min_query_pairs")] = _DEFAULT.min_query_pairs,
+    min_candidate_pairs: Annotated[
+        int, _option("min_candidate_pairs")
+    ] = _DEFAULT.min_candidate_pairs,
     kcore: Annotated[int, _option("kcore")] = _DEFAULT.kcore,
     split: Annotated[str | None, _option("split", metavar="RULE")] = _DEFAULT.split,
+    fold_in: Annotated[float | None, _option("fold_in", metavar="SHARE")] = _DEFAULT.fold_in,
     seed: Annotated[int, _option("seed")] = _DEFAULT.seed,
     strict: Annotated[bool, _option("strict", "--strict")] = _DEFAULT.strict,
     shards: Annotated[int, _option("shards")] = _DEFAULT.shards,

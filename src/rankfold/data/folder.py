@@ -17,7 +17,6 @@ from rankfold.data.build.tokens import n_tokens
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
 from rankfold.types import (
-    SPLITS,
     Columns,
     Comm,
     Dataset,
@@ -29,7 +28,7 @@ from rankfold.types import (
     to_tensors,
 )
 
-PARTS = ("train", "validation", "test", "excluded")
+PARTS = ("train", "validation", "test", "excluded", "given")
 TOKENIZER = "tokenizer"
 _SIDES = {"query": "queries", "candidate": "candidates"}
 
@@ -122,6 +121,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
+        given=parts.get("given"),
         query_texts=_query_texts(folder, held),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
@@ -307,7 +307,7 @@ def _from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) 
 
 def check_content(data: Dataset) -> None:
     """A UserError if the content is damaged. Loading checks sizes and shapes only."""
-    for name in (*SPLITS, "excluded"):
+    for name in PARTS:
         part = getattr(data, name)
         if isinstance(part, Interactions) and part.n_pairs:
             low, high = (int(end) for end in torch.aminmax(part.candidates))

@@ -29,7 +29,10 @@ _PAIRS_ONLY = [
     "vocabulary",
     "min_grade",
     "exclude_self",
+    "min_query_pairs",
+    "min_candidate_pairs",
     "kcore",
+    "fold_in",
     "duplicates",
     "shards",
 ]
@@ -132,13 +135,24 @@ class Preparation(Settings):
     exclude_self: bool = setting(
         False, help="never return the candidate with the same key as the query"
     )
+    min_query_pairs: int = setting(
+        0, at_least=0, help="drop queries with fewer pairs, once, after --min-candidate-pairs"
+    )
+    min_candidate_pairs: int = setting(0, at_least=0, help="drop candidates with fewer pairs, once")
     kcore: int = setting(
         0, at_least=0, help="keep queries and candidates with at least this many pairs"
     )
     split: str | Sequence[float] | None = setting(
         None,
         help="shares of each query's pairs or each grade's rows (default: 0.8,0.1,0.1), of whole "
-        "queries ('queries:0.8,0.1,0.1', the default for texts), 'last', or 'time:T'",
+        "queries ('queries:0.8,0.1,0.1', the default for texts; 'queries:1000,1000': numbers for "
+        "validation and test), 'last', or 'time:T'",
+    )
+    fold_in: float | None = setting(
+        None,
+        above=0,
+        below=1,
+        help="share of each held-out query's pairs that is its history; the others are judged",
     )
     seed: int = setting(0, at_least=0, help="seed of the split")
     strict: bool = setting(False, help="refuse bad rows instead of dropping them")

@@ -26,6 +26,8 @@ from rankfold.data.build.pairs import (
     check_not_empty,
     compact,
     core,
+    frequent_candidates,
+    frequent_queries,
     number,
     own_rows,
     positive,
@@ -128,7 +130,14 @@ def _assemble(
             dropped.append({"why": name, "rows": before - len(pairs)})
     pairs, queries, candidates = compact(pairs, queries, candidates)
     reading.progress("splitting", 0.0)
+    by_queries |= options.fold_in is not None
     pairs = _split(pairs, options, splitter, by_queries=by_queries)
+    if options.fold_in is not None:
+        before = len(pairs)
+        pairs = split.fold_in(pairs, options.fold_in, np.random.default_rng([options.seed, 1]))
+        if len(pairs) < before:
+            dropped.append({"why": "held out, candidate not in train", "rows": before - len(pairs)})
+        pairs, queries, candidates = compact(pairs, queries, candidates)
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
     token_options = TokenOptions(options.tokens, options.vocabulary)
     sides = side_features.describe(pairs, keys, tables, token_options, reading.progress)
@@ -206,6 +215,12 @@ def _filters(
         filters += _without(
             keyed_pairs(excluded, *map(Vocabulary.of, (queries, candidates))), pairs
         )
+    if (n := options.min_candidate_pairs) > 1:
+        name, hint = f"candidate with fewer than {n} pairs", "lower --min-candidate-pairs"
+        filters.append((name, partial(frequent_candidates, n=n), hint))
+    if (n := options.min_query_pairs) > 1:
+        name, hint = f"query with fewer than {n} pairs", "lower --min-query-pairs"
+        filters.append((name, partial(frequent_queries, n=n), hint))
     if options.kcore > 1:
         name = f"{options.kcore}-core"
         filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))

@@ -36,7 +36,7 @@ from rankfold.metrics.propensity import (
     psp,
     psp_best,
 )
-from rankfold.metrics.recall import recall
+from rankfold.metrics.recall import recall, recall_capped
 from rankfold.metrics.reciprocal_rank import reciprocal_rank
 from rankfold.metrics.strata import frequency_groups, within
 
@@ -70,6 +70,7 @@ METRICS: dict[str, Metric] = {
     "mrr": Metric(reciprocal_rank, ordered=True),
     "map": Metric(average_precision, ordered=True),
     "recall": Metric(recall, ordered=False),
+    "recall-capped": Metric(recall_capped, ordered=False),
     "precision": Metric(precision, ordered=False),
     "hit": Metric(hit, ordered=False),
     "popularity": Metric(popularity, ordered=False, more_is_better=False, reads="popularity"),

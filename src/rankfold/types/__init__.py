@@ -10,6 +10,7 @@ This package and everything that trains imports only torch and numpy when it is 
 """
 
 from rankfold.types.data import (
+    GIVEN,
     SPLITS,
     TEST,
     TRAIN,
@@ -48,6 +49,7 @@ from rankfold.types.spaces import Choices, Range, Space
 from rankfold.types.vocabulary import Key, Vocabulary
 
 __all__ = [
+    "GIVEN",
     "SPLITS",
     "TEST",
     "TRAIN",

@@ -142,6 +142,16 @@ def positive(pairs: Pairs) -> Pairs:
     return pairs if pairs.grades is None else pairs.take(pairs.grades > 0)
 
 
+def frequent_queries(pairs: Pairs, n: int) -> Pairs:
+    """The pairs of queries with at least n pairs."""
+    return pairs.take(np.bincount(pairs.queries)[pairs.queries] >= n)
+
+
+def frequent_candidates(pairs: Pairs, n: int) -> Pairs:
+    """The pairs of candidates with at least n pairs."""
+    return pairs.take(np.bincount(pairs.candidates)[pairs.candidates] >= n)
+
+
 def core(pairs: Pairs, k: int) -> Pairs:
     """The k-core: the largest set in which every query and every candidate has at least k pairs.
 
