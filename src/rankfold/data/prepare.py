@@ -141,16 +141,17 @@ def _assemble(
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
     token_options = TokenOptions(options.tokens, options.vocabulary)
     sides = side_features.describe(pairs, keys, tables, token_options, reading.progress)
-    data = to_dataset(pairs, keys, sides, {"rows": n_read, "dropped": dropped, **sides.summary})
+    source = {} if options.source is None else {"source": options.source}
+    history = {**source, "rows": n_read, "dropped": dropped, **sides.summary}
+    data = to_dataset(pairs, keys, sides, history)
     return replace(data, excluded=_excluded(data, options, given))
 
 
 def _frame(rows: pl.LazyFrame | Documents, options: Preparation) -> pl.LazyFrame:
-    """The pairs; the splits of documents are kept unless ``split`` is set."""
-    if not isinstance(rows, Documents):
-        return rows
+    """The pairs; the splits of documents and of a source are kept unless ``split`` is set."""
+    pairs = rows.pairs if isinstance(rows, Documents) else rows
     keeps_splits = options.train is not None or options.split is None
-    return rows.pairs if keeps_splits else rows.pairs.drop("split", strict=False)
+    return pairs if keeps_splits else pairs.drop("split", strict=False)
 
 
 def _excluded(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import glob
 import io
+import shutil
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +42,40 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
     return files
 
 
+def unpacked(path: Path, patterns: Collection[str], scratch: Path) -> list[Path]:
+    """``path`` itself; of a folder or a zip file, its files whose names match, sorted by name.
+
+    Patterns match names without the suffix of a compression. Files of a zip are copied to
+    ``scratch``; folders inside it do not matter.
+    """
+
+    def wanted(name: str) -> bool:
+        return any(fnmatchcase(plain_name(Path(name)), pattern) for pattern in patterns)
+
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file() and wanted(file.name))
+    if not path.exists() or not zipfile.is_zipfile(path):
+        return [path]
+    files = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in sorted(archive.infolist(), key=lambda entry: Path(entry.filename).name):
+                if wanted(name := Path(entry.filename).name) and not entry.is_dir():
+                    folder = scratch / f"{len(list(scratch.iterdir()))} {path.name}"
+                    folder.mkdir()
+                    files.append(folder / name)
+                    with archive.open(entry) as packed, files[-1].open("wb") as file:
+                        shutil.copyfileobj(packed, file)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
+    return files
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without the suffix of a compression."""
+    return path.stem if path.suffix.lower() in (".gz", ".zst") else path.name
+
+
 def home_of(item: str | Path) -> Path:
     """The folder of a path, or the fixed part of a glob: ``a/b`` for ``a/b/*/*.c``."""
     path = Path(item)
@@ -59,8 +96,7 @@ def _neighbours(path: Path) -> str:
 
 def base_suffix(path: Path) -> str:
     """The suffix without that of a compression: ``.csv`` for ``ratings.csv.gz``."""
-    compressed = path.suffix.lower() in (".gz", ".zst")
-    return (Path(path.stem) if compressed else path).suffix.lower()
+    return Path(plain_name(path)).suffix.lower()
 
 
 _CHECK_PATH = "check the path and its permissions"
