@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, option, options_in
+from rankfold.cli.options import Data, Json, Quiet, defaults, is_given, option, options_in
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -23,20 +23,30 @@ _DEFAULT = defaults(CompareOptions)
 
 def command(
     data: Data,
+    context: typer.Context,
     *,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME,NAME",
             help="Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
-            "seeds at 100.",
+            "seeds at 100. Default: those of the protocol.",
         ),
-    ],
+    ] = None,
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A published comparison, whose options are defaults. "
+            "{rankfold.tasks.compare.protocols:PROTOCOLS}.",
+        ),
+    ] = _DEFAULT.protocol,
     trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = _DEFAULT.trials,
     budget: Annotated[
         str | None, option(CompareOptions, "budget", metavar="TIME")
     ] = _DEFAULT.budget,
+    space: Annotated[str, option(CompareOptions, "space", metavar="NAME")] = _DEFAULT.space,
     seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = _DEFAULT.seeds,
     metrics: Annotated[
         str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
@@ -67,6 +77,7 @@ def command(
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
+    options = {name: value for name, value in options.items() if is_given(context, name)}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as callback:
@@ -114,6 +125,10 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
             f"{sum(method['fit_seconds']) / len(method['fit_seconds']):.1f}",
         ]
         for method in done
+    ]
+    rows += [
+        [f"{row['name']} (published)", *(f"{row['metrics'].get(m, '')}" for m in metrics), ""]
+        for row in (results["published"] or {"rows": ()})["rows"]
     ]
     if rows:
         seeds = pluralize(len(results["seeds"]), "seed")

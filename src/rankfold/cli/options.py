@@ -83,5 +83,11 @@ def options_in(config: type[Any], values: dict[str, Any]) -> dict[str, Any]:
     return {one.name: values[one.name] for one in fields(config) if one.name in values}
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was written on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
 def _capitalized(text: str) -> str:
     return text[0].upper() + text[1:]

@@ -101,11 +101,11 @@ SOURCES: dict[str, Source] = {
         links=True,
         read_texts=wordnet.read,
     ),
+    "yelp2018": Source("Yelp 2018, LightGCN's split", lightgcn.read, _ADJACENCY),
     "yso-finna-en": Source(
         "subjects of library records",
         yso.read,
         "docs.tsv.zst and labels.tsv.zst",
         read_texts=yso.read,
     ),
-    "yelp2018": Source("Yelp 2018, LightGCN's split", lightgcn.read, _ADJACENCY),
 }

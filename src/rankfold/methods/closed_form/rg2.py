@@ -112,6 +112,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                 )  # fmt: skip
                 began = perf_counter()
         search.take(place, spectrum)
+        search.course.append({"step": number + 1, "score": max(search.tried.values())})
     model = search.best()
     residual = model.notes["residual"]
     yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
@@ -173,6 +174,7 @@ class PathSearch:
         free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
+        self.course: list[dict[str, Any]] = []  # the best score so far, by the step it is known at
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
         self.solved: dict[int, _Solved] = {}  # the solutions of the best pairs
         self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
@@ -314,7 +316,7 @@ class PathSearch:
         if len(self.values) > 1:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
-            notes |= {"score": path[point]["score"]}
+            notes |= {"score": path[point]["score"], "course": self.course}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
