@@ -115,6 +115,8 @@ def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | 
 
 def _show(results: Mapping[str, Any], say: Console) -> None:
     """One row per method, best first; a star marks the best and ties with it."""
+    from rankfold.report.published import published_figures
+
     metrics, methods = results["metrics"], results["methods"]
     done = [method for method in methods if method["error"] is None]
     done.sort(key=lambda method: -method["metrics"][metrics[0]]["mean"])
@@ -126,10 +128,9 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         ]
         for method in done
     ]
-    rows += [
-        [f"{row['name']} (published)", *(f"{row['metrics'].get(m, '')}" for m in metrics), ""]
-        for row in (results["published"] or {"rows": ()})["rows"]
-    ]
+    figures = published_figures(results) if done else None
+    for row in figures.rows if figures else ():
+        rows.append([f"{row.name}, published [{row.source}]", *row.cells, ""])
     if rows:
         seeds = pluralize(len(results["seeds"]), "seed")
         title = f"{results['data']['name']}, {results['split']}, means over {seeds}"
@@ -137,6 +138,10 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
         say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")
         say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
+    if figures is not None:
+        say.print(figures.note)
+        for number, source in enumerate(figures.sources, start=1):
+            say.print(f"[{number}] {source}")
     for method in methods:
         if method["error"] is not None:
             error = method["error"]

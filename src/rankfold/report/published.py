@@ -55,7 +55,7 @@ def published_figures(results: Results) -> PublishedFigures | None:
 
 def _note(given: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     sizes = f"{count(given['queries'])} queries and {count(given['candidates'])} candidates"
-    note = f"Published figures were measured by their authors, on {sizes}, and are not tested here."
+    note = f"Published figures were measured by others, on {sizes}, and take no part in the tests."
     if given["same"]:
         return note
     own = f"{count(summary['queries'])} and {count(summary['candidates'])}"
