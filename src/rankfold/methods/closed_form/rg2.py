@@ -316,7 +316,9 @@ class PathSearch:
         if len(self.values) > 1:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
-            notes |= {"score": path[point]["score"], "course": self.course}
+            score = path[point]["score"]
+            course = [*self.course[:-1], *({**last, "score": score} for last in self.course[-1:])]
+            notes |= {"score": score, "course": course}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
